@@ -1,4 +1,4 @@
-"""The episodes that a server holds: to whom each belongs, places, leases and bytes."""
+"""The episodes that a server holds, and who calls: owners, places, leases and bytes."""
 
 import asyncio
 import math
@@ -7,14 +7,42 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from env_server.callers import Caller
 from env_server.environment import SQLEnvironment
 from env_server.settings import Settings
-from shared.errors import CapacityReached, EpisodeTooLarge
+from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden
 from shared.models import AnswerForm, Outcome, Rewards
 
 MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
 Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request, by its key. `owner` is the key's name, never the key itself.
+
+    An episode belongs to its owner: another key does not find it, except the operator's.
+    """
+
+    owner: str = ""  # "" for everybody on a server without keys
+    is_operator: bool = False
+    is_agent: bool = False  # has `agent_capacity` places, and sees rewards at the end only
+
+    def rewards(self, wanted: Rewards | None) -> Rewards:
+        """Return when an episode's replies show rewards; `Forbidden` if the key may not see them.
+
+        An agent that saw the reward of every step could find the answer by it, without the data.
+        """
+        if not self.is_agent:
+            return wanted or "step"
+        if wanted == "step":
+            raise Forbidden(
+                f"rewards: the key {self.owner} sees rewards at the end of an episode; reset with"
+                " 'end' or without the option, or send the trainer's key (SQLENV_API_KEY)"
+            )
+        return "end"
+
+
+ANYONE = Caller()
 
 
 @dataclass(slots=True, eq=False)

@@ -5,8 +5,6 @@ options and its list of actions. The pool therefore stores one reply per episode
 an older one again when a client asks for it. Everything here runs on one event loop, except SQL.
 """
 
-import asyncio
-import copy
 import logging
 import time
 from collections import Counter
@@ -16,19 +14,14 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from env_server.callers import ANYONE, Caller
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
-from env_server.episodes import EpisodeStore, Options, PooledEpisode, utf8_bytes
-from env_server.logs import about
-from env_server.metrics import AnswerCounts, Metrics
+from env_server.episodes import ANYONE, Caller, EpisodeStore, Options, PooledEpisode, utf8_bytes
 from env_server.questions import QuestionBank
-from env_server.results import ResultCache
 from env_server.settings import Settings
-from env_server.sql import SqlJob, SqlResult
+from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from env_server.sql.queue import CLIENT
-from env_server.state import wire_state
+from env_server.state import ResultCache, wire_state
+from env_server.telemetry import AnswerCounts, Metrics, about
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
 from shared.errors import (
     ActionParseError,
@@ -37,7 +30,6 @@ from shared.errors import (
     DigestMismatch,
     NotReady,
     QueueFull,
-    SQLEnvError,
     UnknownEpisode,
 )
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
@@ -56,10 +48,7 @@ class EpisodePool:
 
     Raises errors of `shared.errors`. A fault of the server in the middle of a step (no SQL worker,
     a bug, a cancelled request) leaves the episode as it was, so the same step can be sent again.
-
-    `counts` has the keys started (episodes), rebuilt (those of them that replayed actions),
-    replayed (steps, to rebuild), repeated (steps that were requested again), expired (leases) and
-    evicted (finished episodes that were removed before their lease ended).
+    `telemetry.EPISODE_COUNTERS` has the keys of `counts`.
     """
 
     def __init__(
@@ -83,7 +72,6 @@ class EpisodePool:
         self.ended: Counter[Outcome] = Counter()
         self.answers = AnswerCounts(settings.standard)
         self.store = EpisodeStore(settings, clock)
-        self._shared: dict[tuple[str, SqlJob], asyncio.Future[SqlResult]] = {}
         self.results = ResultCache(settings.result_cache_bytes)
 
     def __len__(self) -> int:
@@ -275,29 +263,7 @@ class EpisodePool:
             answer_form=episode.answer_form,
             rewards=episode.rewards,
         )
-        return env, await drive_async(reset, self._run_shared)
-
-    async def _run_shared(self, job: SqlJob) -> SqlResult:
-        """Run a job of a reset once for all resets that wait for it.
-
-        Resets of one question arrive together, and all need its tables and its gold. Only those of
-        one client share a job, as it waits in that client's queue.
-        """
-        key = CLIENT.get(), job
-        if (shared := self._shared.get(key)) is None:
-            shared = self._shared[key] = asyncio.ensure_future(self.sql.run(job))
-
-            def forget(done: asyncio.Future[SqlResult]) -> None:
-                del self._shared[key]
-                if not done.cancelled():
-                    done.exception()  # else asyncio logs it, if all who waited have left
-
-            shared.add_done_callback(forget)
-        await asyncio.wait([shared])  # goes on for the others if this reset is cancelled
-        try:
-            return shared.result()
-        except SQLEnvError as error:
-            raise copy.copy(error) from error  # each gets its episode's id
+        return env, await drive_async(reset, self.sql.run)
 
     # -- all episodes
 

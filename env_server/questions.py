@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import apsw
 
-from env_server.drive import Jobs
-from env_server.results import REPEATABLE
 from env_server.rewards import GoldCells
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql import JobKind, Jobs, SqlJob, SqlLimits, SqlResult
+from env_server.sql.jobs import REPEATABLE
 from env_server.verifier import Gold
 from shared.dataset import (
     ColumnTexts,
@@ -62,7 +61,6 @@ class QuestionBank:
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
         self._by_id: dict[str, AnyQuestion] = {}
-        self._paths: dict[str, str] = {}
         self._descriptions: dict[str, ColumnTexts] = {}
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
@@ -117,9 +115,7 @@ class QuestionBank:
 
     def database(self, db_id: str) -> str:
         """Return the path of a database."""
-        if (path := self._paths.get(db_id)) is None:
-            path = self._paths[db_id] = str(database_path(self.data_dir, db_id))
-        return path
+        return str(database_path(self.data_dir, db_id))
 
     # -- questions
 

@@ -20,12 +20,12 @@ from typing import Any
 
 from shared.models import RewardLedger
 
-# The operational parts: name -> (amount, when a step earns it).
-OPERATIONAL: dict[str, tuple[float, str]] = {
-    "exec_ok": (0.02, "the action succeeded; a well-formed ANSWER always does"),
-    "new_info": (0.01, "it succeeded and its result text is new in this episode"),
-    "repeat": (-0.03, "the episode took the same action before, by `shared.actions.normalise`"),
-    "step_cost": (-0.02, "every step"),
+# The amounts of the operational parts.
+OPERATIONAL: Mapping[str, float] = {
+    "exec_ok": 0.02,  # the action succeeded; a well-formed ANSWER always does
+    "new_info": 0.01,  # it succeeded and its result text is new in this episode
+    "repeat": -0.03,  # the episode took the same action before, by `shared.actions.normalise`
+    "step_cost": -0.02,  # every step
 }
 
 
@@ -33,9 +33,7 @@ OPERATIONAL: dict[str, tuple[float, str]] = {
 class RewardRules:
     """The amounts of one version, in reward units; `operational` by the names of `OPERATIONAL`."""
 
-    operational: Mapping[str, float] = field(
-        default_factory=lambda: {name: amount for name, (amount, _) in OPERATIONAL.items()}
-    )
+    operational: Mapping[str, float] = field(default_factory=lambda: OPERATIONAL)
     step_bounds: tuple[float, float] = (-0.10, 0.15)
     sum_bounds: tuple[float, float] = (-0.25, 0.05)
     progress_weight: float = 0.15
@@ -150,8 +148,8 @@ def potential(rows: Rows, truncated: bool, gold: GoldCells, reads_data: bool) ->
     score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * _overlap(cells, gold)
     if gold.ends is None:
         score /= CARDINALITY_WEIGHT + OVERLAP_WEIGHT
-    else:
-        score += RANGE_WEIGHT * _range(cells, gold.ends)
+    elif (ends := _ends(cells)) is not None:
+        score += RANGE_WEIGHT * sum(map(_nearness, ends, gold.ends)) / 2
     return round(score, 4) + 0.0
 
 
@@ -162,13 +160,6 @@ def _overlap(cells: list[Any], gold: GoldCells) -> float:
     for key, count in found.items():
         common += min(count, bag[key])
     return common / (len(cells) + gold.cells - common)
-
-
-def _range(cells: list[Any], gold: tuple[float, float]) -> float:
-    """Return the nearness of the ranges."""
-    if (ends := _ends(cells)) is None:
-        return 0.0
-    return sum(map(_nearness, ends, gold)) / 2
 
 
 def _ends(cells: list[Any]) -> tuple[float, float] | None:

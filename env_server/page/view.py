@@ -12,7 +12,7 @@ from fastapi import Request
 from jinja2 import Environment
 from starlette._utils import get_route_path
 
-from env_server.audit.run_folder import RunFolder
+from env_server.audit.replay import RunFolder
 from env_server.environment import SQLEnvironment
 from env_server.http.auth import HOME, OPERATOR, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.work import service_of

@@ -11,7 +11,7 @@ queue.py        the order in which waiting jobs run
 pool.py         `SqlPool`: several of them
 """
 
-from env_server.sql.jobs import JobKind, SqlJob, SqlResult
+from env_server.sql.jobs import JobKind, Jobs, SqlJob, SqlResult, drive, drive_async
 from env_server.sql.limits import SqlLimits
 
-__all__ = ["JobKind", "SqlJob", "SqlLimits", "SqlResult"]
+__all__ = ["JobKind", "Jobs", "SqlJob", "SqlLimits", "SqlResult", "drive", "drive_async"]

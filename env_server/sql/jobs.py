@@ -18,9 +18,10 @@ import base64
 import math
 import mmap
 import struct
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -83,6 +84,31 @@ class SqlResult:
 
 
 _FIELDS = tuple(field.name for field in fields(SqlResult))
+# Errors that depend on nothing but data, limits and statement: not on time or on other jobs.
+REPEATABLE = (None, "sql_error", "sql_denied", "no_such_table")
+
+T = TypeVar("T")
+Jobs = Generator[SqlJob, SqlResult, T]  # asks for SQL, and is sent its results
+
+
+def drive(jobs: Jobs[T], run: Callable[[SqlJob], SqlResult]) -> T:
+    """Run a generator of jobs to its end, in process."""
+    try:
+        job = next(jobs)
+        while True:
+            job = jobs.send(run(job))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def drive_async(jobs: Jobs[T], run: Callable[[SqlJob], Awaitable[SqlResult]]) -> T:
+    """Run a generator of jobs to its end on an event loop."""
+    try:
+        job = next(jobs)
+        while True:
+            job = jobs.send(await run(job))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
 def mark(marker: mmap.mmap, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:

@@ -272,8 +272,7 @@ class SqlPool:
         queue = self._slow if task.slow else self._fresh
         queue.charge(task.client, max(result.vm_steps, STOPPED_WORK if stopped else 0))
         if not stopped:
-            if not task.future.done():
-                task.future.set_result(result)
+            task.finish(result)
         elif not task.future.done():
             self.counts["preempted"] += 1
             # one that was slow before keeps its turn
@@ -306,5 +305,4 @@ def _drain(queue: FairQueue) -> list[Task]:
 
 def _fail(tasks: Iterable[Task], reason: str) -> None:
     for task in tasks:
-        if not task.future.done():
-            task.future.set_exception(NotReady(reason, retry_after_s=1))
+        task.finish(NotReady(reason, retry_after_s=1))

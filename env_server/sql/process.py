@@ -11,11 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from env_server.sql.jobs import (
     BEGUN_AT,
@@ -29,9 +27,11 @@ from env_server.sql.jobs import (
     encode_jobs,
     read_marker,
 )
-from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
 from shared.errors import InternalError
+
+if TYPE_CHECKING:
+    from env_server.sql.pool import SqlPool
 
 log = logging.getLogger(__name__)
 
@@ -41,27 +41,13 @@ END_TIMEOUT_S = 2.0  # for a worker to exit by itself
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-class Pool(Protocol):
-    """What a worker needs of its `SqlPool`."""
-
-    limits: SqlLimits
-    counts: Counter[str]
-    open: bool
-
-    def next_number(self) -> int: ...
-    def answered(self, task: Task, result: SqlResult) -> None: ...
-    def put_back(self, tasks: Iterable[Task]) -> None: ...
-    def dispatch(self) -> None: ...
-    def give_up(self, worker: "WorkerProcess") -> None: ...
-
-
 class WorkerProcess(asyncio.Protocol):
     """One process and the jobs that it was `sent` and has not answered, by number.
 
     It runs them in that order.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: "SqlPool") -> None:
         self.pool = pool
         self.process: subprocess.Popen[bytes] | None = None
         self.came_up = False
@@ -263,15 +249,13 @@ class WorkerProcess(asyncio.Protocol):
         if running is not None and running.kills >= self.pool.limits.max_kills:
             del self.sent[number]
             self.pool.counts["killed_jobs"] += 1
-            if not running.future.done():
-                error = "the query takes too long or too much memory"
-                running.future.set_result(SqlResult(error=error, error_code="sql_killed"))
+            error = "the query takes too long or too much memory"
+            running.finish(SqlResult(error=error, error_code="sql_killed"))
         elif running is not None and running.stalls >= self.pool.limits.max_kills:
             del self.sent[number]
-            if not running.future.done():
-                reason = "a query got no CPU time in two workers"
-                cause = "is the server suspended, or its disk not responding?"
-                running.future.set_exception(InternalError(f"{reason}: {cause}"))
+            reason = "a query got no CPU time in two workers"
+            cause = "is the server suspended, or its disk not responding?"
+            running.finish(InternalError(f"{reason}: {cause}"))
         tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
         self.pool.counts["retries"] += len(tasks)
         if running is not None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql import JobKind, SqlJob, SqlResult, drive_async
 from env_server.sql.pool import SqlPool
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from env_server.callers import Caller
-from env_server.episodes import memory_of
+from env_server.episodes import Caller, memory_of
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from shared.dataset import Question

@@ -52,10 +52,7 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
     assert queried.observation.result == "title\ndesk"
     last = env.step("ANSWER: the mug")
     assert (last.done, last.info.outcome) == (True, Outcome.ANSWERED)
-    assert last.info.ledger.step == {
-        "exec_ok": 0.02,
-        "step_cost": -0.02,
-    }  # an answer is never new_info
+    assert last.info.ledger.step == {"exec_ok": 0.02, "step_cost": -0.02}
     for reply in (first, described, queried, last):
         ledger = reply.info.ledger
         assert (ledger.correctness, ledger.progress, ledger.potential) == (0.0, 0.0, 0.0)
@@ -98,34 +95,14 @@ def test_a_broken_file_is_named(data: Path, row: dict[str, Any], message: str) -
         QuestionBank.load(data)
 
 
-def test_over_http_it_is_rebuilt_repeated_and_reported(data: Path) -> None:
+def test_over_http_it_is_rebuilt_and_not_judged(data: Path) -> None:
     with TestClient(create_app(Settings(data_dir=data, sql_workers=1))) as client:
-        begun = client.post("/reset", json={"question_id": "open-1", "episode_id": "a"}).json()
-        steps = ["DESCRIBE: orders", "ANSWER: mug"]
-        replies = [
-            client.post("/step", json={"episode_id": "a", "action": action, "step": number})
-            for number, action in enumerate(steps)
-        ]
-        again = client.post("/step", json={"episode_id": "a", "action": steps[1], "step": 1})
-        assert again.content == replies[1].content
-        rebuilt = client.post(
-            "/reset", json={"question_id": "open-1", "episode_id": "b", "actions": steps}
-        ).json()
-        assert rebuilt["observation"] == replies[1].json()["observation"]
-        assert rebuilt["info"]["outcome"] == "answered"
-        state = client.get("/state", params={"episode_id": "a"}).json()
-        assert (state["question"], state["db_id"], state["outcome"]) == (
-            "What sells best?",
-            "shop",
-            "answered",
-        )
+        actions = ["DESCRIBE: orders", "ANSWER: mug"]
+        body = {"question_id": "open-1", "episode_id": "a", "actions": actions}
+        assert client.post("/reset", json=body).json()["info"]["outcome"] == "answered"
         assert client.get("/operator/verdicts/a").json()["verdicts"] is None
         assert client.get("/operator/verdicts").json()["forms"]["text"]["answered"] == 0
-        assert 'outcome="answered"} 2.0' in client.get("/metrics").text
-        refused = client.post("/reset", json={"db_id": "shop"})
-        assert refused.status_code == 404
-        assert "splits: none" in refused.json()["error"]["message"]
-        assert begun["reward"] is None
+        assert client.post("/reset", json={"db_id": "shop"}).status_code == 404
         assert client.get("/metadata").json()["questions"] == {"open": 1}
 
 

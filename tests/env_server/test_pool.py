@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from env_server.callers import ANYONE
+from env_server.episodes import ANYONE
 from shared.errors import (
     ActionParseError,
     Behind,

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from env_server.audit.replay import IN_FLIGHT
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
-from env_server.sql import SqlLimits
+from env_server.sql import SqlLimits, drive_async
 from env_server.sql.pool import SqlPool
 from shared.dataset import Question
 from shared.models import Outcome, StepResult
@@ -92,7 +91,7 @@ def check(replies: Sequence[StepResult], bound: Bound) -> None:
 def owed(question: Question) -> float:
     """Return the oracle's exact reward: correctness, progress, and what its looks and query pay."""
     shown = len(question.tables_involved) + 1
-    pay = sum(OPERATIONAL[name][0] for name in ("exec_ok", "new_info", "step_cost"))
+    pay = sum(OPERATIONAL[name] for name in ("exec_ok", "new_info", "step_cost"))
     looks = min(round(shown * pay, 6), RULES.sum_bounds[1])
     return round(RULES.correct + RULES.progress_weight + looks, 6)
 

@@ -29,25 +29,14 @@ async def played(data_dir: Path) -> str:
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://env") as http,
     ):
-        await http.post(
-            "/reset", json={"episode_id": "e", "seed": 1, "actions": ["QUERY: SELECT 1"]}
-        )
-        for action in ("QUERY: SELECT 2", "ANSWER: 3"):
-            assert (
-                await http.post("/step", json={"episode_id": "e", "action": action})
-            ).status_code == 200
+        await http.post("/reset", json={"episode_id": "e", "seed": 1, "actions": ["ANSWER: 3"]})
         await http.post("/step", json={"episode_id": "nobody", "action": "ANSWER: 3"})
         return (await http.get("/metrics")).text
 
 
 @pytest.fixture(scope="module")
-def text(tiny_data: Path) -> str:
-    return asyncio.run(played(tiny_data))
-
-
-@pytest.fixture
-def families(text: str) -> list[Metric]:
-    return list(text_string_to_metric_families(text))
+def families(tiny_data: Path) -> list[Metric]:
+    return list(text_string_to_metric_families(asyncio.run(played(tiny_data))))
 
 
 def counted(families: list[Metric]) -> set[str]:
@@ -55,23 +44,13 @@ def counted(families: list[Metric]) -> set[str]:
     return {sample.name for family in families for sample in family.samples}
 
 
-# -- Prometheus
-
-
 def metrics_in(expression: str) -> set[str]:
     return set(re.findall(r"\b(?:sqlenv|process)_\w+", re.sub(r'"[^"]*"', "", expression)))
 
 
 def test_alerts_use_existing_metrics(families: list[Metric]) -> None:
-    rules = [
-        rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
-    ]
-    assert len({rule["alert"] for rule in rules}) == len(rules)
-    read: set[str] = set()
-    for rule in rules:
-        assert rule["labels"]["severity"] in ("info", "warning", "critical")
-        assert rule["annotations"]["summary"]
-        read |= metrics_in(rule["expr"])
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    read = set().union(*(metrics_in(rule["expr"]) for group in groups for rule in group["rules"]))
     assert len(read) > 8
     assert read <= counted(families)
 
@@ -80,12 +59,8 @@ def test_the_dashboard_uses_existing_metrics(families: list[Metric]) -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     targets = [target for panel in panels for target in panel["targets"]]
     read = set().union(*(metrics_in(target["expr"]) for target in targets))
+    assert len(read) > 8
     assert read <= counted(families)
-    # episodes, outcomes, latency, queue, SQL kills
-    assert read >= {
-        "sqlenv_leases", "sqlenv_episodes_ended_total", "sqlenv_step_seconds_bucket",
-        "sqlenv_sql_queue_depth", "sqlenv_sql_kills_total",
-    }  # fmt: skip
 
 
 # -- the page

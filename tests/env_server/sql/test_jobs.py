@@ -3,7 +3,6 @@
 import math
 import mmap
 import struct
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from env_server.sql.jobs import (
     read_marker,
 )
 from env_server.sql.limits import SqlLimits
+from shared.actions import ACTIONS, ActionType
+from shared.agents.tools import SQLEnvTools
 
 
 def body(frame: bytes) -> bytes:
@@ -58,14 +59,20 @@ def test_cells_survive_with_their_types(row: tuple[object, ...]) -> None:
 
 def test_the_sqlite_version_is_pinned() -> None:
     """Steps, plans and messages depend on it."""
-    root = Path(__file__).parents[3]
-    server = tomllib.loads((root / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]["server"]
-    pin = next(requirement for requirement in server if requirement.startswith("apsw"))
+    root, pin = Path(__file__).parents[3], f"apsw=={apsw.apsw_version()}"
+    assert f'"{pin}"' in (root / "pyproject.toml").read_text()
     assert pin in (root / "constraints.txt").read_text().splitlines()
-    assert pin == f"apsw=={apsw.apsw_version()}"
     assert apsw.apsw_version().startswith(apsw.sqlite_lib_version())
+
+
+def test_what_agents_are_told_states_the_limits_of_rows() -> None:
+    mcp_tools = pytest.importorskip("env_server.http.mcp_tools")
+    limits = SqlLimits()
+    assert f"shows {limits.sample_rows} of its rows" in ACTIONS[ActionType.SAMPLE]
+    assert f"up to {limits.shown_rows} rows" in ACTIONS[ActionType.QUERY]
+    for tools in (SQLEnvTools, mcp_tools):
+        assert f"Show {limits.sample_rows} rows" in str(tools.sample.__doc__)
+        assert f"up to {limits.shown_rows} rows" in str(tools.query.__doc__)
 
 
 def test_the_digest_covers_the_limits_that_decide_results() -> None:

@@ -116,7 +116,7 @@ class WorkerProcess(asyncio.Protocol):
         if not self.sent:
             # `_heard`: otherwise further jobs would keep a stuck worker alive
             self._heard = self.since = now
-        task.number = self.pool.next_number()
+        task.number = next(self.pool.numbers)
         self.sent[task.number] = task
         self._newest = task.number
         self._unwritten.append(task)

@@ -91,8 +91,12 @@ def _read_frame(stream: BinaryIO) -> bytes:
 
 
 def _set_resource_limits(limits: SqlLimits) -> None:
+    try:
+        used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    except OSError:  # a system without /proc: no limit
+        used_bytes = 2**40
     for kind, maximum in (
-        (resource.RLIMIT_AS, _address_space_bytes() + limits.max_address_space_growth_bytes),
+        (resource.RLIMIT_AS, used_bytes + limits.max_address_space_growth_bytes),
         (resource.RLIMIT_NOFILE, limits.max_open_files),
         (resource.RLIMIT_FSIZE, limits.max_file_bytes),
         (resource.RLIMIT_CORE, limits.max_core_bytes),
@@ -100,15 +104,6 @@ def _set_resource_limits(limits: SqlLimits) -> None:
         hard = resource.getrlimit(kind)[1]
         value = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
         resource.setrlimit(kind, (value, value))
-
-
-def _address_space_bytes() -> int:
-    """Return this process's address space; a terabyte, so no limit, on a system without /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
-        return 2**40
-    return pages * mmap.PAGESIZE
 
 
 if __name__ == "__main__":

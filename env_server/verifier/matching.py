@@ -18,12 +18,12 @@ Order = list[int] | None
 
 
 def can_pair(
-    rows: Rows, others: Rows, same: Callable[[Row, Row], bool], key: Callable[[Row], Hashable]
+    rows: Rows, others: Rows, same: Callable[[Any, Any], bool], key: Callable[[Row], Hashable]
 ) -> bool:
-    """Return whether each of `rows` can be paired with a different one of `others` that is `same`.
+    """Return whether each of `rows` can be paired with a different one of `others`.
 
-    Rows with equal keys are paired without comparison; the rest is compared pair by pair. False if
-    that takes more than `MAX_UNLIKE_PAIRS` comparisons.
+    Rows with equal keys are paired without comparison; of the rest, each pair is compared cell by
+    cell by `same`. False if that takes more than `MAX_UNLIKE_PAIRS` comparisons.
     """
     exact: dict[Hashable, list[Row]] = {}
     for row in rows:
@@ -39,7 +39,7 @@ def can_pair(
         return False
     fits = []
     for row in left:
-        fits.append([index for index, other in enumerate(unlike) if same(row, other)])
+        fits.append([index for index, other in enumerate(unlike) if all(map(same, row, other))])
         if not fits[-1]:
             return False
     return _can_match(fits)

@@ -52,7 +52,6 @@ class Standard:
     result(rows, gold)      whether a SQL result is right; ties need `Gold.with_ties` first
     """
 
-    name: str
     accepts: Callable[[Reading], bool]
     result: Callable[[Rows, Gold], bool]
 
@@ -120,13 +119,9 @@ def _strict_result(rows: Rows, gold: Gold) -> bool:
         return False
     rest = iter(rows)
     return all(
-        can_pair(list(islice(rest, block.take)), block.rows, _same_values, _value_key)
+        can_pair(list(islice(rest, block.take)), block.rows, _same_value, _value_key)
         for block in gold.blocks
     )
-
-
-def _same_values(row: Sequence[Any], gold: Sequence[Any]) -> bool:
-    return all(map(_same_value, row, gold))
 
 
 def _same_value(value: Any, gold: Any) -> bool:
@@ -148,25 +143,23 @@ def _value_key(row: Sequence[Any]) -> Hashable:
 # -- Spider's and BIRD's
 
 
-def _spider_rows(rows: Rows, right: Rows, gold: Gold) -> bool:
+def _spider(rows: Rows, right: Rows, gold: Gold) -> bool:
     return column_order(rows, right, "order by" in gold.sql.lower()) is not None
 
 
-def _bird_rows(rows: Rows, right: Rows, _gold: Gold) -> bool:
+def _bird(rows: Rows, right: Rows, _gold: Gold) -> bool:
     return set(rows) == set(right)
 
 
-def _other(name: str, same: Callable[[Rows, Rows, Gold], bool]) -> Standard:
+def _other(same: Callable[[Rows, Rows, Gold], bool]) -> Standard:
     return Standard(
-        name,
         lambda reading: same(reading.likeliest, reading.values.rows, reading.gold),
         lambda rows, gold: same(list(map(tuple, rows)), gold.rows, gold),
     )
 
 
-_STANDARDS = (
-    Standard(STRICT, _strict_answer, _strict_result),
-    _other("spider", _spider_rows),
-    _other("bird", _bird_rows),
-)
-STANDARDS: Mapping[str, Standard] = {standard.name: standard for standard in _STANDARDS}
+STANDARDS: Mapping[str, Standard] = {
+    STRICT: Standard(_strict_answer, _strict_result),
+    "spider": _other(_spider),
+    "bird": _other(_bird),
+}

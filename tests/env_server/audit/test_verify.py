@@ -280,9 +280,9 @@ def result(*path: str, value: Any) -> Change:
         (result("eval_success_after", "mode", "overall", "ci95", value=[0.9, 1.0]),
          "eval_success_after.greedy.overall.ci95 is [0.9, 1.0]; recomputed from the episodes: ["),
         (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1; recomputed"),
-        (result("eval_success_before", value={}), "eval_success_before.greedy is None"),
-        (result("eval_success_after", "sampled", value={}),
-         "eval_success_after.sampled: no episode gives this key"),
+        (result("eval_success_before", value={}), "eval_success_before.greedy.overall.rate is missing"),
+        (result("eval_success_after", "sampled", value={"overall": 1}),
+         "eval_success_after.sampled.overall: no episode gives"),
         (result("env_errors", value=-1), "env_errors is -1; recomputed"),
         (result("by_phase", "train", "parse_failures", value=-1),
          "by_phase.train.parse_failures is -1"),
@@ -299,8 +299,8 @@ def test_a_result_that_does_not_follow_from_the_episodes_is_found(
     change(summary)
     write(run / "summary.json", summary)
     (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
-    (problem,) = map(str, verify(run).problems)
-    assert problem.startswith(f"summary.json: {expected}")
+    problems = list(map(str, verify(run).problems))
+    assert any(problem.startswith(f"summary.json: {expected}") for problem in problems), problems
 
 
 def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:

@@ -1,11 +1,8 @@
 """Right and wrong answers of each type, in the forms that models write."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from env_server.verifier import Gold, is_ordered, judge_answer
-from tests.env_server.verifier.timing import cpu_s
 
 ORDERED = "SELECT name FROM t ORDER BY age"
 UNORDERED = "SELECT name FROM t"
@@ -167,19 +164,6 @@ def test_tables() -> None:
     check(gold(TABLE, "table", ORDERED), right[:1], right[1:2])
 
 
-def test_a_table_of_one_row() -> None:
-    one = gold([["Ann", 3]], "table")
-    check(
-        one,
-        ["Ann | 3", '["Ann", 3]', '[["Ann", 3]]', "Ann, 3", "| Ann | 3 |"],
-        ["Ann", "3 | Ann", "Ann\n3"],
-    )
-
-
-def test_cells_hold_bars_and_commas_in_json() -> None:
-    check(gold([["a|b", "c, d"]], "table"), ['[["a|b", "c, d"]]'], ["a|b, c, d"])
-
-
 @pytest.mark.parametrize(
     ("sql", "ordered"),
     [
@@ -210,48 +194,6 @@ def test_a_gold_that_is_not_its_type_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"not a|neither"):
             gold(answer, kind)
-
-
-CELLS = (
-    st.none()
-    | st.integers(-(10**6), 10**6)
-    | st.text("abcXYZ é", min_size=1, max_size=8).map(str.strip).filter(bool)
-)
-
-
-@given(st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=6), st.randoms())
-def test_a_shuffled_table_is_itself_and_not_another(
-    rows: list[list[object]], random: object
-) -> None:
-    import json
-
-    shuffled = list(rows)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    right = gold(rows, "table")
-    assert judge_answer(json.dumps(shuffled), right)
-    assert judge_answer(
-        "\n".join(" | ".join("NULL" if c is None else str(c) for c in row) for row in shuffled),
-        right,
-    )
-    assert not judge_answer(json.dumps([*shuffled, ["more", 1]]), right)
-    assert not judge_answer(json.dumps([[*shuffled[0][:1], "other"], *shuffled[1:]]), right)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "```" + " " * 15_000 + "x",
-        "```" + "a" * 15_000 + "!",
-        "a\n" + "-" * 15_000 + "x\nb",
-        "a" + "\u0301" * 7_500 + "\u0327" * 7_500,
-    ],
-    ids=["fence", "language", "rule", "combining marks"],
-)
-@pytest.mark.parametrize("right", [gold("a", "string"), gold(NAMES, "list"), gold(TABLE, "table")])
-def test_a_verdict_on_hostile_text_does_not_block_the_server(text: str, right: Gold) -> None:
-    assert not judge_answer(text, right)
-    # each took seconds to hours in time quadratic or cubic
-    assert cpu_s(lambda: judge_answer(text, right)) < 0.3
 
 
 def check(right: Gold, accepted: list[str], refused: list[str]) -> None:

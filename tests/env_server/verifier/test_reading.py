@@ -136,16 +136,6 @@ def test_a_number_in_json_python_and_markdown(text: str) -> None:
     assert not judge_answer(text, gold(43, "integer"))
 
 
-def test_no_wrapping_holds_two_scalars() -> None:
-    check(
-        gold(42, "integer"),
-        [],
-        ['{"a": 42, "b": 43}', "[42, 43]", "| 42 | 43 |", "| 42 |\n| 43 |", "42\n43",
-         "| 43 |\n|---|\n| 42 |\n| 44 |",
-         "42 | 43", "(42, 43)", '{"a": [42, 43]}', "42, 43", "41, 42, 43", "42; 43", "42 and 43"],
-    )  # fmt: skip
-
-
 def test_lists_in_json_python_csv_and_markdown() -> None:
     right = [
         "['Ann', \"O'Neil\", 'Bob']", "('Ann', 'O\\'Neil', 'Bob',)",

@@ -138,25 +138,6 @@ def test_texts_in_order() -> None:
     assert by("Bob, Ann, Ann", ["Ann", "Bob"], "list") == "bird"
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "kind"),
-    [
-        ("7 singers", 7, "integer"), ("true", 1, "integer"), ("12.35", 12.3456, "float"),
-        ("ZOE\u0308.", "Zoë", "string"),
-        ("2021-03-01T00:00", "2021-03-01", "string"),
-        ("2021-03-01\n2021-03-01", ["2021-03-01 00:00", "2021-03-01"], "list"),
-        ("['a', None]", ["a", None], "list"), ("1,234", 1234, "integer"),
-        ("null | 12.3", [[None, 12.34]], "table"), ('"5"', "5", "string"),
-        ("5", "5", "string"), ("Inc", "Inc", "string"),
-    ],
-)  # fmt: skip
-def test_every_standard_reads_values_alike(text: str, answer: Any, kind: str) -> None:
-    gold = Gold.of(answer, kind, UNORDERED, "How many singers?")  # type: ignore[arg-type]
-    assert {name: one.answer(text, gold) for name, one in STANDARDS.items()} == dict.fromkeys(
-        STANDARDS, True
-    )
-
-
 CELLS = st.sampled_from([None, 0, 1, 2, 12.345, -3.5, "a", "B", "é", "2021-03-01", "x y"])
 TABLES = st.integers(1, 3).flatmap(
     lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width), min_size=1, max_size=5)

@@ -280,7 +280,7 @@ def result(*path: str, value: Any) -> Change:
         (result("eval_success_after", "mode", "overall", "ci95", value=[0.9, 1.0]),
          "eval_success_after.greedy.overall.ci95 is [0.9, 1.0]; recomputed from the episodes: ["),
         (result("cost", value={"train_episodes": -1}), "cost.train_episodes is -1; recomputed"),
-        (result("eval_success_before", value={}), "eval_success_before.greedy.overall.rate is missing"),
+        (result("eval_success_before", value={}), "eval_success_before.greedy.overall.rate is"),
         (result("eval_success_after", "sampled", value={"overall": 1}),
          "eval_success_after.sampled.overall: no episode gives"),
         (result("env_errors", value=-1), "env_errors is -1; recomputed"),

@@ -37,8 +37,7 @@ KEEP_ALIVE_S = 75
 class Server(uvicorn.Server):
     """Uvicorn's server, shutting down in stages. On a signal `/ready` fails at once, and then
 
-    1. for `drain_s` episodes continue and none starts, so that balancers turn away before anything
-       is refused;
+    1. for `drain_s` episodes continue and none starts;
     2. the requests in flight finish, for `shutdown_grace_s` at most; others for episodes get 503;
     3. the port closes and the process exits with 0.
 
@@ -79,7 +78,6 @@ class Server(uvicorn.Server):
             self.refuse(service)
 
     def refuse(self, service: Service) -> None:
-        """Start the second stage."""
         service.pool.draining = service.pool.closing = True
         self.close_at = time.monotonic() + service.settings.shutdown_grace_s
 
@@ -145,7 +143,6 @@ def option(name: str, *flags: str) -> Any:
 
 
 def show_settings(wanted: bool) -> None:
-    """Print the table of settings and exit, if `--settings` is given."""
     if wanted:
         typer.echo(settings_table())
         raise typer.Exit

@@ -52,13 +52,11 @@ TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER
 
 
 class SQLEnvironment:
-    """One episode at a time over a bank's questions.
+    """One episode at a time over a bank's questions. In process:
 
-    In process:
-
-        env = SQLEnvironment(QuestionBank.load("data"), SqlRunner())
-        result = env.reset(question_id="...")
-        result = env.step("DESCRIBE: orders")
+    env = SQLEnvironment(QuestionBank.load("data"), SqlRunner())
+    result = env.reset(question_id="...")
+    result = env.step("DESCRIBE: orders")
     """
 
     __slots__ = ("_episode", "bank", "executor", "results", "standard", "step_budget")
@@ -121,7 +119,7 @@ class SQLEnvironment:
 
         UnknownQuestion     no question matches
         ActionParseError    one of `actions` can't be parsed
-        InvalidRequest      an open question with answer_form "sql": it has no gold to compare with
+        InvalidRequest      an open question with answer_form "sql"
         Conflict            `actions` continue after the end
         DataError           the database can't be read, or the gold fails on it
         """
@@ -158,11 +156,10 @@ class SQLEnvironment:
         return ResetResult(episode_id=episode_id, **dict(last))
 
     def step_jobs(self, action: SQLAction | str) -> Jobs[StepResult]:
-        """Take one action. Raises
+        """Take one action.
 
-        ActionParseError    `action` can't be parsed
-        Conflict            the episode is over, or there is none
-        DataError           the database can't be read
+        Raises `ActionParseError`, `Conflict` if there is no unfinished episode, `DataError` if the
+        database can't be read.
         """
         action = as_action(action)
         episode = self._current()

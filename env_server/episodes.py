@@ -18,12 +18,9 @@ Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answ
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, by its key. `owner` is the key's name, never the key itself.
+    """The sender of a request. Only the operator finds episodes of other owners."""
 
-    An episode belongs to its owner: another key does not find it, except the operator's.
-    """
-
-    owner: str = ""  # "" for everybody on a server without keys
+    owner: str = ""  # the name of the key; "" for everybody on a server without keys
     is_operator: bool = False
     is_agent: bool = False  # has `agent_capacity` places, and sees rewards at the end only
 
@@ -94,17 +91,16 @@ class EpisodeStore:
 
     @property
     def active(self) -> int:
-        """The number of unfinished episodes, each of which takes a place."""
+        """The number of unfinished episodes."""
         return sum(len(one.active) for one in self.owners.values())
 
     @property
     def finished(self) -> int:
-        """The number of finished episodes that are kept for repeated requests."""
+        """The number of finished episodes."""
         return sum(len(one.finished) for one in self.owners.values())
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the episodes' actions and replies take."""
         return sum(one.held_bytes for one in self.owners.values())
 
     def find(self, episode_id: str, caller: Caller) -> PooledEpisode | None:
@@ -121,7 +117,12 @@ class EpisodeStore:
 
     def admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
         """Take a place for an episode; `CapacityReached` if there is none."""
-        held = self.owners.setdefault(caller.owner, Holdings(self._share_of_bytes(caller)))
+        if caller.owner not in self.owners:
+            # so no agent takes the bytes of the others
+            share = self.settings.agent_capacity / self.settings.capacity
+            share = min(1.0, share) if caller.is_agent else 1.0
+            self.owners[caller.owner] = Holdings(int(self.settings.max_held_bytes * share))
+        held = self.owners[caller.owner]
         if self.is_full(caller):
             quota = self._over_quota(caller)
             capacity = self.settings.agent_capacity if quota else self.settings.capacity
@@ -180,8 +181,7 @@ class EpisodeStore:
 
     def check_size(self, action_bytes: int) -> None:
         """Raise `EpisodeTooLarge` if an episode may not have actions of so many bytes."""
-        limit = self.settings.max_episode_bytes
-        if action_bytes > limit:
+        if action_bytes > (limit := self.settings.max_episode_bytes):
             raise EpisodeTooLarge(
                 f"the episode's actions would have {action_bytes:,} bytes, over the limit of "
                 f"{limit:,}: send a shorter one, close the episode, or raise "
@@ -225,15 +225,6 @@ class EpisodeStore:
         held = self.owners.get(caller.owner)
         used = len(held.active) if held else 0
         return caller.is_agent and used >= self.settings.agent_capacity
-
-    def _share_of_bytes(self, caller: Caller) -> int:
-        """Return the most bytes that a caller's episodes hold: an agent's, as its share of places.
-
-        So no agent takes the bytes of the others.
-        """
-        settings = self.settings
-        share = settings.agent_capacity / settings.capacity if caller.is_agent else 1.0
-        return int(settings.max_held_bytes * min(1.0, share))
 
     def _place_in_s(self, holdings: list[Holdings]) -> int:
         """Return the seconds until a lease ends, at most `MAX_RETRY_AFTER_S`."""

@@ -37,7 +37,6 @@ from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, S
 log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
 
-
 Turn = AsyncIterator[PooledEpisode]
 EpisodeName = tuple[str, Caller]  # an id, and who uses it
 NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
@@ -79,10 +78,9 @@ class EpisodePool:
         return self.store.active
 
     async def reset(self, request: ResetRequest, caller: Caller = ANYONE) -> bytes:
-        """Start an episode, or rebuild it by replay; it belongs to the caller.
+        """Start an episode, or rebuild it by replay; returns the JSON of the last `ResetResult`.
 
-        Returns the JSON of a `ResetResult`: that of the last of `actions`, if there are any.
-        `Conflict` if they continue after the episode's end.
+        `Conflict` if `actions` continue after the episode's end.
         """
         if request.digest is not None and request.digest != self.digest:
             raise DigestMismatch(
@@ -163,15 +161,16 @@ class EpisodePool:
         async with self._turn(self._get(episode_id, caller)) as episode:
             if episode.outcome is None:
                 raise Conflict("the episode is not over: its verdicts exist after its last step")
-            verdicts = EpisodeVerdicts(
-                episode_id=episode.episode_id,
-                question_id=episode.question_id,
-                answer_form=episode.answer_form,
-                outcome=episode.outcome,
-                standard=self.settings.standard,
-                verdicts=episode.verdicts,
+            return to_json(
+                EpisodeVerdicts(
+                    episode_id=episode.episode_id,
+                    question_id=episode.question_id,
+                    answer_form=episode.answer_form,
+                    outcome=episode.outcome,
+                    standard=self.settings.standard,
+                    verdicts=episode.verdicts,
+                )
             )
-            return to_json(verdicts)
 
     def sweep(self) -> int:
         """Abandon the episodes whose lease is over; returns how many of them were unfinished."""
@@ -271,8 +270,7 @@ class EpisodePool:
     async def _turn(self, episode: PooledEpisode, or_gone: bool = False) -> Turn:
         """Hold an episode: one request at a time, in the order of arrival; then renew its lease.
 
-        Raises `UnknownEpisode` if it was removed meanwhile, unless `or_gone`; `QueueFull` if too
-        many wait.
+        `UnknownEpisode` if it was removed meanwhile, unless `or_gone`; `QueueFull` if many wait.
         """
         if episode.users >= (limit := self.settings.max_episode_items):
             raise QueueFull(

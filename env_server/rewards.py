@@ -5,10 +5,8 @@
     correctness     is the ANSWER right?            1 or 0
 
 So a correct episode pays at least 0.75, any other at most 0.20. All amounts are whole millionths,
-so sums are exact after rounding and replays are equal to the byte.
-
-The server pays the amounts of `REWARD_VERSION`. `VERSIONS` has others too, with which recorded
-episodes can be rescored (`python -m env_server rescore`).
+so sums are exact after rounding. The server pays those of `REWARD_VERSION`; recorded episodes can
+be rescored by the other `VERSIONS`.
 """
 
 from collections import Counter
@@ -114,31 +112,25 @@ def settle(
 
 
 class GoldCells:
-    """What `potential` compares a result with, computed once from the gold rows.
-
-    `rows` and `cells` are their numbers, `bag` counts each value, and `ends` are the smallest and
-    the largest number, or None.
-    """
+    """What `potential` compares a result with, computed once from the gold rows."""
 
     __slots__ = ("bag", "cells", "ends", "rows")
 
     def __init__(self, rows: Rows) -> None:
         cells = list(chain.from_iterable(rows))
-        self.rows, self.cells = len(rows), len(cells)
-        self.bag = Counter(_keys(cells))
-        self.ends = _ends(cells)
+        self.rows, self.cells = len(rows), len(cells)  # their numbers
+        self.bag, self.ends = Counter(_keys(cells)), _ends(cells)
 
 
 def potential(rows: Rows, truncated: bool, gold: GoldCells, reads_data: bool) -> float:
     """Return how near a QUERY's rows are to the gold rows, in [0, 1], to four decimals.
 
-    cardinality     the smaller number of rows divided by the larger
+    cardinality     the smaller number of rows divided by the larger; none for a truncated result
     value overlap   Jaccard index of the two bags of cells; column order and names don't count
     numeric range   how near the minimum and maximum are to those of the gold
 
     Without numbers in the gold, the other two share the range's weight in proportion. A query that
-    neither reads a cell nor counts rows (`SELECT 1 FROM t`) gets 0, and a truncated result gets no
-    cardinality.
+    neither reads a cell nor counts rows (`SELECT 1 FROM t`) gets 0.
     """
     if not rows or not gold.rows or not reads_data:
         return 0.0

@@ -1,17 +1,16 @@
 """`SqlJob` and `SqlResult`, and their form on a pipe: JSON, since data of a jailed process must not
 execute.
 
-A frame is a length (4 bytes, little-endian) and as many bytes of JSON. A frame to a worker is a
-list of `[number, kind, db_path, sql, max_rows]`; a frame from a worker is a list of `[number,
-*fields of the result, tagged]`. A cell without a JSON form is an object: `{"b": base64}` for a
-blob, `{"f": "inf"}` for a float that is not finite; `tagged` reports whether there are any.
+A frame is a length (4 bytes, little-endian) and as many bytes of JSON: a list of `[number, kind,
+db_path, sql, max_rows]` to a worker, of `[number, *fields of the result, tagged]` from it. A cell
+without a JSON form is an object: `{"b": base64}` for a blob, `{"f": "inf"}` for a float that is not
+finite; `tagged` reports whether there are any.
 
-Each worker also shares a memory page with its parent, the marker. The worker writes the number of
-the job that runs (0: none) and its start, in seconds of the monotonic clock and of the worker's CPU
-time, so that the parent knows which of a frame's jobs killed a worker and how long it has run. It
-also writes the number of the latest job that it has begun, which stays until the next. The parent
-writes up to which number the jobs were reassigned; the worker skips those. It also writes
-the number of a job to stop, which then fails with `STOPPED`.
+Each worker shares a memory page with its parent, the marker. The worker writes the number of the
+job that runs (0: none), its start in seconds of the monotonic clock and of the worker's CPU time,
+and the number of the latest job that it has begun. The parent writes up to which number the jobs
+were reassigned, which the worker skips, and the number of a job to stop, which then fails with
+`STOPPED`.
 """
 
 import base64
@@ -63,14 +62,9 @@ class SqlJob:
 
 @dataclass(slots=True)
 class SqlResult:
-    """The result of a job. `error` is one line for the agent, without paths; `error_code` is one of
-
-    no_such_table     the database has no such table
-    sql_error         SQLite rejects the statement
-    sql_denied        not allowed: a write, the catalogue, a non-deterministic function, ...
-    sql_budget        over the limit on steps, memory or size
-    sql_killed        it killed two worker processes
-    db_error          the file can't be read: the data's fault, never the agent's
+    """The result of a job. `error` is one line for the agent, without paths; `error_code` is
+    no_such_table, sql_error (SQLite rejects it), sql_denied, sql_budget (over a limit), sql_killed
+    (it killed two workers) or db_error (the data's fault, never the agent's).
     """
 
     columns: list[str] = field(default_factory=list)

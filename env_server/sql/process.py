@@ -42,10 +42,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One process and the jobs that it was `sent` and has not answered, by number.
-
-    It runs them in that order.
-    """
+    """One process, and the jobs that it was `sent` and has not answered, in their order."""
 
     def __init__(self, pool: "SqlPool") -> None:
         self.pool = pool
@@ -131,8 +128,7 @@ class WorkerProcess(asyncio.Protocol):
     def recall(self, *, finished: bool = False) -> list[Task]:
         """Take back the jobs that the process has not begun; it skips them.
 
-        Those before the current one are finished, but their results may wait for it: take them back
-        too, or not. Without a current job, their results are on their way.
+        `finished`: also those before the current one, whose results may wait for it.
         """
         if not self.up or not self.sent:
             return []
@@ -150,8 +146,7 @@ class WorkerProcess(asyncio.Protocol):
             self.stopping = number
 
     def stop_unwanted(self) -> None:
-        """Stop the current job if nobody waits for its result: it was cancelled, or recalled just
-        when the process began it."""
+        """Stop the current job if nobody waits for its result."""
         number = self.current
         task = self.sent.get(number)
         if number and number != self.stopping and (task is None or task.future.done()):

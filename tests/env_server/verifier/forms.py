@@ -17,15 +17,18 @@ class Form(NamedTuple):
     sql: str = "SELECT a FROM t"
 
     @property
-    def kind(self) -> AnswerType:
-        if isinstance(self.answer, list):
-            return "table" if isinstance(self.answer[0], list) else "list"
-        by_type: dict[type, AnswerType] = {int: "integer", float: "float", str: "string"}
-        return by_type[type(self.answer)]
-
-    @property
     def gold(self) -> Gold:
-        return Gold.of(self.answer, self.kind, self.sql, QUESTION)
+        return gold_of(self.answer, self.sql, QUESTION)
+
+
+def gold_of(answer: Any, sql: str, question: str) -> Gold:
+    """Return the gold of an answer's own type; None is a string's."""
+    if isinstance(answer, list):
+        kind: AnswerType = "table" if answer and isinstance(answer[0], list) else "list"
+    else:
+        by_type: dict[type, AnswerType] = {int: "integer", float: "float"}
+        kind = by_type.get(type(answer), "string")
+    return Gold.of(answer, kind, sql, question)
 
 
 NAMES = ["Ann", "Bob", "Cy"]

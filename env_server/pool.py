@@ -244,12 +244,12 @@ class EpisodePool:
         """Return the reply after `answered` steps; all but the last are played again."""
         if answered == len(episode.actions):
             return last_reply(episode)
-        env, result = await self._start(episode)
-        for action in episode.actions[:answered]:
-            result = await drive_async(env.step_jobs(action), self.sql.run)
+        _, result = await self._start(episode, episode.actions[:answered])
         return to_json(result, exclude={"episode_id"})
 
-    async def _start(self, episode: PooledEpisode) -> tuple[SQLEnvironment, StepResult]:
+    async def _start(
+        self, episode: PooledEpisode, actions: Sequence[str] = ()
+    ) -> tuple[SQLEnvironment, StepResult]:
         env = SQLEnvironment(
             self.bank,
             step_budget=episode.step_budget,
@@ -261,6 +261,7 @@ class EpisodePool:
             question_id=episode.question_id,
             answer_form=episode.answer_form,
             rewards=episode.rewards,
+            actions=list(actions),
         )
         return env, await drive_async(reset, self.sql.run)
 

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from env_server.sql.jobs import (
     BEGUN_AT,
@@ -27,11 +29,9 @@ from env_server.sql.jobs import (
     encode_jobs,
     read_marker,
 )
+from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
 from shared.errors import InternalError
-
-if TYPE_CHECKING:
-    from env_server.sql.pool import SqlPool
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,24 @@ END_TIMEOUT_S = 2.0  # for a worker to exit by itself
 _ROOT = Path(__file__).resolve().parents[2]
 
 
+class Pool(Protocol):
+    """What a worker needs of its `SqlPool`."""
+
+    limits: SqlLimits
+    counts: Counter[str]
+    numbers: Iterator[int]
+    open: bool
+
+    def answered(self, task: Task, result: SqlResult) -> None: ...
+    def put_back(self, tasks: Iterable[Task]) -> None: ...
+    def dispatch(self) -> None: ...
+    def give_up(self, worker: "WorkerProcess") -> None: ...
+
+
 class WorkerProcess(asyncio.Protocol):
     """One process, and the jobs that it was `sent` and has not answered, in their order."""
 
-    def __init__(self, pool: "SqlPool") -> None:
+    def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.process: subprocess.Popen[bytes] | None = None
         self.came_up = False

@@ -17,17 +17,6 @@ def copy(tiny_data: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_data, tmp_path / "copy"))
 
 
-def test_contents_of_a_bank(tiny_data: Path) -> None:
-    bank = QuestionBank.load(tiny_data)
-    assert len(bank) == 10
-    assert bank.counts == {"eval": 4, "train": 6}
-    assert bank.databases == ["shop", "zoo"]
-    assert bank.get("zoo-1").database_name == "zoo"
-    assert Path(bank.database("zoo")).is_absolute()
-    assert bank.gold(bank.get("shop-5")).ordered
-    assert not bank.gold(bank.get("zoo-2")).ordered
-
-
 def test_an_unknown_question_is_named(tiny_data: Path) -> None:
     bank = QuestionBank.load(tiny_data)
     with pytest.raises(UnknownQuestion, match=r"nope.*GET /questions"):

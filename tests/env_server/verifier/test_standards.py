@@ -55,12 +55,6 @@ def test_results(rows: list[Any], sql: str, right: str) -> None:
     assert verdicts(rows, ROWS, sql) == right
 
 
-def test_null_is_null_and_no_other_value() -> None:
-    assert verdicts([(None, 1)], [(None, 1)]) == "strict spider bird"
-    for other in (0, "", "NULL", 0.0, b""):
-        assert verdicts([(other,)], [(None,)]) == ""
-
-
 @pytest.mark.parametrize(
     ("value", "gold", "right"),
     [

@@ -7,11 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pydantic_core import to_json
+
 from env_server.environment import SQLEnvironment
 from env_server.settings import Settings
-from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden
-from shared.models import AnswerForm, Outcome, Rewards
+from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
+from shared.models import AnswerForm, Outcome, Rewards, StepResult
 
+NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
 Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
 
@@ -244,3 +247,31 @@ def memory_of(text: str) -> int:
     One emoji makes every character of a text take four bytes.
     """
     return sys.getsizeof(text) + (0 if text.isascii() else utf8_bytes(text))
+
+
+# -- replies
+
+
+def without_history(result: StepResult) -> bytes:
+    """Return a reply's JSON without its action history, which the episode has anyway."""
+    result.observation.action_history.clear()
+    return to_json(result, exclude={"episode_id"})
+
+
+def last_reply(episode: PooledEpisode) -> bytes:
+    """Return the JSON of an episode's last reply."""
+    history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
+    return episode.reply.replace(NO_HISTORY, history, 1)
+
+
+def with_id(reply: bytes, episode_id: str) -> bytes:
+    """Return the JSON of a `StepResult` as that of a `ResetResult`."""
+    return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
+
+
+def unknown(episode_id: str) -> UnknownEpisode:
+    """Return the error for an id that is not in the pool."""
+    return UnknownEpisode(
+        f"no episode {episode_id[:80]!r} here: it expired, was closed or is on another server; "
+        "reset it with its id, question and 'actions' to rebuild it"
+    )

@@ -15,7 +15,18 @@ from uuid import uuid4
 from pydantic_core import to_json
 
 from env_server.environment import SQLEnvironment
-from env_server.episodes import ANYONE, Caller, EpisodeStore, Options, PooledEpisode, utf8_bytes
+from env_server.episodes import (
+    ANYONE,
+    Caller,
+    EpisodeStore,
+    Options,
+    PooledEpisode,
+    last_reply,
+    unknown,
+    utf8_bytes,
+    with_id,
+    without_history,
+)
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import drive_async
@@ -23,15 +34,7 @@ from env_server.sql.pool import SqlPool
 from env_server.state import ResultCache, wire_state
 from env_server.telemetry import AnswerCounts, Metrics, about
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
-from shared.errors import (
-    ActionParseError,
-    Behind,
-    Conflict,
-    DigestMismatch,
-    NotReady,
-    QueueFull,
-    UnknownEpisode,
-)
+from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
@@ -39,7 +42,6 @@ LOGGED_CHARS = 500  # of a query
 
 Turn = AsyncIterator[PooledEpisode]
 EpisodeName = tuple[str, Caller]  # an id, and who uses it
-NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 
 
 class EpisodePool:
@@ -347,28 +349,3 @@ def check_end(actions: Sequence[str], budget: int) -> None:
     answers = (number for number, text in enumerate(actions, 1) if text.startswith("ANSWER"))
     if (end := min(next(answers, budget), budget)) < len(actions):
         raise Conflict(f"actions: the episode is over after {end} of {len(actions)} actions")
-
-
-def without_history(result: StepResult) -> bytes:
-    """Return a reply's JSON without its action history, which the episode has anyway."""
-    result.observation.action_history.clear()
-    return to_json(result, exclude={"episode_id"})
-
-
-def last_reply(episode: PooledEpisode) -> bytes:
-    """Return the JSON of an episode's last reply."""
-    history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
-    return episode.reply.replace(NO_HISTORY, history, 1)
-
-
-def with_id(reply: bytes, episode_id: str) -> bytes:
-    """Return the JSON of a `StepResult` as that of a `ResetResult`."""
-    return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
-
-
-def unknown(episode_id: str) -> UnknownEpisode:
-    """Return the error for an id that is not in the pool."""
-    return UnknownEpisode(
-        f"no episode {episode_id[:80]!r} here: it expired, was closed or is on another server; "
-        "reset it with its id, question and 'actions' to rebuild it"
-    )

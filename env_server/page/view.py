@@ -14,13 +14,13 @@ from starlette._utils import get_route_path
 
 from env_server.audit.replay import RunFolder
 from env_server.environment import SQLEnvironment
+from env_server.episodes import unknown
 from env_server.http.auth import HOME, OPERATOR, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.work import service_of
 from env_server.page import recordings
 from env_server.page.board import Board
 from env_server.page.episode import Shown, shown_line, shown_pooled
 from env_server.page.recordings import Entry
-from env_server.pool import unknown
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.service import Service
 from shared.dataset import Question

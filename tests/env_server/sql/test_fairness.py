@@ -18,7 +18,6 @@ from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, MAX_REMEMBERED, FairQueue, Task
 from env_server.sql.run import SqlRunner
 from tests.env_server.sql.test_pool import ENDLESS, NO_LIMITS, count, in_pool, slow, until
-from tests.env_server.sql.test_pool import shop as shop  # a fixture
 
 T = TypeVar("T")
 

@@ -22,11 +22,6 @@ NO_LIMITS = {"max_vm_steps": 10**12, "max_cpu_s": 1e9}
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture
-def shop(tiny_data: Path) -> str:
-    return str(tiny_data / "databases" / "shop" / "shop.sqlite")
-
-
 def in_pool(
     body: Callable[[SqlPool], Coroutine[Any, Any, None]], workers: int = 1, **limits: Any
 ) -> None:

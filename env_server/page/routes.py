@@ -214,11 +214,10 @@ async def episodes(view: View) -> Response:
 
 async def episode(view: View) -> str:
     """Show one episode, with a form for its next action if it has not ended."""
-    first = view.number("first")
     if run := view.asked.get("run", ""):
-        shown = await view.recorded(run, view.number("at"), first)
+        shown = await view.recorded(run, view.number("at"))
     else:
-        shown = await view.held(view.asked.get("id", ""), first)
+        shown = await view.held(view.asked.get("id", ""))
     asked = view.question(shown.question_id)
     gold = view.gold(asked)
     return await asyncio.to_thread(

@@ -144,20 +144,20 @@ class View:
             for one, question in reversed(questions.items())
         ], 0
 
-    async def recorded(self, name: str, at: int, first: int = 0) -> Shown:
+    async def recorded(self, name: str, at: int) -> Shown:
         """Return the episode whose line begins at a byte of a run's file, replayed here."""
         line = await asyncio.to_thread(recordings.line_at, await self.run(name), at)
         config = (await self.opened(name)).settings.config
         env = self._environment(config.step_budget, config.standard)
-        return await shown_line(env, self.service.pool.sql, line, first, run=name, at=str(at))
+        return await shown_line(env, self.service.pool.sql, line, run=name, at=str(at))
 
-    async def held(self, episode_id: str, first: int) -> Shown:
+    async def held(self, episode_id: str) -> Shown:
         """Return an episode that this server holds, so far."""
         pool = self.service.pool
         if (found := pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)
         env = self._environment(found.step_budget, self.service.settings.standard)
-        return await shown_pooled(env, pool.sql, found, self.caller.is_operator, first)
+        return await shown_pooled(env, pool.sql, found, self.caller.is_operator)
 
     def _environment(self, step_budget: int, standard: StandardName) -> SQLEnvironment:
         return SQLEnvironment(self.bank, step_budget=step_budget, standard=standard)

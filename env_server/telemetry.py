@@ -27,8 +27,6 @@ from shared.models import AnswerForm, FormTotals, StandardName, VerdictTotals
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
 _episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
-_RECORD = logging.LogRecord("", 0, "", 0, "", (), None)
-_STANDARD = {*vars(_RECORD), "message", "asctime", "taskName", "suffix"}
 
 
 @contextmanager
@@ -59,7 +57,7 @@ class WithEpisode(logging.Filter):
 
 
 class JsonLines(logging.Formatter):
-    """`{"time", "level", "logger", "message", ...}`, with `extra`'s fields and a `traceback`."""
+    """`{"time", "level", "logger", "message"}`, with an `episode_id` and a `traceback` if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -68,8 +66,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        fields |= {name: value for name, value in extra.items() if value != ""}
+        if episode_id := getattr(record, "episode_id", ""):
+            fields["episode_id"] = episode_id
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False, default=str)

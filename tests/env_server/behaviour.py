@@ -231,9 +231,10 @@ def verifier_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
             copied(gold),
         ]
     for number, form in enumerate(FORMS):
-        others = [form.text.upper(), f"{form.text}.", f"{form.text}\n{form.text}", f"{form.text} x"]
-        judged = [verifier.answer_verdicts(text, form.gold) for text in (form.text, *others)]
-        cases[f"form {number} {form.text!r}"] = judged
+        for text in (*form.right, *form.wrong):
+            others = [text.upper(), f"{text}.", f"{text}\n{text}", f"{text} x"]
+            judged = [verifier.answer_verdicts(one, form.gold) for one in (text, *others)]
+            cases[f"form {number} {text!r}"] = judged
     return cases
 
 

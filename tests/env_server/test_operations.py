@@ -1,14 +1,13 @@
 """docs/scaling-ops.md lists every setting, variable and metric; alerts and dashboard use existing
 metrics."""
 
-import asyncio
 import json
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
+from fastapi.testclient import TestClient
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,22 +20,13 @@ ALERTS = ROOT / "docker" / "alerts.yaml"
 DASHBOARD = ROOT / "docker" / "grafana" / "sqlenv.json"
 
 
-async def played(data_dir: Path) -> str:
-    """`/metrics` of a server that has played an episode and refused a request."""
-    app = create_app(Settings(data_dir=data_dir, sql_workers=1))
-    transport = httpx.ASGITransport(app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
-    ):
-        await http.post("/reset", json={"episode_id": "e", "seed": 1, "actions": ["ANSWER: 3"]})
-        await http.post("/step", json={"episode_id": "nobody", "action": "ANSWER: 3"})
-        return (await http.get("/metrics")).text
-
-
 @pytest.fixture(scope="module")
 def families(tiny_data: Path) -> list[Metric]:
-    return list(text_string_to_metric_families(asyncio.run(played(tiny_data))))
+    """The metrics of a server that has played an episode and refused a request."""
+    with TestClient(create_app(Settings(data_dir=tiny_data, sql_workers=1))) as client:
+        client.post("/reset", json={"episode_id": "e", "seed": 1, "actions": ["ANSWER: 3"]})
+        client.post("/step", json={"episode_id": "nobody", "action": "ANSWER: 3"})
+        return list(text_string_to_metric_families(client.get("/metrics").text))
 
 
 def counted(families: list[Metric]) -> set[str]:

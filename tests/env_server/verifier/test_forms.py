@@ -13,14 +13,25 @@ from env_server.render import render_cell
 from env_server.sql.run import SqlRunner
 from env_server.verifier import STANDARDS, Gold, answer_verdicts, judge_answer
 from shared.models import Outcome
-from tests.env_server.verifier.forms import FORMS, Form
+from tests.env_server.verifier.forms import ANSWERS, FORMS, Case
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.text!r} for {form.answer}")
-def test_every_form_has_its_verdict(form: Form) -> None:
-    assert judge_answer(form.text, form.gold) == form.right
-    if form.right:
-        assert all(answer_verdicts(form.text, form.gold).values())
+@pytest.mark.parametrize("case", [*FORMS, *ANSWERS], ids=lambda case: repr(case.answer))
+def test_every_text_has_its_verdict(case: Case) -> None:
+    assert [text for text in case.right if not judge_answer(text, case.gold)] == []
+    assert [text for text in case.wrong if judge_answer(text, case.gold)] == []
+
+
+@pytest.mark.parametrize("case", FORMS, ids=lambda case: repr(case.answer))
+def test_forms_are_read_alike_by_every_standard(case: Case) -> None:
+    assert all(all(answer_verdicts(text, case.gold).values()) for text in case.right)
+
+
+def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
+    golds = {(gold.answer_type, str(gold.rows)): gold for gold in (case.gold for case in FORMS)}
+    for text in {text for case in FORMS for text in (*case.right, *case.wrong)}:
+        kinds = [kind for (kind, _), gold in golds.items() if judge_answer(text, gold)]
+        assert len(kinds) == len(set(kinds)), (text, kinds)
 
 
 # Pieces that numbers and names are joined with; no cell of the golds below has one of them

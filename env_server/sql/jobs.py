@@ -105,21 +105,33 @@ async def drive_async(jobs: Jobs[T], run: Callable[[SqlJob], Awaitable[SqlResult
         return end.value  # type: ignore[no-any-return]
 
 
-def mark(marker: mmap.mmap, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
-    """Write which job runs now, and its start. A number only ever stands beside its own times."""
-    if number:
-        NUMBER.pack_into(marker, BEGUN_AT, number)
-    NUMBER.pack_into(marker, 0, 0)
-    TIMES.pack_into(marker, TIMES_AT, now_s, cpu_s)
-    NUMBER.pack_into(marker, 0, number)
+class Marker(mmap.mmap):
+    """The page that a worker shares with its parent. A number only stands beside its own times."""
 
+    def __new__(cls, descriptor: int) -> "Marker":
+        return super().__new__(cls, descriptor, MARKER_BYTES)
 
-def read_marker(marker: mmap.mmap) -> tuple[int, float, float]:
-    """Return the number of the job that runs, or 0, and its start in wall and in CPU seconds."""
-    while True:
-        number, began_s, began_cpu_s = MARKER.unpack_from(marker)
-        if NUMBER.unpack_from(marker)[0] == number:  # else the times may be the next job's
-            return number, began_s, began_cpu_s
+    def get(self, place: int) -> int:
+        """Return the number of a job."""
+        return int(NUMBER.unpack_from(self, place)[0])
+
+    def put(self, place: int, number: int) -> None:
+        NUMBER.pack_into(self, place, number)
+
+    def begin(self, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
+        """Write which job runs now, and its start."""
+        if number:
+            self.put(BEGUN_AT, number)
+        self.put(0, 0)
+        TIMES.pack_into(self, TIMES_AT, now_s, cpu_s)
+        self.put(0, number)
+
+    def running(self) -> tuple[int, float, float]:
+        """Return the number of the job that runs, or 0, and its start in wall and CPU seconds."""
+        while True:
+            number, began_s, began_cpu_s = MARKER.unpack_from(self)
+            if self.get(0) == number:  # else the times may be the next job's
+                return number, began_s, began_cpu_s
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import mmap
 import os
 import signal
 import socket
@@ -21,13 +20,12 @@ from env_server.sql.jobs import (
     BEGUN_AT,
     LENGTH,
     MARKER_BYTES,
-    NUMBER,
     REASSIGNED_AT,
     STOP_AT,
+    Marker,
     SqlResult,
     decode_results,
     encode_jobs,
-    read_marker,
 )
 from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
@@ -68,7 +66,7 @@ class WorkerProcess(asyncio.Protocol):
         self._newest = 0  # the number of the latest job
         self._unwritten: list[Task] = []
         self._transport: asyncio.Transport | None = None
-        self._marker: mmap.mmap | None = None
+        self._marker: Marker | None = None
         self._buffer = bytearray()
         self._heard = 0.0  # monotonic seconds: its last frame, or the job that ended its idleness
         self.failures = 0  # starts in a row that failed
@@ -147,8 +145,8 @@ class WorkerProcess(asyncio.Protocol):
         if not self.up or not self.sent:
             return []
         assert self._marker is not None
-        NUMBER.pack_into(self._marker, REASSIGNED_AT, self._newest)
-        current, begun = self.current, NUMBER.unpack_from(self._marker, BEGUN_AT)[0]
+        self._marker.put(REASSIGNED_AT, self._newest)
+        current, begun = self.current, self._marker.get(BEGUN_AT)
         back = [n for n in self.sent if n > begun or (finished and n < current)]
         self.since = time.monotonic()
         return [self.sent.pop(number) for number in back]
@@ -156,7 +154,7 @@ class WorkerProcess(asyncio.Protocol):
     def stop_job(self, number: int) -> None:
         """Ask the process to give up a job, if it still runs it; it then answers with `STOPPED`."""
         if self._marker is not None and number:
-            NUMBER.pack_into(self._marker, STOP_AT, number)
+            self._marker.put(STOP_AT, number)
             self.stopping = number
 
     def stop_unwanted(self) -> None:
@@ -205,7 +203,7 @@ class WorkerProcess(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as page:
             page.truncate(MARKER_BYTES)
-            self._marker = mmap.mmap(page.fileno(), MARKER_BYTES)
+            self._marker = Marker(page.fileno())
             self._buffer.clear()
             descriptors = (theirs.fileno(), page.fileno())
             command = [sys.executable, "-P", "-m", "env_server.sql.worker", *map(str, descriptors)]
@@ -318,4 +316,4 @@ class WorkerProcess(asyncio.Protocol):
             self._marker = None
 
     def _read_marker(self) -> tuple[int, float, float]:
-        return read_marker(self._marker) if self._marker is not None else (0, 0.0, 0.0)
+        return self._marker.running() if self._marker is not None else (0, 0.0, 0.0)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from env_server.sql import SqlJob, SqlLimits, SqlResult
-from env_server.sql.jobs import JobKind, mark
+from env_server.sql.jobs import JobKind
 from env_server.sql.pool import SLICE_S, SqlPool
 from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, MAX_REMEMBERED, FairQueue, Task
@@ -208,8 +208,8 @@ async def test_a_result_on_its_way_is_not_taken_back(shop: str) -> None:
         worker.add(done)
         marker = worker._marker
         assert marker is not None
-        mark(marker, done.number)
-        mark(marker, 0)
+        marker.begin(done.number)
+        marker.begin(0)
         worker.add(waiting)
         assert worker.recall(finished=True) == [waiting]
         assert list(worker.sent.values()) == [done]

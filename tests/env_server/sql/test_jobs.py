@@ -1,7 +1,6 @@
 """Jobs and results survive the pipe."""
 
 import math
-import mmap
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,13 @@ import pytest
 from env_server.sql import jobs as module
 from env_server.sql.jobs import (
     LENGTH,
-    MARKER_BYTES,
+    Marker,
     SqlJob,
     SqlResult,
     decode_jobs,
     decode_results,
     encode_jobs,
     encode_results,
-    mark,
-    read_marker,
 )
 from env_server.sql.limits import SqlLimits
 from shared.actions import ACTIONS, ActionType
@@ -86,18 +83,18 @@ def test_a_marker_never_shows_a_job_with_the_times_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Wherever the other process is interrupted: by a reader here, then by a writer."""
-    marker, seen = mmap.mmap(-1, MARKER_BYTES), []
+    marker, seen = Marker(-1), []
 
     class Watched(struct.Struct):
         def pack_into(self, *arguments: Any) -> None:
             super().pack_into(*arguments)
-            seen.append(read_marker(marker))
+            seen.append(marker.running())
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "NUMBER", Watched("@Q"))
         patch.setattr(module, "TIMES", Watched("@dd"))
         for number in (1, 2, 0, 3):
-            mark(marker, number, 10.0 * number, 100.0 * number)
+            marker.begin(number, 10.0 * number, 100.0 * number)
     assert {number for number, *_ in seen} == {0, 1, 2, 3}
     assert all(times == [10.0 * number, 100.0 * number] for number, *times in seen if number)
 
@@ -105,8 +102,8 @@ def test_a_marker_never_shows_a_job_with_the_times_of_another(
         def unpack_from(self, *arguments: Any) -> tuple[Any, ...]:
             number, _, _ = super().unpack_from(*arguments)
             if number == 3:
-                mark(marker, 4, 40.0, 400.0)
+                marker.begin(4, 40.0, 400.0)
             return (number, *super().unpack_from(*arguments)[1:])
 
     monkeypatch.setattr(module, "MARKER", Late("@Qdd"))
-    assert read_marker(marker) == (4, 40.0, 400.0)
+    assert marker.running() == (4, 40.0, 400.0)

@@ -36,7 +36,6 @@ class View:
         self.request, self.templates, self.board = request, templates, board
         self.asked, self.caller = request.query_params, caller_of(request)
         self._runs: dict[str, RunFiles] | None = None
-        self._opened: dict[str, RunFolder] = {}
 
     @property
     def service(self) -> Service:
@@ -112,13 +111,6 @@ class View:
             raise UnknownEpisode(f"no recorded run {name[:80]!r} in SQLENV_RUNS_DIR")
         return run
 
-    async def opened(self, name: str) -> RunFolder:
-        """Return a run with its settings, read once per request."""
-        if name not in self._opened:
-            run = await self.run(name)
-            self._opened[name] = await asyncio.to_thread(RunFolder.open, run.path)
-        return self._opened[name]
-
     async def entries(self, name: str) -> tuple[list[Entry], int]:
         """Return a run's episodes and how many lines are damaged; "" for this server's."""
         if name:
@@ -146,8 +138,9 @@ class View:
 
     async def recorded(self, name: str, at: int) -> Shown:
         """Return the episode whose line begins at a byte of a run's file, replayed here."""
-        line = await asyncio.to_thread(recordings.line_at, await self.run(name), at)
-        config = (await self.opened(name)).settings.config
+        run = await self.run(name)
+        line = await asyncio.to_thread(recordings.line_at, run, at)
+        config = (await asyncio.to_thread(RunFolder.open, run.path)).settings.config
         env = self._environment(config.step_budget, config.standard)
         return await shown_line(env, self.service.pool.sql, line, run=name, at=str(at))
 

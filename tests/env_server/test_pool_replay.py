@@ -14,14 +14,6 @@ from tests.env_server.pool_driver import Driver, read
 pytestmark = pytest.mark.anyio
 
 
-async def test_replay_gives_the_original_bytes(driver: Driver) -> None:
-    await driver.reset("a")
-    actions = [driver.describe, "QUERY: SELECT nonsense", driver.query]
-    replies = [await driver.step(action, step, "a") for step, action in enumerate(actions)]
-    rebuilt = await driver.reset("b", actions=actions)
-    assert rebuilt == replies[-1][:-1] + b',"episode_id":"b"}'
-
-
 @pytest.mark.parametrize("other", [{"step_budget": 4}, {"actions": ["SAMPLE: other"]}])
 async def test_a_pooled_id_with_another_history_is_a_conflict(
     driver: Driver, other: dict[str, Any]

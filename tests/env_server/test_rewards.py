@@ -114,18 +114,6 @@ def test_nothing_is_paid_without_a_table_or_a_row() -> None:
     assert potential(GOLD, False, [], True) == 0.0
 
 
-def test_potential_grows_towards_the_gold() -> None:
-    everything = [
-        (name, number) for name in ("Oslo", "Bergen", "Tromsø", "Moss") for number in range(5)
-    ]
-    near = potential([("Oslo", 3), ("Bergen", 2)], False, GOLD, True)
-    right_shape = potential([("x", 9), ("y", 90)], False, GOLD, True)
-    shown = [potential(everything, truncated, GOLD, True) for truncated in (False, True)]
-    assert 0 < right_shape < near < 1
-    assert shown[1] < shown[0] < 0.5  # a query that returns everything
-    assert potential([("Oslo",)], False, GOLD, True) < near
-
-
 @pytest.mark.parametrize(
     ("value", "gold", "near"),
     [

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import shutil
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -228,21 +227,6 @@ async def test_the_list_is_filtered(recorded: Path) -> None:
         links = [link for link in second.links if link.startswith("episode?")]
         assert len(links) == 50
         assert (await http.get("/page/" + links[-1])).status_code == 200
-
-
-async def test_an_episode_lost_before_its_first_reply_says_so(
-    recorded: Path, tmp_path: Path
-) -> None:
-    line = next(one for _, one in lines(recorded) if one["phase"] == "train")
-    line |= {"steps": 0, "finished": False, "outcome": "infra_failed"}
-    line |= dict.fromkeys(("actions", "texts", "rewards", "parts", "observations"), ())
-    line |= dict.fromkeys(("reward", "correctness", "progress", "operational"))
-    folder = Path(shutil.copytree(recorded / "run", tmp_path / "lost"))
-    RunFiles(folder).episodes.write_text(json.dumps(line) + "\n")
-    async with serving(tmp_path, data_dir=recorded / "data") as http:
-        page = await seen(http, "/page/episode", run="lost", at=0)
-    assert "Lost to infrastructure before the first reply." in page.text
-    assert "differs from the record" not in page.text
 
 
 async def test_checkpoints_stand_side_by_side(recorded: Path) -> None:

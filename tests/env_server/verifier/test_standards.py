@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.verifier import STANDARDS, Gold, answer_verdicts, column_order, result_verdicts
+from env_server.verifier import Gold, answer_verdicts, column_order, result_verdicts
 from env_server.verifier.gold import Block
 from tests.env_server.verifier.timing import cpu_s
 
@@ -75,13 +75,6 @@ def test_results(rows: list[Any], sql: str, right: str) -> None:
 def test_values_of_results(value: Any, gold: Any, right: str) -> None:
     assert verdicts([(value,)], [(gold,)]) == right
     assert verdicts([("x", value), ("y", 1)], [("y", 1), ("x", gold)]) == right
-
-
-def test_many_sums_that_differ_in_their_last_digits() -> None:
-    gold = [(f"group {n % 7}", n / 7) for n in range(3_000)]
-    rows = [(name, value * (1 + 1e-15)) for name, value in reversed(gold)]
-    assert STANDARDS["strict"].result(rows, gold_of(gold, UNORDERED))
-    assert not STANDARDS["strict"].result([*rows[1:], ("group 0", -1.0)], gold_of(gold, UNORDERED))
 
 
 def test_ties_are_open_to_strict_alone() -> None:

@@ -21,11 +21,11 @@ from env_server.http.openenv import openenv
 from env_server.http.operator import operator
 from env_server.http.pages import add_pages
 from env_server.http.requests import EPISODE_ID_HEADER
-from env_server.metrics import Metrics
 from env_server.page.routes import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
+from env_server.telemetry import Metrics
 from shared.errors import SQLEnvError
 
 log = logging.getLogger(__name__)

@@ -34,9 +34,8 @@ FLOORS = {
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
-        ("pool",), ("episodes",), ("environment",), ("state",), ("questions",),
-        ("drive", "metrics"), ("verifier", "rewards"), ("render", "results"),
-        ("sql",), ("logs", "settings", "conformance", "callers"),
+        ("pool",), ("episodes",), ("environment",), ("state",), ("questions",), ("telemetry",),
+        ("verifier", "rewards"), ("render",), ("sql",), ("settings", "conformance"),
     ),
     "trainer": (
         ("__main__", "prompts", "rewards"), ("improve",), ("sft",),

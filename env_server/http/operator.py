@@ -12,7 +12,7 @@ from env_server.http.openapi import errors
 from env_server.http.responses import json_reply
 from env_server.http.routes import EpisodePath
 from env_server.http.work import service_of
-from env_server.metrics import CONTENT_TYPE
+from env_server.telemetry import CONTENT_TYPE
 from shared.models import EpisodeVerdicts, VerdictTotals
 
 operator = APIRouter(tags=["operator"])

@@ -24,8 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.http.openenv import SOCKET
 from env_server.http.responses import http_code, http_error_bytes
-from env_server.metrics import Metrics
 from env_server.settings import Settings
+from env_server.telemetry import Metrics
 from shared.errors import NotReady
 
 log = logging.getLogger(__name__)

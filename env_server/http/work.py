@@ -9,15 +9,15 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from env_server.callers import Caller
+from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item
 from env_server.http.responses import error_bytes, json_reply
-from env_server.logs import episode_of
 from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from env_server.sql.queue import CLIENT
+from env_server.telemetry import episode_of
 from shared.errors import (
     BodyTooLarge,
     InternalError,

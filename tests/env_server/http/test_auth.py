@@ -16,12 +16,12 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from env_server.app import create_app
-from env_server.callers import ANYONE, Caller
 from env_server.commands import command
+from env_server.episodes import ANYONE, Caller
 from env_server.http import auth
 from env_server.http.auth import Keys
-from env_server.metrics import Metrics
 from env_server.settings import Settings
+from env_server.telemetry import Metrics
 from shared.client import ClientLimits, in_process
 from shared.client.auth import bearer
 from shared.errors import Unauthorized

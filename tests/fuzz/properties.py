@@ -96,10 +96,12 @@ def check_action(text: str) -> SQLAction | None:
     try:
         action = parse_action(text)
     except ActionParseError as error:
-        assert 0 < len(error.message) < 1_000
-        return None
-    assert parse_action(render_action(action)) == action
-    return action
+        refusal = error.message
+    else:
+        assert parse_action(render_action(action)) == action
+        return action
+    assert 0 < len(refusal) < 1_000
+    return None
 
 
 def check_episode(world: World, actions: list[str]) -> list[bytes]:

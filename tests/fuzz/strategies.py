@@ -46,15 +46,18 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         ["+", "-", "*", "/", "%", "||", "=", "<", ">=", "<>", "AND", "OR", "LIKE", "GLOB", "IS"]
     )
     lists = st.lists(inner, max_size=3).map(", ".join)
-    tables = st.sampled_from(TABLES)
+
+    def filled(text: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        return st.tuples(*parts).map(lambda drawn: text.format(*drawn))
+
     return st.one_of(
-        st.tuples(inner, operators, inner).map(lambda parts: f"({' '.join(parts)})"),
-        st.builds("{}({})".format, functions, lists),
-        inner.map("CAST({} AS TEXT)".format),
-        st.builds("CASE WHEN {0} THEN {1} ELSE {0} END".format, inner, inner),
-        st.builds("{} IN ({})".format, inner, lists),
-        inner.map("sum({}) OVER (ORDER BY 1)".format),
-        st.builds("(SELECT {} FROM {})".format, inner, tables),
+        filled("({} {} {})", inner, operators, inner),
+        filled("{}({})", functions, lists),
+        filled("CAST({} AS TEXT)", inner),
+        filled("CASE WHEN {0} THEN {1} ELSE {0} END", inner, inner),
+        filled("{} IN ({})", inner, lists),
+        filled("sum({}) OVER (ORDER BY 1)", inner),
+        filled("(SELECT {} FROM {})", inner, st.sampled_from(TABLES)),
     )
 
 
@@ -128,15 +131,6 @@ actions = st.one_of(
     st.sampled_from(TABLES).map(lambda name: f"SAMPLE {name}"),
     st.text(max_size=30).map(lambda text: f"ANSWER: {text}"),
     st.text(max_size=40),
-    st.sampled_from(
-        [
-            "query:",
-            "Answer:\n",
-            "ANSWER",
-            "QUERY SELECT 1",
-            "DESCRIBE:\tt",
-            "ſample: t",
-            "QUERY: \0",
-        ]
-    ),
+    st.sampled_from(["query:", "Answer:\n", "ANSWER", "QUERY SELECT 1", "DESCRIBE:\tt"]),
+    st.sampled_from(["ſample: t", "QUERY: \0"]),
 )

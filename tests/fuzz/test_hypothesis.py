@@ -108,7 +108,8 @@ action_values = st.one_of(
 ids = st.one_of(st.just("pooled"), st.text(max_size=70), json_values)
 fields = ("question_id", "split", "difficulty", "db_id", "seed", "step_budget", "digest")
 steps = st.fixed_dictionaries(
-    {"episode_id": ids, "action": action_values}, optional={"step": plain, "more": json_values}
+    {"episode_id": ids, "action": action_values},
+    optional={"step": json_values, "more": json_values},
 )
 resets = st.fixed_dictionaries(
     {},

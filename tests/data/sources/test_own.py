@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from data.audit import audit
 from data.commands import app
-from data.sources.questions import RawRow
+from data.sources.questions import bare_sql
 from shared.dataset import Question, database_path, load_splits
 from tests.data.sources.importing import (
     QUESTIONS,
@@ -132,7 +132,7 @@ def test_files_that_resemble_other_formats(home: Path, name: str, content: str) 
     ],
 )
 def test_comments_around_a_gold_are_left_out(sql: str, bare: str) -> None:
-    assert RawRow("line", 1, {"question": "?", "sql": sql}).parse("q", None, "shop").sql == bare
+    assert bare_sql(sql) == bare
 
 
 def test_the_user_names_the_eval_questions(home: Path) -> None:

@@ -45,9 +45,9 @@ FLOORS = {
     ),
     "data": (
         ("__main__",), ("commands",), ("introspection",),
-        ("audit", "generate", "summary"), ("build", "sources"),
+        ("audit", "generate"), ("build", "sources"),
         ("likeness",), ("choose",),
-        ("domains",), ("golds",), ("settings",),
+        ("domains",), ("golds",),
     ),
 }  # fmt: skip
 

@@ -87,14 +87,6 @@ def pretrain(
         int,
         Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
     ] = 192,
-    workspace: Annotated[
-        Path | None,
-        Option(
-            help="Keep the generated databases, a checkpoint and the model of each stage here; the "
-            "same command resumes from them.",
-            show_default="OUT/.pretraining, deleted at the end",
-        ),
-    ] = None,
     processes: Annotated[
         int | None,
         Option(
@@ -106,7 +98,8 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    The shipped size takes about two hours on 2 CPU cores.
+    The shipped size takes about two hours on 2 CPU cores. The same command resumes an interrupted
+    call after its last whole stage.
     """
 
     with guarded():
@@ -134,8 +127,6 @@ def pretrain(
         make(
             out,
             config,
-            workspace=workspace,
-            report=lambda line: console.print(line, markup=False),
             processes=processes or pretraining_processes(),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console

@@ -158,7 +158,7 @@ def player(
     elif settings.policy == "openai":
         from trainer.rollout.served import served_model
 
-        with served_model(
+        served = served_model(
             config,
             settings.base_url,
             settings.api,
@@ -166,17 +166,17 @@ def player(
             temperature=settings.temperature or 0.0,
             timeout_s=settings.timeout_s,
             concurrency=settings.concurrency,
-        ) as served:
-            play = policy_play(
-                served.policy,
-                config,
-                client,
-                seed,
-                generator=served.generator,
-                tokenizer=served.tokenizer,
-            )
-            # two rounds of concurrent requests, so that a slow one doesn't hold up all
-            yield Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
+        )
+        play = policy_play(
+            served.policy,
+            config,
+            client,
+            seed,
+            generator=served.generator,
+            tokenizer=served.tokenizer,
+        )
+        # two rounds of concurrent requests, so that a slow one doesn't hold up all
+        yield Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
     elif settings.policy == "oracle":
         path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
         oracle = oracle_policy(load_questions(path), config.step_budget)

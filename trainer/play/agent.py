@@ -1,7 +1,7 @@
 """The player: a model in this process, or one behind an OpenAI-compatible server."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,27 +125,26 @@ def local_agent(model: str | None, options: Options) -> Agent:
     )
 
 
-@contextmanager
 def api_agent(
     base_url: str, model: str, options: Options, api: ApiName, tokenizer: str | None
-) -> Iterator[Agent]:
-    """Yield a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
+) -> Agent:
+    """Return a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
     from trainer.rollout.served import served_model
 
     choice = preset_of(model, options.preset, served=True)
     config = _config(choice, options, **({"system_prompt": "tools"} if api == "tools" else {}))
     temperature = options.sampling.temperature
-    with served_model(config, base_url, api, tokenizer, temperature=temperature) as served:
-        yield Agent(
-            model,
-            f"served by {served.server.base_url}; {choice}",
-            config,
-            options.sampling,
-            codec=served.codec,
-            tokenizer=served.tokenizer,
-            generator=served.generator,
-            policy=served.policy,
-        )
+    served = served_model(config, base_url, api, tokenizer, temperature=temperature)
+    return Agent(
+        model,
+        f"served by {served.server.base_url}; {choice}",
+        config,
+        options.sampling,
+        codec=served.codec,
+        tokenizer=served.tokenizer,
+        generator=served.generator,
+        policy=served.policy,
+    )
 
 
 def _config(choice: Choice, options: Options, **prompt: Any) -> GRPOConfig:

@@ -147,7 +147,7 @@ def play(
                     raise PlayError(f"{reason}; choose another --json") from error
                 display = JsonLines(file, errors)
             if base_url is not None and model is not None:
-                agent = stack.enter_context(api_agent(base_url, model, options, api, tokenizer))
+                agent = api_agent(base_url, model, options, api, tokenizer)
             else:
                 with display.busy("loading the model"):
                     agent = local_agent(model, options)

@@ -38,9 +38,9 @@ def sft(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
             "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
             "of a database with at most five tables; in up to a quarter of them a query with "
-            "a wrong column name, and its error, come before the right one), generated (fresh "
-            "databases), run:DIR (correct episodes of a run or an evaluation), or corrected:DIR (a "
-            "run's incorrect episodes up to a failed query, then the gold query); repeatable.",
+            "a wrong column name, and its error, come before the right one), run:DIR (correct "
+            "episodes of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up "
+            "to a failed query, then the gold query); repeatable. Others: docs/sft.md.",
             show_default="oracle",
         ),
     ] = None,

@@ -133,7 +133,6 @@ def test_data_dir_sets_both_paths() -> None:
         ("learning_rate", [1]),
         ("beta", float("inf")),
         ("server_wait_s", float("inf")),
-        ("max_grad_norm", float("inf")),
         ("seed", 2**32),
         ("difficulty_filter", None),
         ("server_urls", [1]),

@@ -70,15 +70,6 @@ def test_missing_data_names_the_path_and_the_command(tmp_path: Path) -> None:
         assert not empty.remedy
 
 
-def test_a_missing_database_is_named(tmp_path: Path) -> None:
-    make_data(tmp_path)
-    (tmp_path / "databases" / "farm" / "farm.sqlite").unlink()
-    diagnoses = {diagnosis.name: diagnosis for diagnosis in check_data(tmp_path)}
-    assert diagnoses["train questions"].status is Status.OK  # farm is not trained on
-    assert diagnoses["eval questions"].status is Status.FAIL
-    assert "farm.sqlite" in diagnoses["eval questions"].detail
-
-
 def test_an_unreachable_server_is_named() -> None:
     (diagnosis,) = check_server(["http://127.0.0.1:9"])
     assert diagnosis.status is Status.FAIL
@@ -121,23 +112,6 @@ def test_the_memory_of_training_is_compared_with_the_machine(
         assert "layers of another kind" in unknown.detail
     _, unknown = check_memory("Qwen/Qwen3-0.6B")
     assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
-
-
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        ("Qwen/Qwen3-0.6B", Status.NOTE),
-        ("gpt2", Status.NOTE),
-        ("../missing", Status.FAIL),
-        ("data/models/missing", Status.FAIL),
-    ],
-)
-def test_a_hub_name_is_recognized_as_in_training(
-    name: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (diagnosis,) = check_model(name)
-    assert diagnosis.status is status
 
 
 def test_spider_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -67,23 +67,6 @@ def test_a_containers_limit_on_memory_counts(
     assert default_processes(GRPOConfig.preset("offline"), environment={}) == processes
 
 
-@pytest.mark.parametrize(
-    ("changes", "processes"),
-    [
-        ({"gradient_accumulation_steps": 8}, 2),  # 4 updates of 2 processes
-        ({"gradient_accumulation_steps": 4}, 1),
-        ({"gradient_accumulation_steps": 12, "updates_per_batch": 1}, 4),
-        ({"device": "auto"}, 4),
-        ({"generation_url": "http://127.0.0.1:9/v1"}, 4),
-    ],
-)
-def test_the_settings_limit_the_processes(
-    machine: Any, changes: dict[str, Any], processes: int
-) -> None:
-    machine(4)
-    assert default_processes(GRPOConfig.preset("offline", **changes), environment={}) == processes
-
-
 def test_a_model_that_is_large_or_of_unknown_size_trains_in_one_process(
     machine: Any, tmp_path: Path
 ) -> None:

@@ -17,8 +17,7 @@ from trainer.grpo.train import build_trainer, run_training_with_metrics, save_tr
 from trainer.run.summary import model_digest
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.optional_packages import check_extras, lora_config
-from trainer.runtime.precision import shrink_frozen_weights
+from trainer.runtime.optional_packages import check_extras
 
 LORA = {"lora_rank": 4}
 
@@ -81,22 +80,6 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
     for name in projections:
         change = (changed[name] - before[name]).abs()
         assert 0 < change.max() < 1e-3
-
-
-def test_frozen_weights_are_float16_where_a_gpu_computes_in_it(
-    config: GRPOConfig, model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    peft = pytest.importorskip("peft")
-    monkeypatch.setattr("trainer.runtime.precision.precision", lambda *_: ("cuda", torch.float16))
-    lora = config.override(**LORA)
-    shrink_frozen_weights(model, lora)
-    adapted = peft.get_peft_model(model, lora_config(lora))
-    layers = {
-        (one.requires_grad, one.dtype)
-        for name, one in adapted.named_parameters()
-        if "_proj" in name
-    }
-    assert layers == {(False, torch.float16), (True, torch.float32)}  # loss scaling needs float32
 
 
 @pytest.mark.slow

@@ -172,26 +172,3 @@ def test_training_continues_with_an_unreadable_record(live: GRPOConfig, tmp_path
     summary = read_json(run.summary)
     assert (summary["train_steps"], summary["live_failures"]) == (3, 1)
     assert (run.live / "measured.damaged").read_text() == "not JSON\n"  # nothing is lost
-
-
-@blank_charts
-def test_the_callback_needs_no_more_than_the_trainer(live: GRPOConfig, tmp_path: Path) -> None:
-    """Without a job around it, it draws from trl's own log, into the output folder."""
-    from trainer.evaluation.measure import model_play
-    from trainer.grpo.train import build_trainer, run_training_with_metrics
-
-    config = replace(live, output_dir=str(tmp_path / "grpo"), max_steps=2)
-    inputs, client = load_inputs(config, JobOptions()), FakeClient()
-    play = model_play(inputs.model, inputs.tokenizer, config, client, "greedy")
-    view = LiveVisualizationCallback(config, inputs, play, baselines={}, folder=tmp_path / "live")
-    trainer = build_trainer(
-        inputs.model, inputs.tokenizer, config, inputs.train, client=client, callbacks=[view]
-    )
-    run_training_with_metrics(trainer)
-    assert view.failures == 0
-    assert sorted(path.name for path in (tmp_path / "live").iterdir()) == [
-        "measured.jsonl",
-        "reward.png",
-        "success.png",
-        "traces.md",
-    ]

@@ -18,12 +18,8 @@ COLAB = {"torch": "2.9.1+cu126", "torchvision": "0.24.1+cu126", "triton": "3.5.1
 
 
 @pytest.fixture
-def colab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def colab(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend to be a fresh Colab session: its packages, its torch, and none of this project's."""
-    (tmp_path / "google" / "colab").mkdir(parents=True)
-    (tmp_path / "google" / "colab" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "google", raising=False)
     find, missing = importlib.util.find_spec, {"apsw", "trl"}
 
     def version(name: str) -> str:

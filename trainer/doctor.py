@@ -44,15 +44,12 @@ class Diagnosis:
     remedy: str = ""
 
 
-def check_python() -> Iterator[Diagnosis]:
-    """Report the version of Python; with an older one, this program does not start."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    yield Diagnosis("Python", Status.OK, f"{version} at {sys.executable}")
-
-
 def check_packages() -> Iterator[Diagnosis]:
     """Check every package that is needed here; those for development only where one is missing."""
     from packaging.requirements import Requirement
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Diagnosis("Python", Status.OK, f"{version} at {sys.executable}")
 
     needed = dict[str, tuple[Requirement, bool]]()  # with whether it is for development only
     for one in map(Requirement, importlib.metadata.requires("sqlenv") or ()):
@@ -227,7 +224,6 @@ def check_spider() -> Iterator[Diagnosis]:
 def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
     """Run every check; one that raises becomes a failed diagnosis and doesn't stop the others."""
     checks: dict[str, Callable[[], Iterator[Diagnosis]]] = {
-        "Python": check_python,
         "packages": check_packages,
         "device": check_device,
         "server": lambda: check_server(urls),

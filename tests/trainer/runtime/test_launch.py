@@ -121,16 +121,6 @@ def train(*arguments: str, **environment: str | None) -> str:
     return done.output
 
 
-def test_a_new_run_takes_the_given_number_else_the_default(
-    machine: Any, started: list[int]
-) -> None:
-    train("--processes", "1", OMP_NUM_THREADS=None)
-    train("--processes", "4", OMP_NUM_THREADS=None)
-    train(OMP_NUM_THREADS=None)
-    train(OMP_NUM_THREADS="2")
-    assert started == [1, 4, 2, 1]
-
-
 def test_every_way_to_resume_keeps_the_number_unless_another_is_given(
     small: GRPOConfig, tmp_path: Path, machine: Any, started: list[int]
 ) -> None:

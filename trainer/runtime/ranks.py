@@ -153,6 +153,7 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
         if os.environ["LOCAL_RANK"] == "0":  # print it once per machine
             raise
         raise SystemExit(1) from error
+    os.environ.pop("ACCELERATE_MIXED_PRECISION", None)  # of the launcher: the dtype decides
     limit = timedelta(seconds=LONGEST_SHARE_S + SERVER_WAITS * config.server_wait_s)
     PartialState(cpu=device == "cpu")
     group = distributed.new_group(backend="gloo", timeout=limit)
@@ -216,7 +217,6 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     config.accumulation_steps(count)
     device, dtype = precision(config.device, config.dtype)
     check_sharding(config, dtype, count)
-    os.environ.pop("ACCELERATE_MIXED_PRECISION", None)  # of the launcher: the dtype decides
     if ":" in config.device:
         raise ConfigError(
             f"device is {config.device}, but each of the {count} processes needs a GPU of its own: "

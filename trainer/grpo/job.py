@@ -39,10 +39,9 @@ from trainer.evaluation.measure import (
     random_play,
     shared_play,
 )
-from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
-from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, spent_at
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
@@ -130,8 +129,7 @@ def run_job(
         ranks.first(lambda: stack.enter_context(held(folder.path)))
         print_line(console, f"run {folder.path}")
         if resume is not None:
-            checkpoint = ranks.first(folder.last_checkpoint)
-            print_line(console, resumed_from(checkpoint, config))
+            print_line(console, resumed_from(ranks.first(folder.last_checkpoint), config))
         print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "
@@ -146,9 +144,7 @@ def run_job(
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
                 ranks.first(
-                    lambda: write_settings(
-                        folder, connection, options, inputs, ranks, resume is not None
-                    )
+                    lambda: write_settings(folder, connection, options, inputs, ranks, resume)
                 )
                 return kind(folder, connection, options, inputs, console, ranks, generation).run()
         except Interrupted:
@@ -172,14 +168,14 @@ def write_settings(
     options: JobOptions,
     inputs: Inputs,
     ranks: Ranks,
-    resumed: bool,
+    resume: Run | None,
 ) -> None:
     """Write the run's settings before anything is played."""
     config, metadata = connection.config, connection.metadata
-    if resumed:
+    if resume is not None:
         check_resumed_data(folder, inputs, config, metadata)
     save_settings(folder, config, options, inputs, metadata, ranks.local_count)
-    if not resumed:
+    if resume is None:
         point_latest(folder)
 
 

@@ -38,40 +38,41 @@ def find_model(name: str) -> str:
             f"no model {name!r}: there is no such folder here, and a model on the Hugging Face hub "
             f"is named OWNER/{name}; pass a folder as --model, or a name such as {HUB_EXAMPLE}"
         )
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    error = _ask_hub(source)
-    if error is None:
-        return source
-    answers = {
-        "GatedRepoError": "it is a gated repo",
-        "RepositoryNotFoundError": "it is not a valid model identifier",
-        "HFValidationError": "it is neither a directory nor a valid model identifier",
-    }
-    kinds = [kind.__name__ for kind in type(error).__mro__]
-    reason = next((answers[kind] for kind in kinds if kind in answers), None)
-    if reason is None and "HfHubHTTPError" in kinds:
-        return source  # such as a model without config.json: loading it says what is wrong
-    if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
-        return str(Path(cached).parent)
-    if reason is not None:
-        raise ModelLoadError(f"can't load the model {name!r}: {reason}; {_remedy(name, error)}")
-    raise ModelLoadError(
-        f"can't load the model {name!r}: there is no such directory, it is not in the cache, and "
-        f"{constants.ENDPOINT} couldn't be reached ({_first_line(error)}); {_download(name)}"
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
     )
 
-
-def _ask_hub(name: str) -> Exception | None:
-    """Ask the hub for a model's config.json once; return the error, None if it has the file."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-
-    url = hf_hub_url(name, "config.json")
     try:
+        url = hf_hub_url(source, "config.json")
         _soon(lambda: get_hf_file_metadata(url, timeout=HUB_WAIT_S))
+        return source
+    except HFValidationError as error:
+        refused: Exception = error
     except Exception as error:
-        return error
-    return None
+        missing = isinstance(error, RepositoryNotFoundError)
+        if isinstance(error, HfHubHTTPError) and not missing:
+            return source  # such as a model without config.json: loading it says what is wrong
+        if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
+            return str(Path(cached).parent)
+        refused = error
+    page, login = f"https://huggingface.co/{name}", "log in with 'hf auth login'"
+    if isinstance(refused, GatedRepoError):
+        problem = f"it is a gated repo; accept its terms at {page}, then {login} or set HF_TOKEN"
+    elif isinstance(refused, RepositoryNotFoundError | HFValidationError):
+        problem = (
+            "it is not a valid model identifier; check its name at https://huggingface.co/models; "
+            f"if {name} is private, {login}"
+        )
+    else:
+        problem = (
+            "there is no such directory, it is not in the cache, and "
+            f"{constants.ENDPOINT} couldn't be reached ({_first_line(refused)}); {_download(name)}"
+        )
+    raise ModelLoadError(f"can't load the model {name!r}: {problem}") from refused
 
 
 def _soon(ask: Callable[[], T]) -> T:
@@ -155,7 +156,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     # RuntimeError: weights that transformers can't convert
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
         raise ModelLoadError(
-            f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, error)}"
+            f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, found=True)}"
         ) from error
     setattr(model.config, SAVED_AS, kept_settings(config))
     embeddings = model.get_input_embeddings().num_embeddings
@@ -199,7 +200,8 @@ def load_tokenizer(name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelLoadError(
-            f"can't load the tokenizer of {name!r}: {_first_line(error)}; {_remedy(name, error)}"
+            f"can't load the tokenizer of {name!r}: {_first_line(error)}; "
+            f"{_remedy(name, found=True)}"
         ) from error
     check_tokenizer(tokenizer, name)
     return tokenizer
@@ -245,7 +247,7 @@ def check_directory(name: str) -> None:
             "llama.cpp and pass the server's --base-url"
         )
     if not path.is_dir():
-        raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
+        raise ModelLoadError(f"no model directory at {name}; {_remedy(name, found=False)}")
     if not (path / "config.json").is_file():
         if (path / "adapter_config.json").is_file():
             raise ModelLoadError(
@@ -253,7 +255,7 @@ def check_directory(name: str) -> None:
                 "them merged, or merge them with peft's merge_and_unload"
             )
         raise ModelLoadError(
-            f"{name} is not a model directory: it has no config.json; {_remedy(name)}"
+            f"{name} is not a model directory: it has no config.json; {_remedy(name, found=False)}"
         )
     if missing := _missing_files(path):
         raise ModelLoadError(f"the model in {name} is not whole: {missing}")
@@ -302,29 +304,15 @@ def _download(name: str) -> str:
     )
 
 
-def _remedy(name: str, error: BaseException | None = None) -> str:
-    """Return how to get the model, by the hub's error among the causes of `error`."""
-    causes = set()
-    while error is not None:
-        causes |= {kind.__name__ for kind in type(error).__mro__}
-        error = error.__cause__ or error.__context__
-    if "GatedRepoError" in causes:
-        return (
-            f"accept its terms at https://huggingface.co/{name}, then log in with 'hf auth login' "
-            "or set HF_TOKEN"
-        )
-    if "RepositoryNotFoundError" in causes:
-        return (
-            f"check its name at https://huggingface.co/models; if {name} is private, log in with "
-            "'hf auth login'"
-        )
-    if "LocalEntryNotFoundError" in causes:
-        return f"the hub can't be reached, and its cache lacks some files: {_download(name)}"
+def _remedy(name: str, *, found: bool) -> str:
+    """Return how to get a model whose files were `found`, but can't be loaded, or were not."""
     if "data/models" in name:
         return "create it with 'python -m trainer pretrain', or choose another with --model"
-    if causes and looks_local(name):
+    if not found:
+        return "use a directory written by save_pretrained, or the name of a Hugging Face model"
+    if looks_local(name):
         return (
             "its files are damaged or not a causal language model: save it again with "
             "save_pretrained, or choose another with --model"
         )
-    return "use a directory written by save_pretrained, or the name of a Hugging Face model"
+    return f"the hub can't be reached, or it has no causal language model: {_download(name)}"

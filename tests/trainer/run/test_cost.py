@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer.grpo.eval_curve import EvalCallback, curve_interval
-from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, curve_interval, spent_at
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import cost_lines
 from trainer.run.cost import UNKNOWN, Spent, cost, seconds_to

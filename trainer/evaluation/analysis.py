@@ -4,16 +4,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any
 
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_files import EpisodeLine
 from shared.run_stats import SEEN, UNSEEN, RateSummary, behaviour, mean, wilson_interval
 from trainer.evaluation.paired import Paired, compare
-from trainer.run.statistics import pass_at_k
-
-T = TypeVar("T")
 
 
 class EvaluatedEpisode(EpisodeLine):
@@ -31,84 +28,22 @@ class EvaluatedEpisode(EpisodeLine):
 Episodes = Sequence[EvaluatedEpisode]
 
 
-class GroupResult(TypedDict):
-    """Success and behaviour of a group of finished episodes: means per episode, and shares.
-
-    `success` is the mean over questions of the share of correct episodes; pass@k the mean of
-    `pass_at_k` over the questions with at least k episodes.
-    """
-
-    success: RateSummary
-    pass_at: dict[str, RateSummary]  # by k
-    episodes: int
-    mean_reward: float | None
-    steps: float | None
-    actions: dict[str, float | None]  # by type
-    prompt_tokens: float | None
-    sampled_tokens: float | None
-    fallbacks: float | None  # texts that were no action and were sent as a QUERY
-    errors: float | None  # actions that the environment answered with an error
-    invalid: float | None  # share of errors among all actions
-    truncated: float | None  # share of episodes that outgrew a local model's context window
-    repeats: float | None
-    answered: float | None  # share
-    accuracy_when_answered: float | None  # share
-    outcomes: dict[str, int]
-
-
-class ByGroup(TypedDict, Generic[T]):
-    """A value for every group."""
-
-    overall: T
-    seen: T
-    unseen: T
-    by_difficulty: dict[str, T]
-
-
-class Groups(ByGroup[GroupResult]):
-    """The result of every group."""
-
-    by_database: dict[str, GroupResult]
-    by_source_difficulty: dict[str, GroupResult]  # empty if the data set does not rate questions
-
-
-class PairedGroups(ByGroup[Paired]):
-    """The comparison of every group with another measurement, and the settings that differ."""
-
-    against: str
-    differs: dict[str, dict[str, Any]]  # name -> before, after
-
-
-def _by_group(episodes: Episodes, of: Callable[[Episodes], T]) -> ByGroup[T]:
-    present = {one.difficulty for one in episodes}
-    return {
-        "overall": of(episodes),
-        "seen": of([one for one in episodes if one.part == SEEN]),
-        "unseen": of([one for one in episodes if one.part == UNSEEN]),
-        "by_difficulty": {
-            level: of([one for one in episodes if one.difficulty == level])
-            for level in DIFFICULTIES
-            if level in present
-        },
-    }
-
-
 def analyse(
     episodes: Episodes, ks: Sequence[int], levels: Mapping[str, str] = MappingProxyType({})
-) -> Groups:
-    """Return the result of every group, with pass@k for each of `ks`.
+) -> dict[str, Any]:
+    """Return the result of every group that has episodes, with pass@k for each of `ks`.
 
     `levels` are the difficulties that the data set itself gives, by question.
     """
 
-    def of(group: Episodes) -> GroupResult:
+    def of(group: Episodes) -> dict[str, Any]:
         return measure_group(group, ks)
 
-    databases = sorted({one.database for one in episodes})
     return {
         **_by_group(episodes, of),
         "by_database": {
-            name: of([one for one in episodes if one.database == name]) for name in databases
+            name: of([one for one in episodes if one.database == name])
+            for name in sorted({one.database for one in episodes})
         },
         "by_source_difficulty": {
             level: of([one for one in episodes if levels.get(one.question_id) == level])
@@ -117,10 +52,8 @@ def analyse(
     }
 
 
-def compare_groups(
-    before: Mapping[str, float], after: Episodes, against: str, differs: dict[str, dict[str, Any]]
-) -> PairedGroups:
-    """Return the comparison of every group over the questions of both sides.
+def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
+    """Return the comparison (`Paired`) of every group, over the questions of both sides.
 
     `before` is success by question; a question's group is that of `after`.
     """
@@ -128,14 +61,31 @@ def compare_groups(
     def of(group: Episodes) -> Paired:
         return compare(before, success_rates((one.question_id, one.outcome) for one in group))
 
-    return {"against": against, "differs": differs, **_by_group(after, of)}
+    return _by_group(after, of)
 
 
-def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:
-    """Return the result of one group of finished episodes."""
+def _by_group(episodes: Episodes, of: Callable[[Episodes], Any]) -> dict[str, Any]:
+    present = {one.difficulty for one in episodes}
+    return {
+        "overall": of(episodes),
+        SEEN: of([one for one in episodes if one.part == SEEN]),
+        UNSEEN: of([one for one in episodes if one.part == UNSEEN]),
+        "by_difficulty": {
+            level: of([one for one in episodes if one.difficulty == level])
+            for level in DIFFICULTIES
+            if level in present
+        },
+    }
+
+
+def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
+    """Return success and behaviour of a group of finished episodes: means per episode, and shares.
+
+    `success` is the mean over questions of the share of correct episodes; pass@k the mean of
+    `pass_at_k` over the questions with at least k episodes. docs/evaluate.md has every field.
+    """
     tries = success_by_question((one.question_id, one.outcome) for one in episodes).values()
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
-    does = behaviour(episodes)
     outcomes = Counter(one.outcome for one in episodes)
     return {
         "success": share([sum(right) / len(right) for right in tries]),
@@ -147,17 +97,13 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:
         },
         "episodes": len(episodes),
         "mean_reward": mean(one.reward for one in episodes),
-        "steps": does["steps"],
         "actions": {kind: _ratio(kinds[kind], len(episodes)) for kind in ActionType},
         "prompt_tokens": mean(one.prompt_tokens for one in episodes),
         "sampled_tokens": mean(one.sampled_tokens for one in episodes),
+        # texts that were no action and were sent as a QUERY
         "fallbacks": mean(one.parse_failures for one in episodes),
-        "errors": does["errors"],
         "invalid": _ratio(sum(one.env_errors for one in episodes), kinds.total()),
-        "truncated": does["truncated"],
-        "repeats": does["repeats"],
-        "answered": does["answered"],
-        "accuracy_when_answered": does["accuracy_when_answered"],
+        **behaviour(episodes),
         "outcomes": {str(one): outcomes[one] for one in Outcome if outcomes[one]},
     }
 
@@ -175,6 +121,15 @@ def success_rates(results: Iterable[tuple[str, str]]) -> dict[str, float]:
     """Return question id -> share of its finished episodes that were correct."""
     tries = success_by_question(results)
     return {question: sum(right) / len(right) for question, right in tries.items()}
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Return the unbiased estimate of pass@k for one question: n >= k samples, c of them correct.
+
+    The share of k-subsets of the samples with a correct one; the plug-in 1 - (1 - c/n)^k would be
+    too low. Source: M. Chen et al., arXiv:2107.03374 (2021), equation 1.
+    """
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
 def share(values: Sequence[float]) -> RateSummary:

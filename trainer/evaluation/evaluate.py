@@ -3,16 +3,21 @@
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rich.console import Console
+
+from shared.console import percent
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, mean, measurement, success
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
+from trainer.run.console import bar
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import Book, EpisodeRecord
 
@@ -85,23 +90,26 @@ def evaluate(
     mode: Mode,
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
-    on_batch: Callable[[Sequence[EpisodeRecord]], None] = lambda episodes: None,
+    title: str = "",
+    console: Console | None = None,
 ) -> EvalResult:
-    """Play every prompt once, `batch` episodes at a time; `on_batch` gets those of each batch.
+    """Play every prompt once, `batch` episodes at a time, with a progress bar on a `console`.
 
     `RolloutError` as soon as it is certain that infrastructure lost more than `max_lost_fraction`
     of all the episodes.
     """
     started, lost = time.monotonic(), list[str]()
     episodes: list[EpisodeRecord] = []
-    for start in range(0, len(prompts), batch):
-        rows = play([row["prompt"] for row in prompts[start : start + batch]])
-        played = [book.episode(row) for row in rows]
-        lost += [row.lost or "" for row, one in zip(rows, played, strict=True) if not one.finished]
-        remedy = "check the servers, then measure again (a training run with --resume)"
-        raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
-        episodes += played
-        on_batch(played)
+    with bar(console, title, len(prompts)) if console else nullcontext() as progress:
+        for start in range(0, len(prompts), batch):
+            rows = play([row["prompt"] for row in prompts[start : start + batch]])
+            lost += [row.lost for row in rows if row.lost is not None]
+            remedy = "check the servers, then measure again (a training run with --resume)"
+            raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
+            episodes += map(book.episode, rows)
+            if progress:
+                correct = sum(one.correct for one in episodes)
+                progress.to(len(episodes), f"success {percent(correct / len(episodes))}")
     return EvalResult(mode, tuple(episodes), time.monotonic() - started)
 
 

@@ -50,8 +50,6 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     likely to win a question on which they differ. Source: Q. McNemar, Psychometrika 12 (1947),
     153-157, with the binomial distribution instead of its approximation.
     """
-    if gained < 0 or lost < 0:
-        raise ValueError(f"{gained} and {lost} are no counts: expected 0 or more")
     n = gained + lost
     tail = sum(math.comb(n, fewer) for fewer in range(min(gained, lost) + 1))
     # integers up to the division, so that only it rounds

@@ -1,7 +1,6 @@
 """The settings of `python -m trainer evaluate`, checked before anything is read or played."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,28 +83,16 @@ class EvaluationSettings:
             return f"{model} greedy"
         return f"{model} at temperature {self.temperature:g}"
 
-    def playing(self) -> GRPOConfig:
-        """Return the configuration to play with."""
-        if self.temperature is None:
-            return self.config
-        return replace(self.config, temperature=self.temperature)
-
-    def identity(
-        self, inputs: Inputs, metadata: ServerMetadata, questions: Sequence[str]
-    ) -> dict[str, Any]:
+    def identity(self, inputs: Inputs, metadata: ServerMetadata, questions: int) -> dict[str, Any]:
         """Return what decides the episodes, as JSON values, and a resumed evaluation must keep.
 
         A local model is identified by its digest, a model behind a server by its name.
         """
         identity: dict[str, Any] = {
-            "policy": self.policy,
-            "mode": self.mode,
-            "split": self.split,
+            **{name: getattr(self, name) for name in ("policy", "mode", "split", "part", "limit")},
             "difficulty": sorted(self.config.difficulty_filter),
             "databases": sorted(self.databases),
-            "part": self.part,
-            "limit": self.limit,
-            "questions": len(questions),
+            "questions": questions,
             "samples": self.samples,
             "seed": self.seed,
             "step_budget": self.config.step_budget,
@@ -121,6 +108,5 @@ class EvaluationSettings:
             identity |= {"model": self.config.model_name, "api": self.api}
         if self.has_model:
             identity["temperature"] = self.temperature
-            for name in MODEL_SETTINGS:
-                identity[name] = getattr(self.config, name)
+            identity |= {name: getattr(self.config, name) for name in MODEL_SETTINGS}
         return identity

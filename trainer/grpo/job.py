@@ -34,9 +34,8 @@ from trainer.evaluation.measure import (
     Connection,
     batch_of,
     connected,
-    measure,
     model_play,
-    random_play,
+    play_with,
     shared_play,
 )
 from trainer.grpo.eval_curve import EvalCallback
@@ -53,6 +52,7 @@ from trainer.grpo.resume import (
     short_path,
 )
 from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
+from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
 from trainer.run.console import Bar, bar, number
@@ -224,8 +224,8 @@ class Job:
                 self.generation.start(base, self.folder.path / "served_weights")
             if self.ranks.main:
                 drop_after(self.folder, self._done)
-            chance = shared_play(random_play(self._config, self._client), self.ranks)
-            self._measure("random", "sampled", chance)
+            chance = play_with(self._config, self._client, policy=RandomPolicy())
+            self._measure("random", "sampled", shared_play(chance, self.ranks))
             for mode in MODES:
                 self._measure("before", mode, self._play(base, mode))
             self._add_curve_point(0, self._curve_part("before"))
@@ -270,7 +270,10 @@ class Job:
         result = self.ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
         if result is None:
             title, questions, book = f"{phase} ({mode})", self.inputs.evaluation, self.inputs.book
-            result = measure(self.console, title, mode, play, questions, book, **self._limits())
+            limits, console = self._limits(), self.console
+            result = evaluate(
+                play, questions, book, mode=mode, title=title, console=console, **limits
+            )
             if self.ranks.main:
                 episodes = self.folder.episodes
                 keep_lines(episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))

@@ -19,16 +19,17 @@ from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
+from trainer.evaluation.analysis import pass_at_k
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
-from trainer.evaluation.measure import Connection, model_play, random_play
+from trainer.evaluation.measure import Connection, model_play, play_with
 from trainer.evaluation.play import batches
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
+from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.servers import check_server_rules
 from trainer.run.folder import read_lines
 from trainer.run.lock import held
-from trainer.run.statistics import pass_at_k
 from trainer.runtime.interrupt import Interrupted
 
 RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"
@@ -294,7 +295,7 @@ def test_one_sample_plays_what_a_training_job_measures(
     inputs = load_inputs(small, JobOptions(), training=False)
     client: Any = FakeClient()
     for name, settings, play in [
-        ("random", {}, random_play(small, client)),
+        ("random", {}, play_with(small, client, policy=RandomPolicy())),
         (
             "greedy",
             {"temperature": None},
@@ -417,7 +418,10 @@ def test_a_run_is_compared_by_its_measurement_before_training(
     inputs = load_inputs(small, JobOptions(), training=False)
     client: Any = FakeClient()
     measured = evaluate(
-        random_play(small, client), inputs.evaluation, inputs.book, mode="greedy"
+        play_with(small, client, policy=RandomPolicy()),
+        inputs.evaluation,
+        inputs.book,
+        mode="greedy",
     ).episodes
     kept = [
         one.model_copy(

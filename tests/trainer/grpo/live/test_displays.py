@@ -19,19 +19,17 @@ from trainer.grpo.live.displays import (
     trace_html,
 )
 from trainer.grpo.live.snapshot import LiveSnapshot, Trace
-from trainer.run.console import Bar
+from trainer.run.console import Bar, bar
 
 
 def test_in_a_terminal_the_bar_and_the_display_are_one_frame(snapshot: LiveSnapshot) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
-    with console.capture() as shown:
-        bar = Bar(console, "GRPO", 20)
-        assert bar.moves
-        display = choose_display("auto", bar, Path("nowhere"))
+    with console.capture() as shown, bar(console, "GRPO", 20) as progress:
+        assert progress.moves
+        display = choose_display("auto", progress, Path("nowhere"))
         assert isinstance(display, TerminalDisplay)
         display.draw(snapshot, {"reward"})
-        bar.to(12, "reward 1.2")
-        bar.stop()
+        progress.to(12, "reward 1.2")
     frame = shown.get()
     assert frame.index("step 12 of 20") < frame.rindex("reward 1.2")
     assert "\x1b[2J" not in frame  # the screen is never cleared: it would flicker
@@ -60,8 +58,9 @@ def test_in_a_notebook_it_is_redrawn_in_place(
 
 
 def test_headless_it_writes_files_of_what_changed(snapshot: LiveSnapshot, tmp_path: Path) -> None:
-    bar = Bar(Console(file=io.StringIO()), "GRPO", 20)
-    display = choose_display("auto", bar, tmp_path / "live")
+    display = choose_display(
+        "auto", Bar(Console(file=io.StringIO()), "GRPO", 20), tmp_path / "live"
+    )
     assert isinstance(display, FilesDisplay)
     display.draw(snapshot, {"reward"})
     assert [path.name for path in (tmp_path / "live").iterdir()] == ["reward.png"]

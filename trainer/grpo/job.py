@@ -56,8 +56,7 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
 from trainer.run.console import Bar, bar, number
-from trainer.run.cost import known
-from trainer.run.elapsed import ElapsedTime
+from trainer.run.cost import ElapsedTime, known
 from trainer.run.folder import (
     Run,
     append_lines,

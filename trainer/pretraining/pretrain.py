@@ -110,7 +110,7 @@ def pretrain(
     out, root = out.absolute(), workspace or out / ".pretraining"
     log_path = root / "server.log"
     check_writable(out / "pretraining.json")
-    check_writable(log_path, "--workspace" if workspace else "--out")
+    check_writable(log_path)
     folder: Path | None = None
     record: Record = {"config": _as_json(asdict(config)), "torch": torch.__version__, "stages": []}
     with held(root):

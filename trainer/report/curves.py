@@ -18,7 +18,6 @@ from trainer.run.plots import (
     logged_and_mean,
     points,
     reward_chart,
-    series,
     smoothed,
     success_chart,
 )
@@ -102,7 +101,7 @@ def learning_rate(run: LoadedRun) -> Chart:
 def lengths(run: LoadedRun) -> Chart:
     """Return mean completion lengths, with the range of the shortest and the longest."""
     lows, highs = (
-        dict(zip(*series(run.metrics, f"completions/{end}_length"), strict=True))
+        {point.x: point.y for point in points(run.metrics, f"completions/{end}_length")}
         for end in ("min", "max")
     )
     mean = [

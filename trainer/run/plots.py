@@ -22,19 +22,14 @@ Row = Mapping[str, Any]  # of metrics.jsonl
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
 
 
-def series(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
-    """Return the steps and finite values of `key`; the last row of a step wins."""
+def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
+    """Return the finite values of `key`, scaled, by their steps; the last row of a step wins."""
     values = {
-        float(row["step"]): float(row[key])
+        float(row["step"]): scale * float(row[key])
         for row in rows
         if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]) and "step" in row
     }
-    steps = sorted(values)
-    return steps, [values[step] for step in steps]
-
-
-def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
-    return [Point(x, scale * y) for x, y in zip(*series(rows, key), strict=True)]
+    return [Point(step, values[step]) for step in sorted(values)]
 
 
 def smoothed(values: Sequence[Point], window: int = SMOOTHING_STEPS) -> list[Point]:
@@ -110,7 +105,7 @@ def rate_of(
 ) -> Mapping[str, Any] | None:
     """Return `{rate, n, ci95}` of an evaluation of the whole eval set; None if there is none."""
     rate = _of(summaries, phase, mode).get(part)
-    return rate if rate and rate.get("rate") is not None else None
+    return rate if rate and rate["rate"] is not None else None
 
 
 def _of(summaries: Summaries, phase: str, mode: str) -> Mapping[str, Any]:

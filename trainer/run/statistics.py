@@ -1,4 +1,4 @@
-"""Student's t interval of a mean, and pass@k. `shared.run_stats` has the statistics of a run."""
+"""Student's t interval of a mean. `shared.run_stats` has the statistics of a run."""
 
 import math
 from collections.abc import Sequence
@@ -15,8 +15,6 @@ def t_95(freedom: int) -> float:
     Source beyond the table: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions (1964),
     26.7.5.
     """
-    if freedom < 1:
-        raise ValueError(f"{freedom} degrees of freedom: expected 1 or more")
     if freedom <= len(T_95):
         return T_95[freedom - 1]
     z = Z_95
@@ -33,17 +31,3 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     mean = sum(values) / n
     half = t_95(n - 1) * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
     return mean - half, mean + half
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Return the unbiased estimate of pass@k for one question: n >= k samples, c of them correct.
-
-    1 - C(n - c, k) / C(n, k), the share of k-subsets of the samples with a correct one; the plug-in
-    1 - (1 - c/n)^k would be too low. Average it over questions. Source: M. Chen et al., Evaluating
-    Large Language Models Trained on Code, arXiv:2107.03374 (2021), equation 1.
-    """
-    if not 0 <= c <= n:
-        raise ValueError(f"{c} correct of {n} tries")
-    if not 1 <= k <= n:
-        raise ValueError(f"pass@{k} needs {k} tries, got {n}: k is 1 to the number of tries")
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)

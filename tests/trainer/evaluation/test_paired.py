@@ -1,10 +1,12 @@
-"""Paired comparison of two measurements: the exact test and the interval of the difference."""
+"""Paired comparison of two measurements: the exact test, the interval of the difference; pass@k."""
 
+import itertools
 import math
 from itertools import product
 
 import pytest
 
+from trainer.evaluation.analysis import pass_at_k
 from trainer.evaluation.paired import compare, difference_interval, mcnemar_exact
 
 
@@ -101,3 +103,16 @@ def test_rates_count_for_the_higher_side() -> None:
     assert (found["gained"], found["lost"], found["p_value"]) == (2, 1, 1.0)
     assert found["difference"] == pytest.approx(0.25 / 4)
     assert found["ci95"][0] < 0 < found["ci95"][1]
+
+
+@pytest.mark.parametrize(("n", "c"), [(5, 0), (5, 1), (5, 3), (6, 5), (4, 4)])
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, c: int) -> None:
+    tries = [index < c for index in range(n)]
+    for k in range(1, n + 1):
+        draws = list(itertools.combinations(tries, k))
+        assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+    assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+
+
+def test_pass_at_k_does_not_overflow() -> None:
+    assert pass_at_k(10_000, 100, 100) == pytest.approx(1 - 0.99**100, abs=0.01)

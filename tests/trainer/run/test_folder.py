@@ -46,12 +46,6 @@ def test_a_latest_that_is_not_a_link_is_not_replaced(
     assert "is not a link" in caplog.text
 
 
-def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"file.*choose another --out"):
-        create_run(tmp_path / "file", "offline")
-
-
 def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "a" / "summary.json"
     write_json(path, {"rate": math.nan, "high": math.inf, "path": Path("x"), "text": "Zürich"})
@@ -61,11 +55,10 @@ def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path: P
         "path": "x",
         "text": "Zürich",
     }
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="serialize"):
         write_json(path, {"bad": object()})
     assert json.loads(path.read_text())["text"] == "Zürich"
     assert [entry.name for entry in path.parent.iterdir()] == ["summary.json"]
-    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_line_cut_by_a_crash_is_skipped(tmp_path: Path) -> None:
@@ -114,16 +107,11 @@ def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> No
         open_run(tmp_path / "latest")
     write_json(run.config, {})
     assert open_run(tmp_path / "latest").path == run.path.resolve()
+    write_text(run.config, "{")
+    with pytest.raises(RunError, match=r"config\.json is not JSON"):
+        read_json(run.config)
     with pytest.raises(RunError, match="no run at"):
         open_run(tmp_path / "nowhere")
-
-
-def test_read_json_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"gone\.json"):
-        read_json(tmp_path / "gone.json")
-    write_text(tmp_path / "half.json", "{")
-    with pytest.raises(RunError, match=r"half\.json is not JSON"):
-        read_json(tmp_path / "half.json")
 
 
 def test_a_run_is_resumed_by_the_command_that_made_it() -> None:

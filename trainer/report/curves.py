@@ -20,6 +20,7 @@ from trainer.run.plots import (
     reward_chart,
     smoothed,
     success_chart,
+    weighted,
 )
 
 TIME_PARTS = (
@@ -76,9 +77,8 @@ def reward_layers(run: LoadedRun) -> Chart:
     lines = []
     colours = ("blue", "orange", "green")
     for (name, weight), colour in zip(REWARD_WEIGHTS.items(), colours, strict=True):
-        label = name if weight == 1 else f"{weight:g} × {name}"
-        key = f"rewards/reward_{name}/mean"
-        lines += logged_and_mean(points(run.metrics, key, weight), label, colour)
+        values = points(run.metrics, f"rewards/reward_{name}/mean", weight)
+        lines += logged_and_mean(values, weighted(name), colour)
     return Chart("reward-parts", "Reward by layer, training episodes", lines, note=SMOOTHED)
 
 

@@ -1,6 +1,6 @@
 """The report of an evaluation, what `python -m trainer evaluate --out DIR` wrote, as one page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from trainer.run.folder import read_json
 from trainer.run.records import Book, EpisodeRecord
 
 
-def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
+def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap]]:
     """Return the page of the evaluation in a folder, and what it can't show.
 
     The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.

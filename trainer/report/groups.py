@@ -10,7 +10,6 @@ with those that TRL logged for the step.
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from shared.models import Outcome
@@ -45,13 +44,11 @@ class Group:
 
 
 def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` steps: the first, the last, then the middle of each widest gap."""
-    steps = sorted(steps)
-    places = sorted({0, len(steps) - 1}) if steps else []
-    while len(places) < min(count, len(steps)):
-        left, right = max(pairwise(sorted(places)), key=lambda pair: pair[1] - pair[0])
-        places.append((left + right) // 2)
-    return [steps[place] for place in places[:count]]
+    """Return at most `count` steps: the first, the last, and as many evenly between."""
+    if count >= len(steps):
+        return sorted(steps)
+    gap = (len(steps) - 1) / max(1, count - 1)
+    return [sorted(steps)[round(place * gap)] for place in range(count)]
 
 
 def groups(
@@ -71,16 +68,13 @@ def groups(
     ]
     rewards = [row.get("reward") for row in rows]
     values = advantages(rewards, [places for _, places in members], scale_rewards)
-    found = [
-        Group(step, question, [rows[i] for i in places], [values[i] for i in places])
-        for question, places in members
-    ]
-    return [
-        replace(one, advantages=[0.0] * len(one.rollouts))
-        if skip_one_verdict and not one.contrast
-        else one
-        for one in found
-    ]
+    found = []
+    for question, places in members:
+        group = Group(step, question, [rows[i] for i in places], [values[i] for i in places])
+        if skip_one_verdict and not group.contrast:
+            group = replace(group, advantages=[0.0] * len(places))
+        found.append(group)
+    return found
 
 
 def advantages(

@@ -1,6 +1,7 @@
 """The report of one run as one HTML file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -110,26 +111,23 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
     first: dict[tuple[Any, ...], int] = {}
     members = zip(group.rollouts, group.advantages, strict=True)
     for number, (row, advantage) in enumerate(members, start=1):
-        actions, rewards, texts = (row.get(name) or [] for name in ("actions", "rewards", "texts"))
+        actions, texts = row.get("actions") or [], row.get("texts") or []
         same = first.setdefault(tuple(actions), number)
         steps = [
-            {
-                "action": action_markup(str(action), GROUP_ACTION_CHARS),
-                "reward": rewards[index] if index < len(rewards) else None,
-                "reread": index < len(texts) and bool(texts[index]),
-            }
-            for index, action in enumerate(actions)
+            {"action": action_markup(action, GROUP_ACTION_CHARS), "reward": reward, "reread": text}
+            for action, reward, text in zip_longest(
+                actions, row.get("rewards") or [], texts[: len(actions)]
+            )
         ]
+        turns: Sequence[Any] = ()
+        if row.get("seen") and same == number:
+            turns = turns_markup(EpisodeRecord.of_line(row, row["seen"]))
         # A text after the last answered step is the one that got no answer.
         lost = [text for text in texts[len(actions) :] if text]
-        rollout = {"row": row, "advantage": advantage, "steps": steps, "lost": lost}
-        again = same != number
         rollouts.append(
-            {**rollout, "turns": [] if again else _turns(row), "same": same if again else None}
+            {
+                **{"row": row, "advantage": advantage, "steps": steps, "lost": lost},
+                **{"turns": turns, "same": same if same != number else None},
+            }
         )
     return rollouts
-
-
-def _turns(row: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the turns of an episode whose observations are known; none of another."""
-    return turns_markup(EpisodeRecord.of_line(row, row["seen"])) if row.get("seen") else []

@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.console import percent
 from shared.run_stats import MODES, Rate
+from trainer.config import REWARD_WEIGHTS
 from trainer.run.charts import Baseline, Chart, Point, Series, png
 from trainer.run.statistics import mean_interval
 
@@ -92,6 +93,12 @@ def reward_chart(rows: Sequence[Row], summaries: Summaries) -> Chart:
             lines.append(Series(curve_label(rows, mode), values, COLOURS[mode], "dashed"))
     baselines = _baselines(lambda phase, mode: _of(summaries, phase, mode).get("mean_reward"))
     return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
+
+
+def weighted(layer: str) -> str:
+    """Return the name of a layer of the reward, with its weight unless that is 1."""
+    weight = REWARD_WEIGHTS[layer]
+    return layer if weight == 1 else f"{weight:g} × {layer}"
 
 
 def curve_label(rows: Sequence[Row], mode: str) -> str:

@@ -10,7 +10,7 @@ from shared.client import in_process
 from shared.models import RewardLedger
 from tests.trainer.records import record
 from tests.trainer.small_data import make_data
-from trainer.report.ledger import mean_ledger
+from trainer.report.tables import mean_ledger
 from trainer.run.records import EpisodeRecord
 
 SCRIPTS = [

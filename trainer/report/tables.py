@@ -1,9 +1,9 @@
 """The tables of the page: success, behaviour, the reward ledger, counts, settings."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from shared.errors import SQLEnvError
@@ -92,72 +92,52 @@ def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
     """Return a ledger table for all, unseen and seen databases."""
     tables = []
     for split in PARTS:
-        columns: dict[tuple[str, str], MeanLedger] = {}
-        for mode in MODES:
-            for phase in PHASES:
-                result = run.evaluations.get(phase, {}).get(mode)
-                episodes = result.episodes if result else ()
-                chosen = [one for one in episodes if split in ("overall", one.part)]
-                if (means := mean_ledger(chosen)) is not None:
-                    columns[phase, mode] = means
+        columns: dict[tuple[str, str], dict[str, float]] = {}
+        for mode, phase in product(MODES, PHASES):
+            result = run.evaluations.get(phase, {}).get(mode)
+            episodes = result.episodes if result else ()
+            means = mean_ledger([one for one in episodes if split in ("overall", one.part)])
+            if means["n"]:
+                columns[phase, mode] = means
         if columns:
             tables.append({"split": split, **ledger_table(columns)})
     return tables
 
 
-@dataclass(frozen=True)
-class MeanLedger:
-    """Mean rewards per episode over `n` finished episodes: the layers as weighted, and their sum.
-
-    `parts` are the operational layer's; empty for a run that did not record them.
-    """
-
-    n: int
-    layers: Mapping[str, float]
-    total: float
-    parts: Mapping[str, float]
-
-
-def mean_ledger(episodes: Sequence[EpisodeRecord]) -> MeanLedger | None:
-    """Return the mean ledger of the episodes that were not lost; None if there are none."""
+def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Return the mean rewards per episode over the `n` that were not lost: each layer, as weighted,
+    the parts of the operational one if they were recorded, and the sum of the layers."""
     played = [one for one in episodes if one.finished and one.reward is not None]
-    n = len(played)
-    if not n:
-        return None
-    layers = {
-        name: sum(weight * (getattr(one, name) or 0.0) for one in played) / n
-        for name, weight in REWARD_WEIGHTS.items()
-    }
-    parts: Counter[str] = Counter()
-    if all(len(one.parts) == len(one.rewards) for one in played):
-        for step in (step for one in played for step in one.parts):
-            parts.update({name: paid for name, paid in step.items() if name not in REWARD_WEIGHTS})
-    means = {name: paid / n for name, paid in parts.items()}
-    return MeanLedger(n, layers, sum(one.reward or 0.0 for one in played) / n, means)
+    sums: dict[str, float] = defaultdict(float)
+    for one in played:
+        for name, weight in REWARD_WEIGHTS.items():
+            sums[name] += weight * (getattr(one, name) or 0.0)
+        sums[TOTAL] += one.reward or 0.0
+        for step in one.parts:
+            for name in step.keys() - REWARD_WEIGHTS.keys():
+                sums[name] += step[name]
+    return {"n": len(played), **{name: value / len(played) for name, value in sums.items()}}
 
 
-def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any]:
+def ledger_table(columns: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, Any]:
     """Return headings (label, n, is it a change) and rows (label, kind, a number per heading)."""
-    parts: list[str] = []
-    if all(ledger.parts for ledger in columns.values()):
-        parts = sorted({name for ledger in columns.values() for name in ledger.parts})
+    known = {name for means in columns.values() for name in means}
+    parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
     names = [*REWARD_WEIGHTS, *parts, TOTAL]  # the parts belong to the last layer
-    numbers = {
-        key: [{**one.layers, **one.parts, TOTAL: one.total}.get(name, 0.0) for name in names]
-        for key, one in columns.items()
-    }
     heads: list[tuple[str, int, bool]] = []
     filled: list[list[float]] = []
-    for (phase, mode), ledger in columns.items():
-        heads.append((f"{phase}, {mode}", ledger.n, False))
-        filled.append(numbers[phase, mode])
-        if phase == "after" and ("before", mode) in columns:
-            heads.append((f"change, {mode}", ledger.n, True))
+    for (phase, mode), means in columns.items():
+        heads.append((f"{phase}, {mode}", int(means["n"]), False))
+        filled.append([means.get(name, 0.0) for name in names])
+        if phase == "after" and (before := columns.get(("before", mode))):
+            heads.append((f"change, {mode}", int(means["n"]), True))
             # of the numbers as they are shown, with three decimals
-            pairs = zip(numbers["after", mode], numbers["before", mode], strict=True)
-            filled.append([round(now, 3) - round(then, 3) for now, then in pairs])
+            starts = [round(before.get(name, 0.0), 3) for name in names]
+            filled.append(
+                [round(end, 3) - start for end, start in zip(filled[-1], starts, strict=True)]
+            )
     kinds = [*["layer"] * len(REWARD_WEIGHTS), *["part"] * len(parts), "sum"]
-    labels = [weighted(name) for name in REWARD_WEIGHTS] + names[len(REWARD_WEIGHTS) :]
+    labels = [*map(weighted, REWARD_WEIGHTS), *parts, TOTAL]
     rows = list(zip(labels, kinds, zip(*filled, strict=True), strict=True))
     return {"heads": heads, "rows": rows, "parts": bool(parts)}
 

@@ -47,21 +47,19 @@ def played(tmp_path: Path) -> tuple[list[EpisodeRecord], list[RewardLedger]]:
 def test_the_means_are_of_what_the_server_paid(tmp_path: Path) -> None:
     records, ledgers = played(tmp_path)
     found = mean_ledger(records)
-    assert found is not None
     n = len(SCRIPTS)
-    for name in ("correctness", "progress", "operational"):
-        assert found.layers[name] == pytest.approx(sum(getattr(one, name) for one in ledgers) / n)
-    assert found.total == pytest.approx(sum(found.layers.values()))
-    assert sum(found.parts.values()) == pytest.approx(found.layers["operational"], abs=1e-9)
-    assert found.parts["clamp"] > 0  # of the script that earned the least
-    assert found.parts["step_cost"] == pytest.approx(-0.02 * sum(map(len, SCRIPTS)) / n)
+    layers = ("correctness", "progress", "operational")
+    for name in layers:
+        assert found[name] == pytest.approx(sum(getattr(one, name) for one in ledgers) / n)
+    assert found["reward"] == pytest.approx(sum(found[name] for name in layers))
+    parts = sum(paid for name, paid in found.items() if name not in (*layers, "reward", "n"))
+    assert parts == pytest.approx(found["operational"], abs=1e-9)
+    assert found["clamp"] > 0  # of the script that earned the least
+    assert found["step_cost"] == pytest.approx(-0.02 * sum(map(len, SCRIPTS)) / n)
 
 
 def test_a_run_without_recorded_parts_has_its_layers() -> None:
     found = mean_ledger([record(progress=0.5, operational=-0.02, reward=1.055, rewards=(1.055,))])
-    assert found is not None
-    assert found.layers == pytest.approx(
-        {"correctness": 1, "progress": 0.075, "operational": -0.02}
-    )
-    assert found.parts == {}
-    assert mean_ledger([]) is None
+    layers = {"correctness": 1, "progress": 0.075, "operational": -0.02}
+    assert found == pytest.approx({"n": 1, **layers, "reward": 1.055})
+    assert mean_ledger([])["n"] == 0

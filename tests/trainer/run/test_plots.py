@@ -86,14 +86,6 @@ def test_every_part_of_the_curve_is_drawn() -> None:
         assert not np.array_equal(one, more)  # each further part shows
 
 
-def test_a_rate_that_was_not_measured_is_left_out() -> None:
-    empty = {"greedy": {"overall": {"rate": None, "n": 0, "ci95": [0.0, 1.0]}}}
-    assert np.array_equal(
-        pixels(learning_curve([], {"before": empty}, title="run")),
-        pixels(learning_curve([], {}, title="run")),
-    )
-
-
 def test_the_headline_says_the_result_once_there_is_one() -> None:
     before = {"before": rates(0.4)}
     assert headline("tiny", 1, {}) == headline("tiny", 1, before) == "GRPO of tiny, seed 1"

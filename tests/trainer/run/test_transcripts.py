@@ -101,10 +101,6 @@ def test_the_page_shows_all_three_side_by_side() -> None:
     Tags().feed(page)
 
 
-def test_a_page_without_questions_is_no_error() -> None:
-    assert "# Run" in transcripts({}, {}, {}, {}, heading="Run")
-
-
 def test_turns_pair_an_action_with_its_observation() -> None:
     messages = [
         {"role": "system", "content": "s"},

@@ -3,8 +3,7 @@
 Advantages are not recorded. They follow from the rewards by TRL's formula: `A = (r - group mean) /
 (s + 1e-4)`, where s is the standard deviation of the group or of the whole generation batch, as
 `scale_rewards` says. A lost episode counts in neither and has the advantage 0; so has, with
-`skip_one_verdict_groups`, every episode of a group with one verdict. `agrees` compares the rewards
-with those that TRL logged for the step.
+`skip_one_verdict_groups`, every episode of a group with one verdict.
 """
 
 import statistics
@@ -104,17 +103,3 @@ def advantages(
 def _deviation(values: Sequence[float]) -> float:
     """Return the sample standard deviation; 0 for a single value, whose advantage is 0 anyway."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def agrees(rows: Sequence[Row], logged: Row | None) -> bool | None:
-    """Return whether the rows have the logged step's mean reward and deviation.
-
-    None if the log has none, or if its row is the mean of several steps.
-    """
-    logged = logged or {}
-    rewards = [float(row["reward"]) for row in rows if row.get("reward") is not None]
-    mean, deviation = logged.get("reward"), logged.get("reward_std")
-    if mean is None or deviation is None or not rewards or logged.get("episodes") != len(rows):
-        return None
-    differences = (sum(rewards) / len(rewards) - mean, _deviation(rewards) - deviation)
-    return all(abs(difference) < 1e-4 for difference in differences)

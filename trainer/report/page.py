@@ -12,7 +12,7 @@ from shared.pages.markup import action_markup, short
 from trainer.report import tables
 from trainer.report.browser import Item, browser
 from trainer.report.curves import curves, time_split
-from trainer.report.groups import Group, agrees, chosen_steps, groups
+from trainer.report.groups import Group, chosen_steps, groups
 from trainer.report.questions import (
     UNKNOWN,
     facets_of,
@@ -73,19 +73,15 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
     most = MAX_EPISODES * len(run.steps) // max(1, episodes)
     wanted = sorted(run.steps) if episodes <= MAX_EPISODES else chosen_steps([*run.steps], most)
     lines = training_lines(run.folder, set(wanted))
-    logged = {int(row["step"]): row for row in run.metrics if "reward_std" in row}
     size = int(run.config.get("num_generations") or 0)
     scale = str(run.config.get("scale_rewards", ""))
     skip = bool(run.config.get("skip_one_verdict_groups"))
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
     for step in sorted(wanted):
-        rows = lines.get(step, [])
-        checked = agrees(rows, logged.get(step))
-        for number, group in enumerate(groups(step, rows, size, scale, skip), start=1):
-            markup = template.render(
-                group=group, checked=checked, rollouts=_rollouts(group), run=run, scale=scale
-            )
+        found = groups(step, lines.get(step, []), size, scale, skip)
+        for number, group in enumerate(found, start=1):
+            markup = template.render(group=group, rollouts=_rollouts(group), run=run, scale=scale)
             correct, first = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
             share = "some" if group.contrast else "all" if group.correct else "none"
             facets = [str(step), share]

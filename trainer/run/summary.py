@@ -11,7 +11,6 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
-from shared.models import StandardName
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import Spent, cost
@@ -105,10 +104,6 @@ def build_summary(
     train_steps: int,
     spent: Spent,
     wall_s: float,
-    seed: int,
-    standard: StandardName,
-    versions: Mapping[str, str],
-    digests: Mapping[str, str],
     **more: Any,
 ) -> RunSummary:
     """Return the content of summary.json, with the further keys `more`.
@@ -130,10 +125,6 @@ def build_summary(
             whole_s=sum(one["wall_s"] for modes in evaluations.values() for one in modes.values()),
         ),
         "wall_s": round(wall_s, 3),
-        "seed": seed,
-        "standard": standard,
-        "versions": dict(versions),
-        "digests": dict(digests),
         **more,
         "evaluations": {phase: dict(modes) for phase, modes in evaluations.items()},
     }

@@ -42,20 +42,16 @@ class EvalResult:
     wall_s: float
 
     @property
-    def finished(self) -> tuple[EpisodeRecord, ...]:
-        """Return the episodes that count: those not lost to infrastructure."""
-        return tuple(episode for episode in self.episodes if episode.finished)
-
-    @property
     def lost(self) -> int:
-        return len(self.episodes) - len(self.finished)
+        """The number of episodes lost to infrastructure, which count in no rate."""
+        return sum(not episode.finished for episode in self.episodes)
 
     def rate(self) -> Rate:
         return success(self.episodes)
 
     @property
     def mean_reward(self) -> float | None:
-        return mean(episode.reward for episode in self.finished)
+        return mean(episode.reward for episode in self.episodes)
 
     def summary(self) -> TimedMeasurement:
         """Return the statistics in the form of summary.json."""

@@ -58,7 +58,7 @@ def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[st
         cells=[_cells(run) for run in runs],
         charts=charts(names, runs),
         differing=differing(runs),
-        questions=items and browser("question", facets_of({}), items, list(policies)),
+        questions=browser(templates, "question", facets_of({}), items, list(policies)),
         question_count=len(items),
         gaps=gaps,
     )

@@ -53,7 +53,7 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap
         ks=[str(k) for k in ks if k != 1],
         kinds=list(map(str, ActionType)),
         p_text=p_text,
-        questions=browser("question", facets_of({}), items, [label]),
+        questions=browser(templates, "question", facets_of({}), items, [label]),
         question_count=len(items),
         settings={**asked, **{k: v for k, v in settings["config"].items() if k not in asked}},
         gaps=reader.gaps,

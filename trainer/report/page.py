@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from shared.pages.markup import action_markup, short
 from trainer.report import tables
@@ -52,9 +51,9 @@ def render(run: LoadedRun) -> str:
         curves=curves(run),
         ledgers=tables.ledgers(run),
         kinds=kinds,
-        questions=items and browser("question", facets_of(kinds), items, list(policies)),
+        questions=browser(templates, "question", facets_of(kinds), items, [*policies]),
         question_count=len(items),
-        groups=group_list and browser("group", GROUP_FACETS, group_list, first=next(mixed, 0)),
+        groups=browser(templates, "group", GROUP_FACETS, group_list, first=next(mixed, 0)),
         groups_shown=groups_shown,
         time_chart=time_chart,
         seconds=seconds,
@@ -88,7 +87,7 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
             facets += [str(first.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
             text = short(run.question_text(group.question_id), 80)
             label = f"step {step}, group {number}: {text} ({correct})"
-            items.append(Item(f"group-{step}-{number}", label, facets, Markup(markup)))
+            items.append(Item(f"group-{step}-{number}", label, facets, markup))
     total = sum(map(len, run.steps.values()))
     shown = (
         f"{len(items)} of {total} groups are on this page, of {len(wanted)} of {len(run.steps)} "

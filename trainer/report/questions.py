@@ -6,7 +6,6 @@ from itertools import zip_longest
 from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from shared.console import counted
 from shared.dataset import Question
@@ -86,7 +85,7 @@ def question_items(
             sorted({str(one.outcome) for one in found.get(key, ())}) for found in policies.values()
         ]
         label = f"{facets[0]} · {short(text, 140)}"
-        items.append(Item(f"question-{key}", label, facets, Markup(markup), outcomes))
+        items.append(Item(f"question-{key}", label, facets, markup, outcomes))
     return items
 
 

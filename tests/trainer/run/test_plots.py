@@ -9,8 +9,7 @@ from matplotlib.image import imread
 
 from shared.run_stats import Rate
 from trainer.run.charts import Point
-from trainer.run.plots import headline, learning_curve, points, smoothed
-from trainer.run.statistics import mean_interval, t_95
+from trainer.run.plots import headline, learning_curve, mean_interval, points, smoothed, t_95
 
 
 def rates(rate: float) -> dict[str, Any]:

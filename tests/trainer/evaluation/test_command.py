@@ -12,14 +12,13 @@ import pytest
 from rich.console import Console
 
 from shared.models import Outcome, ServerMetadata
-from shared.run_stats import wilson_interval
 from shared.seeds import EVAL_SEED
 from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
+from trainer.errors import ConfigError, RolloutError, RunError
 from trainer.evaluation.analysis import pass_at_k
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
@@ -119,14 +118,10 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
         assert groups["overall"]["pass_at"][str(k)]["rate"] == pytest.approx(expected)
     assert groups["overall"]["pass_at"]["1"] == groups["overall"]["success"]
     farm = [sum(right) / 4 for name, right in tries.items() if "farm" in name]
+    assert groups["unseen"] == groups["by_database"]["farm"]
     assert groups["unseen"]["success"]["rate"] == pytest.approx(sum(farm) / 4)
-    assert groups["unseen"]["success"]["n"] == groups["by_database"]["farm"]["success"]["n"] == 4
-    assert groups["seen"]["success"]["n"] == 8
     assert list(groups["by_difficulty"]) == ["easy", "medium"]
     overall = groups["overall"]
-    assert overall["success"]["ci95"] == pytest.approx(
-        wilson_interval(12 * overall["success"]["rate"], 12)
-    )
     assert overall["actions"] == {"DESCRIBE": 0, "SAMPLE": 0, "QUERY": 0, "ANSWER": 1}
     assert (overall["answered"], overall["sampled_tokens"]) == (1.0, 2)
     assert result["model_server"]["requests"] == 48
@@ -214,15 +209,13 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
         bench.run(tmp_path)
 
 
-def test_a_server_with_another_standard_is_refused(bench: Bench, small: GRPOConfig) -> None:
-    config = small.override(standard="spider", server_urls="http://a:1")
+def test_a_server_with_another_standard_is_refused(small: GRPOConfig) -> None:
     inputs = load_inputs(small, JobOptions(), training=False, with_model=False)
     check_server_rules(metadata_of(inputs), inputs.data_digest, small)
-    remedy = "start the server with --standard spider, or the run with --standard strict"
-    with pytest.raises(ConfigError, match=f"http://a:1 judges answers by the .*{remedy}"):
-        check_server_rules(metadata_of(inputs), inputs.data_digest, config)
-    bench.config = config
-    assert bench.run(limit=1)["standard"] == "spider"
+    with pytest.raises(ConfigError, match="--standard spider"):
+        check_server_rules(
+            metadata_of(inputs), inputs.data_digest, small.override(standard="spider")
+        )
 
 
 def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -246,7 +239,6 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     bench.client = FakeClient(failing={"eval-shop-0": 0})
     result = bench.run(tmp_path / "out")
     assert (result["episodes"], result["episodes_missing"]) == (11, 1)
-    assert "1 episodes were lost to infrastructure: the same command plays them" in bench.output
     assert result["success"]["overall"]["success"]["n"] == 11
     bench.client = FakeClient()
     result = bench.run(tmp_path / "out")
@@ -255,15 +247,6 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     with pytest.raises(RolloutError, match=r"2 of 12 .* give the same command again"):
         bench.run(tmp_path / "other")
     assert len(lines(tmp_path / "other")) == 10
-
-
-def test_a_refused_key_is_reported_before_playing(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer
-) -> None:
-    chat.key = "another"
-    with pytest.raises(ModelServerError, match="refuses the API key"):
-        bench.run(**api(chat))
-    assert bench.client.episodes == {}
 
 
 def test_one_sample_plays_what_a_training_job_measures(

@@ -50,17 +50,11 @@ def row(question_id: str, outcome: str) -> RolloutRow:
         correctness=None if lost else float(right),
         progress=None if lost else 0.5,
         operational=None if lost else -0.1,
-        steps=2,
         parse_failures=1,
-        env_errors=["sql_error"],
-        transcript=[
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "ANSWER: 1"},
-        ],
-        texts=["ANSWER: 1"],
+        transcript=[{"role": "assistant", "content": "ANSWER: 1"}],
         actions=["ANSWER: 1"],
         rewards=[0.0],
-        observations=["0" * 16, "1" * 16],
+        lost="down" if lost else None,
     )
 
 
@@ -126,7 +120,7 @@ def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, 
     return Counter(tuple(row[name] for name in names) for row in rows)
 
 
-@pytest.mark.parametrize("limit", [8, 32, 48, 100])
+@pytest.mark.parametrize("limit", [8, 48, 100])
 def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> None:
     """The order is that of the shipped files: by database, and easy questions first."""
     sizes = {f"seen{number}": (8, 11) for number in range(8)} | {
@@ -144,6 +138,7 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
     ]
     chosen = choose(rows, limit)
     assert len(chosen) == limit
+    assert choose(rows, 0) == choose(rows, 999) == rows
     assert chosen == [
         row for row in rows if row in chosen
     ]  # in the order of the file, without repeats
@@ -166,11 +161,6 @@ def test_choose_draws_from_the_whole_of_a_cell() -> None:
     drawn = [place[row["question_id"]] for row in choose(rows, 64)]
     shares = [rank / (ranks[cell] - 1) for cell, rank in drawn if ranks[cell] > 1]
     assert 0.4 < sum(shares) / len(shares) < 0.6, "on average from the middle"
-
-
-def test_choose_takes_at_most_all(prompts: list[dict[str, Any]]) -> None:
-    assert choose(prompts, 0) == choose(prompts, 12) == choose(prompts, 99) == prompts
-    assert [len(choose(prompts, limit)) for limit in (1, 7, 11)] == [1, 7, 11]
 
 
 def test_the_batch_is_limited_by_the_memory_of_the_caches(model: Any) -> None:

@@ -156,9 +156,7 @@ def test_a_checkpoint_stores_what_training_cost(
     assert spent_at(checkpoint()) == spent
 
 
-@pytest.mark.parametrize(
-    ("steps", "interval"), [(3, 5), (40, 5), (60, 8), (61, 8), (400, 50), (1000, 125)]
-)
+@pytest.mark.parametrize(("steps", "interval"), [(3, 5), (61, 8), (1000, 125)])
 def test_the_curve_has_about_eight_points_for_any_length(steps: int, interval: int) -> None:
     assert curve_interval(steps) == interval
     assert steps // curve_interval(steps) <= 8

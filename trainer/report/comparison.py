@@ -15,11 +15,9 @@ from trainer.report.shell import environment, plain
 from trainer.report.tables import PATHS
 from trainer.run.charts import Chart, Kind, Point, Series
 from trainer.run.folder import how_to_resume, is_evaluation
-from trainer.run.plots import BAND, MEAN, curve_points, points, rate_of, smoothed
+from trainer.run.plots import RUNNING, curve_points, points, rate_of, smoothed
 
 COMPARISON = "comparison"  # the names of the files of comparisons start with it
-RUNNING = f"Line: {MEAN}; area: {BAND}."
-WILSON = "Whiskers: 95 % Wilson intervals."
 FILE_NAME_CHARS = 200  # of the runs' names, as a file system allows 255 bytes
 COLOURS = ("blue", "orange", "green", "violet", "ochre", "grey")  # of the runs, in their order
 KINDS: tuple[Kind, ...] = ("line", "broken", "broken", "broken", "broken", "broken")
@@ -139,21 +137,10 @@ def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
         ]
         measured.append(Series(f"{name}, before and after", whole, colour, "diamonds"))
     shares: dict[str, Any] = {"form": percent, "bounds": (0.0, 1.0)}
+    whiskers = "Whiskers: 95 % Wilson intervals."
+    success, evaluated = "Success of the training episodes", "Success on eval questions, greedy"
     return [
-        _chart("success", "Success of the training episodes", trained["success"], **shares),
-        _chart("eval", "Success on eval questions, greedy", measured, WILSON, **shares),
-        _chart("reward", "Reward per training episode", trained["reward"]),
+        Chart("success", success, trained["success"], note=RUNNING, **shares),
+        Chart("eval", evaluated, measured, note=whiskers, **shares),
+        Chart("reward", "Reward per training episode", trained["reward"], note=RUNNING),
     ]
-
-
-def _chart(key: str, title: str, lines: list[Series], note: str = RUNNING, **more: Any) -> Chart:
-    return Chart(key, title, lines, note=note + equal(lines), **more)
-
-
-def equal(lines: Sequence[Series]) -> str:
-    """Return a sentence for the curves that are equal, of which the last covers the others."""
-    labels: dict[tuple[Point, ...], list[str]] = {}
-    for line in lines:
-        if line.points:
-            labels.setdefault(tuple(line.points), []).append(line.label)
-    return "".join(f" Equal: {' and '.join(same)}." for same in labels.values() if len(same) > 1)

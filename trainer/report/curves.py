@@ -10,10 +10,9 @@ from trainer.report.run_reader import LoadedRun
 from trainer.report.svg import MAX_POINTS
 from trainer.run.charts import Chart, Point, Series
 from trainer.run.plots import (
-    BAND,
     COLOURS,
     EPISODES,
-    MEAN,
+    RUNNING,
     SMOOTHED,
     logged_and_mean,
     points,
@@ -32,7 +31,6 @@ TIME_PARTS = (
 )
 EQUAL = "all rewards equal: nothing to learn"
 NO_KL = "The run logged no KL divergence: beta is 0, so the loss has no KL term."
-RUNNING = f"Line: {MEAN}; area: {BAND}."
 
 
 def curves(run: LoadedRun) -> list[Chart]:

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, PercentFormatter
+
+from shared.console import percent
 
 # The report's style sheet has a dark variant of each under the same name.
 COLOURS = {
@@ -125,7 +127,10 @@ def plot(axes: Axes, chart: Chart, last_step: float | None = None) -> None:
         axes.set_xlim(-0.02 * max(1, chart.steps), 1.02 * max(1, chart.steps))
     axes.set_ylim(*chart.bounds)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(_Labels(chart.form))
+    if chart.form is percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    else:
+        axes.ticklabel_format(axis="y", useOffset=False)
     last = chart.last_step if last_step is None else last_step
     axes.xaxis.set_major_locator(FixedLocator(step_ticks(axes.get_xlim()[0], last)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -136,17 +141,6 @@ def plot(axes: Axes, chart: Chart, last_step: float | None = None) -> None:
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(COLOURS["soft"])
-
-
-class _Labels(FuncFormatter):
-    """Labels values by `form`, with more digits where neighbours would read the same."""
-
-    def __init__(self, form: Callable[[float], str]) -> None:
-        super().__init__(lambda value, _: form(value).replace(".0 %", " %"))
-
-    def format_ticks(self, values: list[float]) -> list[str]:
-        texts: list[str] = super().format_ticks(values)
-        return texts if len(set(texts)) == len(texts) else [f"{value:.10g}" for value in values]
 
 
 def step_ticks(first: float, last: float) -> list[float]:

@@ -14,6 +14,7 @@ SMOOTHING_STEPS = 9  # window of the running mean
 LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
 BAND = "its 95 % t interval, each step counted as one value"
+RUNNING = f"Line: {MEAN}; area: {BAND}."
 SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
 TEMPERATURES = "Training episodes are sampled at the run's temperature, sampled evaluations at 1."
 EPISODES = "training episodes"

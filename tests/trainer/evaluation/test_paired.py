@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from trainer.evaluation.analysis import pass_at_k
-from trainer.evaluation.paired import compare, difference_interval, mcnemar_exact
+from trainer.evaluation.analysis import compare, difference_interval, mcnemar_exact, pass_at_k
 
 
 def pairs(both: int, first: int, second: int, neither: int) -> list[tuple[float, float]]:

@@ -14,7 +14,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 CHUNK = 16  # items compressed together: what showing one of them unpacks
-LISTED = 50  # items in a page without scripts
+LISTED = 20  # items in a page without scripts
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
 """The report of one run as one HTML file."""
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
 
-from shared.pages.markup import action_markup, short
+from shared.pages.markup import short
 from trainer.report import tables
 from trainer.report.browser import Item, browser
 from trainer.report.curves import curves, time_split
@@ -103,26 +101,15 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
 def _rollouts(group: Group) -> list[dict[str, Any]]:
     """Return a group's rollouts for its template; `same` is the first with the same actions."""
     rollouts = []
-    first: dict[tuple[Any, ...], int] = {}
+    first: dict[tuple[str, ...], int] = {}
     members = zip(group.rollouts, group.advantages, strict=True)
     for number, (row, advantage) in enumerate(members, start=1):
-        actions, texts = row.get("actions") or [], row.get("texts") or []
-        same = first.setdefault(tuple(actions), number)
-        steps = [
-            {"action": action_markup(action, GROUP_ACTION_CHARS), "reward": reward, "reread": text}
-            for action, reward, text in zip_longest(
-                actions, row.get("rewards") or [], texts[: len(actions)]
-            )
-        ]
-        turns: Sequence[Any] = ()
-        if row.get("seen") and same == number:
-            turns = turns_markup(EpisodeRecord.of_line(row, row["seen"]))
-        # A text after the last answered step is the one that got no answer.
-        lost = [text for text in texts[len(actions) :] if text]
-        rollouts.append(
-            {
-                **{"row": row, "advantage": advantage, "steps": steps, "lost": lost},
-                **{"turns": turns, "same": same if same != number else None},
-            }
-        )
+        rollout: dict[str, Any] = {"row": row, "advantage": advantage}
+        same = first.setdefault(tuple(row["actions"]), number)
+        if same == number:
+            record = EpisodeRecord.of_line(row, row.get("seen"))
+            rollout["turns"] = turns_markup(record, GROUP_ACTION_CHARS)
+        else:
+            rollout["same"] = same
+        rollouts.append(rollout)
     return rollouts

@@ -9,7 +9,7 @@ from jinja2 import Environment
 
 from shared.console import counted
 from shared.dataset import Question
-from shared.pages.markup import action_markup, cut, observation_markup, short
+from shared.pages.markup import ACTION_CHARS, action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
 from trainer.report.browser import Item
 from trainer.report.run_reader import LoadedRun
@@ -94,7 +94,7 @@ def facets_of(kinds: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return (CHANGE, *FACETS) if kinds else FACETS
 
 
-def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
+def turns_markup(record: EpisodeRecord, chars: int = ACTION_CHARS) -> list[dict[str, Any]]:
     """Return the actions with their results and rewards for their template.
 
     `raw_text` is the model's own text if it differs from the action's canonical one. The reward is
@@ -107,7 +107,7 @@ def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
         action = turn.action if answered is None else answered
         turns.append(
             {
-                "action": action_markup(action),
+                "action": action_markup(action, chars),
                 "observation": observation_markup(action, _BUDGET.sub("", turn.observation)),
                 "reward": reward,
                 "raw_text": "" if action == turn.action else cut(turn.action, 600),

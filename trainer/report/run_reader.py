@@ -23,10 +23,15 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.run.folder import Run, how_to_resume, open_run, read_json
 from trainer.run.observations import read_observations
 
-# Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
-MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
-# field of episodes.jsonl -> the count's name in summary.json
-COUNT_NAMES = {"context_overflow": "context_overflows", "too_large": "episodes_too_large"}
+# counts of episodes.jsonl: name on the page -> field
+COUNTS = {
+    "context_overflows": "context_overflow",
+    "context_truncations": "context_truncations",
+    "env_errors": "env_errors",
+    "inferred_actions": "inferred_actions",
+    "episodes_too_large": "too_large",
+    "parse_failures": "parse_failures",
+}
 
 Row = dict[str, Any]
 # The episodes of a training step: question -> (reward, correct) of each that was not lost.
@@ -184,9 +189,8 @@ def _episodes(folder: Run, reader: Reader) -> tuple[dict[int, StepGroups], dict[
         phase = str(row.get("phase"))
         counts[phase]["episodes"] += 1
         counts[phase]["episodes_lost"] += row.get("outcome") == Outcome.INFRA_FAILED
-        for name, value in row.items():
-            if isinstance(value, int) and name not in MEASURES:
-                counts[phase][COUNT_NAMES.get(name, name)] += value
+        for name, key in COUNTS.items():
+            counts[phase][name] += int(row.get(key) or 0)
         if phase == "train":
             groups = steps[int(row["step"])]
             if (reward := row.get("reward")) is not None:

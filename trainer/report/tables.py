@@ -11,7 +11,7 @@ from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.report.run_reader import LoadedRun
+from trainer.report.run_reader import COUNTS, LoadedRun
 from trainer.report.shell import plain
 from trainer.run.plots import rate_of, weighted
 from trainer.run.records import EpisodeRecord
@@ -144,8 +144,7 @@ def ledger_table(columns: Mapping[tuple[str, str], Mapping[str, float]]) -> dict
 
 def counts(run: LoadedRun) -> dict[str, Any]:
     """Return the counts of episodes.jsonl by phase."""
-    counted = {name for phase in run.counts.values() for name in phase} - {"episodes"}
-    names = ["episodes", *sorted(counted)]
+    names = ["episodes", "episodes_lost", *COUNTS]
     order = [*("random", "before", "train", "eval", "after"), *run.counts]
     phases = [phase for phase in dict.fromkeys(order) if phase in run.counts]
     rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]

@@ -16,7 +16,7 @@ from trainer.__main__ import app
 from trainer.errors import RunError
 from trainer.report import page as report_page
 from trainer.report.page import report
-from trainer.report.run_reader import read_run
+from trainer.report.run_reader import COUNTS, read_run
 from trainer.run.folder import Run, read_json, read_lines, write_json
 
 SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
@@ -120,11 +120,9 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
 
 def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     lines = list(read_lines(Run(finished).episodes))
-    names = ("context_overflow", "context_truncations", "env_errors", "lost", "inferred_actions")
-    counts = [sum(line.get(name) or 0 for line in lines) for name in names]
-    failures = sum(line["parse_failures"] for line in lines)
-    assert failures > 0
-    shown = " ".join(map(str, [len(lines), *counts, 0, failures]))
+    totals = [sum(int(line[field] or 0) for line in lines) for field in COUNTS.values()]
+    assert totals[-1] > 0
+    shown = " ".join(map(str, [len(lines), 0, *totals]))
     assert f"all {shown}" in Page(whole).text("counts")
 
 

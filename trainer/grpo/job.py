@@ -70,14 +70,7 @@ from trainer.run.folder import (
 )
 from trainer.run.lock import held
 from trainer.run.plots import headline, learning_curve
-from trainer.run.summary import (
-    RANK_WAIT,
-    build_summary,
-    git_state,
-    model_digest,
-    versions,
-    waited_s,
-)
+from trainer.run.summary import build_summary, git_state, model_digest, versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.memory import shortage
@@ -414,7 +407,6 @@ class Job:
             server_restarts=self._elapsed.restarts(),
             processes=self.ranks.count,
             **more,
-            **({RANK_WAIT: waited} if (waited := waited_s(self.folder)) else {}),
         )
         write_json(self.folder.summary, summary)
         self.folder.seal()

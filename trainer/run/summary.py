@@ -84,17 +84,15 @@ def totals(run: Run) -> dict[str, Any]:
     for counter in by_phase.values():
         total.update(counter)
     rows = list(metrics_rows(run.metrics))
+    seconds = {
+        name: round(sum(row.get(name) or 0.0 for row in rows), 3) for name in (*TIMES, RANK_WAIT)
+    }
     return {
         **total,
         "by_phase": {phase: dict(counter) for phase, counter in by_phase.items()},
         "train_rebuilds": sum(row.get("rebuilds") or 0 for row in rows),
-        **{name: round(sum(row.get(name) or 0.0 for row in rows), 3) for name in TIMES},
+        **{name: value for name, value in seconds.items() if value or name in TIMES},
     }
-
-
-def waited_s(run: Run) -> float:
-    """Return the seconds that the first process waited for the others' episodes in training."""
-    return round(sum(row.get(RANK_WAIT) or 0.0 for row in metrics_rows(run.metrics)), 3)
 
 
 def build_summary(

@@ -78,16 +78,12 @@ def names_of(runs: Sequence[LoadedRun]) -> list[str]:
 
 
 def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Iterator[Gap]:
-    digests = {(run.settings.get("data_digest"), run.settings.get("server_digest")) for run in runs}
     rates = (rate_of(run.summaries, phase, "greedy") for run in runs for phase in PHASES[1:])
-    sizes = {rate["n"] for rate in rates if rate}
-    if len(digests) > 1:
+    digests = ("data_digest", "server_digest")
+    if any(len({run.settings.get(name) for run in runs}) > 1 for name in digests):
         yield Gap("the runs have other data or rules: their rates are not of the same questions")
-    elif len(sizes) > 1:
-        yield Gap(
-            f"the runs were measured on different numbers of questions {sorted(sizes)}: their "
-            "rates are not comparable"
-        )
+    elif len(sizes := {rate["n"] for rate in rates if rate}) > 1:
+        yield Gap(f"the runs were measured on different numbers of questions: {sorted(sizes)}")
     for name, run in zip(names, runs, strict=True):
         if not run.finished:
             what = f"{name} is not finished: it is at step {run.last_step}"

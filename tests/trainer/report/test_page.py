@@ -7,16 +7,20 @@ import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.trainer.played_run import HOSTILE, STEPS, record_run
 from trainer.__main__ import app
+from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
+from trainer.evaluation.evaluate import EvalResult
 from trainer.report import page as report_page
 from trainer.report.page import report
 from trainer.report.run_reader import COUNTS, read_run
+from trainer.report.tables import mean_ledger
 from trainer.run.folder import Run, read_json, read_lines, write_json
 
 SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
@@ -124,6 +128,20 @@ def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     assert totals[-1] > 0
     shown = " ".join(map(str, [len(lines), 0, *totals]))
     assert f"all {shown}" in Page(whole).text("counts")
+
+
+def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> None:
+    episodes = EvalResult.read(Run(finished).evaluation("random", "sampled")).episodes
+    found, parts = mean_ledger(episodes), ("exec_ok", "new_info", "repeat", "step_cost")
+    assert found["n"] == len(episodes)
+    for name, weight in REWARD_WEIGHTS.items():
+        paid = [weight * (getattr(one, name) or 0.0) for one in episodes]
+        assert found[name] == pytest.approx(fmean(paid))
+    assert found["reward"] == pytest.approx(sum(found[name] for name in REWARD_WEIGHTS))
+    assert sum(found[name] for name in parts) == pytest.approx(found["operational"])
+    without = mean_ledger([one.model_copy(update={"parts": []}) for one in episodes])
+    assert without == {name: mean for name, mean in found.items() if name not in parts}
+    assert mean_ledger([])["n"] == 0
 
 
 def test_the_page_is_self_contained(whole: str) -> None:

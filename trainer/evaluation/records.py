@@ -88,17 +88,12 @@ class EvaluationFolder(RunFiles):
             for one in sorted(read_episodes(self.episodes), key=lambda one: one.key)
         ]
 
-    def took(self) -> dict[str, Any]:
+    def took(self) -> Counter[str]:
         """Return the sums over all batches: wall_s, lost, and a model server's counts."""
         total: Counter[str] = Counter()
         for batch in read_lines(self.batches):
-            total.update({name: one for name, one in batch.items() if isinstance(one, int | float)})
-        return dict(total)
-
-    def usage(self) -> dict[str, int] | None:
-        """Return a model server's counts over all sessions; None for other policies."""
-        took = self.took().items()
-        return {key.removeprefix(API): n for key, n in took if key.startswith(API)} or None
+            total.update(batch)
+        return total
 
 
 def read_episodes(path: Path) -> list[EvaluatedEpisode]:

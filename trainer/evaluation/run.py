@@ -19,7 +19,7 @@ from trainer.evaluation.evaluate import PromptRow
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import connected
 from trainer.evaluation.play import play_missing, player, questions_of
-from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
+from trainer.evaluation.records import API, EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
 from trainer.run.console import bar
@@ -126,7 +126,7 @@ def build_result(
     So a resumed evaluation gives the same as an uninterrupted one.
     """
     wanted = {(row["question_id"], sample) for row in rows for sample in range(settings.samples)}
-    played = folder.played()
+    played, took = folder.played(), folder.took()
     episodes = [played[key] for key in sorted(wanted & played.keys())]
     result: EvaluationResult = {
         "policy": settings.policy,
@@ -143,8 +143,10 @@ def build_result(
         "success": analyse(episodes, settings.pass_ks, inputs.book.source_difficulties),
         "episodes": len(episodes),
         "episodes_missing": len(wanted) - len(episodes),
-        "wall_s": round(folder.took().get("wall_s", 0.0), 3),
-        "model_server": folder.usage(),
+        "wall_s": round(took["wall_s"], 3),
+        # its counts over all sessions
+        "model_server": {key.removeprefix(API): took[key] for key in took if key.startswith(API)}
+        or None,
         "versions": versions(metadata.sqlite_version),
         "digests": {
             "data": inputs.data_digest,

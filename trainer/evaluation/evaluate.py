@@ -3,11 +3,11 @@
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 
@@ -23,14 +23,8 @@ from trainer.run.records import Book, EpisodeRecord
 
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
-
-
-class Play(Protocol):
-    """Plays one episode per prompt. `before` counts each question's episodes played earlier."""
-
-    def __call__(
-        self, prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> Sequence[RolloutRow]: ...
+Before = Mapping[str, int] | None  # how many episodes of each question were played earlier
+Play = Callable[..., Sequence[RolloutRow]]  # plays (prompts, before), one episode per prompt
 
 
 @dataclass(frozen=True)

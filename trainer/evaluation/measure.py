@@ -1,6 +1,6 @@
 """Play sets of questions with a model or another policy: servers, client, seeds, batch size."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.evaluation.evaluate import BATCH, Play
+from trainer.evaluation.evaluate import BATCH, Before, Play
 from trainer.evaluation.inputs import Inputs
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
@@ -95,9 +95,7 @@ def play_with(
     restored.
     """
 
-    def play(
-        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> list[RolloutRow]:
+    def play(prompts: Sequence[Any], before: Before = None) -> list[RolloutRow]:
         doing = f"playing {len(prompts)} episodes of an evaluation"
         with nullcontext() if model is None else sampling(model, config, doing):
             how.update(client=client, seed=seed, check_lost=False, before=before)
@@ -124,9 +122,7 @@ def model_play(
 def shared_play(play: Play, ranks: Ranks) -> Play:
     """Split the questions over all processes; each gets all rows, in order and without ids."""
 
-    def played(
-        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> Sequence[RolloutRow]:
+    def played(prompts: Sequence[Any], before: Before = None) -> Sequence[RolloutRow]:
         if ranks.count == 1:
             return ranks.together(lambda: play(prompts, before))
         own = ranks.deal(prompts)

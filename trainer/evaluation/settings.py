@@ -47,8 +47,6 @@ class EvaluationSettings:
             raise ConfigError(f"--base-url and --api are for --policy openai, not {self.policy}")
         if self.tokenizer is not None and self.api != "completions":
             raise ConfigError("--tokenizer is for --api completions: a server's chat needs none")
-        if self.samples < 1:
-            raise ConfigError(f"samples is {self.samples}: use 1 or more")
         # a model server may be non-deterministic even when greedy
         if self.samples > 1 and self.mode == "greedy" and self.policy != "openai":
             remedy = "leave out --samples" + (" or --greedy" if self.policy == "model" else "")

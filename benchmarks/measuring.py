@@ -12,7 +12,7 @@ import typer
 
 from env_server.questions import QuestionBank
 from shared.console import failure, table_console
-from trainer.run.console import table, titled
+from trainer.run.console import table
 
 DataDir = Annotated[Path, typer.Option(help="Data directory.")]
 JsonPath = Annotated[
@@ -93,7 +93,4 @@ def chosen(given: Collection[str] | None, known: Iterable[str], what: str) -> li
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; all columns but the first are aligned to the right."""
-    made = table(*headings)
-    for row in rows:
-        made.add_row(*row)
-    table_console().print(titled(title, made))
+    table_console().print(table(title, headings, rows))

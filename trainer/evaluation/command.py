@@ -28,6 +28,12 @@ from trainer.cli import (
 from trainer.config import Part, PolicyName
 from trainer.presets import PRESETS
 
+# the options that are settings of the same name
+AS_GIVEN = (
+    *("policy", "base_url", "api", "tokenizer", "split", "part", "limit", "samples", "seed"),
+    *("against", "concurrency", "timeout_s"),
+)
+
 
 def evaluate(
     context: typer.Context,
@@ -78,11 +84,8 @@ def evaluate(
         Option(min=0, help="Sampling temperature; 0: greedy.", show_default="1, without --greedy"),
     ] = None,
     seed: Annotated[
-        int | None,
-        Option(
-            min=0, max=MAX_SEED, help="Random seed.", show_default=f"{EVAL_SEED}, as train measures"
-        ),
-    ] = None,
+        int, Option(min=0, max=MAX_SEED, help="Random seed; the default is that of train.")
+    ] = EVAL_SEED,
     preset: PresetOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
@@ -132,9 +135,8 @@ def evaluate(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
     ks = _numbers(k)
-    overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen}
-    if standard is not None:
-        overrides["standard"] = standard
+    own = {"standard": standard} if standard else {}
+    overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen, **own}
     if api == "tools":
         overrides.setdefault("system_prompt", "tools")
     if model is not None:
@@ -161,23 +163,12 @@ def evaluate(
         sampled = EVAL_TEMPERATURE if temperature is None else temperature
         settings = EvaluationSettings(
             config=config,
-            policy=policy,
-            base_url=base_url,
-            api=api,
-            tokenizer=tokenizer,
-            split=split,
             databases=tuple(name.strip() for name in db.split(",") if name.strip()),
-            part=part,
-            limit=limit,
-            samples=samples,
             ks=ks,
             temperature=None if greedy or sampled == 0 else sampled,
-            seed=EVAL_SEED if seed is None else seed,
             servers=servers,
             out=out,
-            against=against,
-            concurrency=concurrency,
-            timeout_s=timeout_s,
+            **{name: context.params[name] for name in AS_GIVEN},
         )
         run_evaluation(settings, console, json_path)
 

@@ -14,7 +14,7 @@ from trainer.grpo.live.snapshot import (
     trace_heading,
     trace_markdown,
 )
-from trainer.run.statistics import mean_interval
+from trainer.run.plots import mean_interval
 
 WITH_CURVE = [*ROWS, {"step": 9, "eval_n": 32, "eval_greedy_success": 0.5}]
 

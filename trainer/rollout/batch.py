@@ -174,10 +174,14 @@ class EpisodeBatch:
         return self._play_apart(generator, act_one)
 
     def _sampled(
-        self, codec: ChatCodec, episode: Episode, fed: Sequence[int], sample: Sample | SQLEnvError
+        self,
+        codec: ChatCodec,
+        episode: Episode,
+        fed: Sequence[int],
+        sample: Sample | SQLEnvError | None,
     ) -> Text:
         """Add a sampled turn, for which the ids `fed` were appended; return its text."""
-        if isinstance(sample, SQLEnvError):
+        if sample is None or isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
         self._stats.sampled_tokens += len(sample.ids)

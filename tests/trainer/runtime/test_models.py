@@ -85,12 +85,6 @@ def test_a_gguf_model_is_refused_with_what_to_use_instead(tmp_path: Path) -> Non
         assert "\n" not in caught.value.message
 
 
-def test_adapters_alone_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ModelLoadError, match=r"LoRA adapters, not a whole model.*model/"):
-        find_model(str(tmp_path))
-
-
 def test_missing_weights_or_shards_are_named(saved: Path) -> None:
     weights, shard = saved / "model.safetensors", "model-00002-of-00002.safetensors"
     index = saved / "model.safetensors.index.json"

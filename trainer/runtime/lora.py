@@ -98,6 +98,11 @@ def save_adapter(model: Any, folder: Path, base: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(half, folder / WEIGHTS, metadata={"format": "pt"})
     config.save_pretrained(str(folder))
+    save_settings(model, folder)
+
+
+def save_settings(model: Any, folder: Path) -> None:
+    """Save the settings that a trained model keeps beside its adapter."""
     settings = getattr(model.config, SAVED_AS, {})
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 

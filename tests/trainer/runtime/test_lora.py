@@ -152,7 +152,13 @@ def test_training_saves_its_adapter_beside_the_merged_model(
     config: GRPOConfig, home: Path, adapter: Path, tmp_path: Path, on_an_adapter: bool
 ) -> None:
     base = adapter if on_an_adapter else home / "qwen2.5-coder-0.5b"
-    settings = {"step_budget": 2, "max_new_tokens": 4, "learning_rate": 1e-2, "lora_rank": 4}
+    settings = {
+        "step_budget": 2,
+        "max_new_tokens": 4,
+        "learning_rate": 1e-2,
+        "lora_rank": 4,
+        "save_steps": 1,
+    }
     config = short_training(config, tmp_path, model_name=base, **settings)
     model, tokenizer = load_model_and_tokenizer(config)
     trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
@@ -164,8 +170,9 @@ def test_training_saves_its_adapter_beside_the_merged_model(
     }
     named = json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"]
     assert named == (str(adapter) if on_an_adapter else HUB_NAME)
-    choice = preset_of(str(saved))
-    assert choice.settings["step_budget"] == 2
+    for folder in (saved, tmp_path / "checkpoint-1"):
+        assert preset_of(str(folder)).settings["step_budget"] == 2
+        load_model_and_tokenizer(config_of(folder))
     again, _ = load_model_and_tokenizer(config_of(saved))
     assert getattr(merged.config, SAVED_AS)["step_budget"] == 2
     assert torch.allclose(logits(again), logits(merged.eval()), atol=0.05)

@@ -2,13 +2,7 @@
 
 import io
 import json
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +13,11 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner, Result
 
-from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served, tool_call
+from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, served, tool_call
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
 from trainer.config import GRPOConfig
+from trainer.errors import ModelServerError
 from trainer.play import session
 from trainer.play.agent import Agent
 from trainer.play.display import Display
@@ -160,18 +155,6 @@ def test_a_model_that_calls_tools_answers(shop: Path) -> None:
     assert last["role"] == "tool"
 
 
-def test_a_setting_of_the_models_training_can_be_changed(shop: Path, tmp_path: Path) -> None:
-    saved = json.loads((ROOT / TRAINED_MODEL / "config.json").read_text())
-    saved["sqlenv"]["max_new_tokens"] = 33
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    with served(ChatServer(scripted("ANSWER: 3", "ANSWER: 3"), models=(str(tmp_path),))) as chat:
-        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", tmp_path)
-        play(*asked)
-        assert chat.requests[-1]["max_tokens"] == 33
-        play(*asked, "--set", "max_new_tokens=9")
-    assert chat.requests[-1]["max_tokens"] == 9
-
-
 def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
     shop: Path, tmp_path: Path
 ) -> None:
@@ -191,79 +174,33 @@ def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
     assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in result.stderr
 
 
-@pytest.mark.slow
-def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
-    """On a pseudo-terminal. An error ends its question alone, and 'quit' leaves."""
-    controller, terminal = pty.openpty()
-    with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
-        command = [
-            sys.executable,
-            "-m",
-            "trainer",
-            "play",
-            "--db",
-            str(shop),
-            "--base-url",
-            chat.url,
-        ]
-        process = subprocess.Popen(
-            [*command, "--model", "fake"],
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            cwd=ROOT,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        )
-        os.close(terminal)
-        seen = ""
-
-        def until(text: str) -> None:
-            nonlocal seen
-            deadline = time.monotonic() + 120
-            while text not in seen:
-                assert time.monotonic() < deadline, seen
-                if select.select([controller], [], [], 1)[0]:
-                    seen += os.read(controller, 65_536).decode()
-
-        try:
-            for typed, shown in (
-                ("How many orders?", "answer, unchecked"),
-                ("And now?", "refuses the request for 'fake', 400: "),
-                ("How many orders?", "answer, unchecked"),
-            ):
-                until("question> ")
-                os.write(controller, typed.encode() + b"\n")
-                until(shown)
-                colours, _, seen = seen.rpartition(shown)  # the prompt may have come with it
-                chat.faults.extend([refusal(400, "not today")] * ("And" not in typed))
-            until("question> ")
-            os.write(controller, b"quit\n")
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-            process.wait()
-            os.close(controller)
-    assert "\x1b[" in colours
-
-
 @pytest.mark.parametrize("last", ["quit", "exit", None])
-def test_an_empty_line_asks_again(
+def test_a_terminal_is_asked_for_questions(
     shop: Path, last: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines, asked = iter(["", "  ", "How many orders?", last, "more"]), list[str]()
+    """An empty line asks again, and an error ends its question alone."""
+    lines, asked = iter(["", "  ", "?" * 30_000, "And now?", "How many?", last, "more"]), []
 
     def read(_: str) -> str:
         if (line := next(lines)) is None:
             raise EOFError
         return line
 
-    monkeypatch.setattr(session, "play_questions", lambda _, texts, *rest: asked.extend(texts))
-    console = Console(file=io.StringIO())
+    def play_questions(_: object, texts: list[str], *rest: object) -> None:
+        asked.extend(texts)
+        if texts == ["And now?"]:
+            raise ModelServerError("not today")
+
+    monkeypatch.setattr(session, "play_questions", play_questions)
+    console = Console(file=io.StringIO(), width=200)
     monkeypatch.setattr(console, "input", read)
     agent = Agent("a script", "for a test", GRPOConfig(), True, None, None)
     session.ask_interactively(shop, agent, Display(), console)
-    assert asked == ["How many orders?"]
+    assert asked == ["And now?", "How many?"]
     assert [*lines] == ["more"]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "error: the question has 30,000 characters" in shown
+    assert "error: not today" in shown
 
 
 # -- what is refused, each in one line
@@ -320,10 +257,3 @@ def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: s
     result = play(*arguments)
     assert result.exit_code == 2
     assert expected in one_line(re.sub("[│╭╮╰╯─]", " ", result.output))
-
-
-def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
-    with served(ChatServer(scripted("ANSWER: 1"), models=("one", "two"))) as chat:
-        result = play("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "three")
-    assert result.exit_code == 1
-    assert "has no model 'three'; it has one, two" in one_line(result.output)

@@ -114,16 +114,6 @@ def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path
     assert count(path) == 2000
 
 
-def test_an_empty_log_and_a_finished_journal_change_nothing(home: Path, tmp_path: Path) -> None:
-    path = make(home / "pets.sqlite")
-    (home / "pets.sqlite-wal").touch()
-    assert examine(path).log is None
-    (home / "pets.sqlite-journal").write_bytes(bytes(512))
-    made = host(examine(path), ["How many?"], tmp_path / "data")
-    (copy,) = made.data_dir.glob("databases/*/*.sqlite")
-    assert count(copy) == 3
-
-
 def test_a_locked_file_is_named(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,17 +155,6 @@ def test_a_bad_file_is_named_with_a_remedy(home: Path, kind: str) -> None:
     assert str(home / "pets.sqlite") in str(caught.value)
 
 
-def test_a_remedy_names_the_file_as_a_shell_does(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(home))
-    _cut(home / "my pets.sqlite")
-    with pytest.raises(DatabaseLoadError) as caught:
-        examine(Path("~/my pets.sqlite"))  # which a shell does not expand in --db=~/...
-    command = str(caught.value).partition("save what is left with: ")[2]
-    assert shlex.split(command) == ["sqlite3", str(home / "my pets.sqlite"), ".recover"]
-
-
 def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(home / "pets.sqlite")
     path.chmod(0o200)
@@ -187,14 +166,6 @@ def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(Path, "open", forbidden)
     with pytest.raises(DatabaseLoadError, match=r"can't read .*pets\.sqlite: Permission denied; "):
         examine(path)
-
-
-def test_a_log_that_is_not_its_databases_is_named(home: Path, tmp_path: Path) -> None:
-    path = make(home / "pets.sqlite", mode="wal")
-    killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
-    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8000)
-    with pytest.raises(DatabaseLoadError, match=r"can't read .*pets\.sqlite: .*\.recover"):
-        host(examine(path), ["How many?"], tmp_path / "data")
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ PLAY = ["play", "--db", "gone.db", "-q", "How many?"]
          "step_budget and --step-budget mean the same"),
         ([*PLAY, "--set", "temperature=1"], "temperature has no effect here: use --temperature"),
         ([*PLAY, "--set", "model_name=m"], "model_name has no effect here: use --model"),
+        ([*PLAY, *SET_URLS], "server_urls has no effect here"),
     ],
 )  # fmt: skip
 def test_a_field_is_set_once_and_not_without_effect(

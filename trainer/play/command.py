@@ -92,6 +92,7 @@ def play(
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),
+        ("--set", "server_urls has no effect here: a server is started", "server_urls" in chosen),
         ("--api", "needs --base-url", not base_url and api != "chat"),
         ("--tokenizer", "is for --api completions", bool(tokenizer) and api != "completions"),
         ("--question", "is missing, and there is no terminal to prompt on",

@@ -142,12 +142,10 @@ def _explained(database: Database, error: sqlite3.Error) -> DatabaseLoadError:
     remedies = {
         sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV file: "
         "sqlite3 new.sqlite '.import --csv FILE TABLE'",
-        sqlite3.SQLITE_FULL: "set TMPDIR to a folder with more free space",
         sqlite3.SQLITE_BUSY: "close the program that writes to it",
         # a journal of a program that was killed
         sqlite3.SQLITE_READONLY: "roll back its unfinished transaction with: "
         f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'",
-        sqlite3.SQLITE_CANTOPEN: "copy it with its -wal file to a folder that you can write to",
     }
     remedy = remedies.get(code, f"save what is left with: sqlite3 {database.quoted} .recover")
     return DatabaseLoadError(f"SQLite can't read {database.given}: {error}; {remedy}")

@@ -18,6 +18,7 @@ from shared.console import errors, print_line
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
+    AdapterOption,
     DataOption,
     PresetOption,
     ServerOption,
@@ -28,6 +29,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     out_and_servers,
     settings_of,
 )
@@ -147,6 +149,7 @@ def train(
         str | None,
         Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
+    adapter: AdapterOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
     generation_url: Annotated[
@@ -220,7 +223,7 @@ def train(
     server = check_given_once(overrides, given, server)
     if "data" not in given and (resume is not None or "data_dir" in overrides):
         data = None  # of the environment
-    named = {"max_steps": steps, "model_name": model, "data_dir": data}
+    named = {"max_steps": steps, "data_dir": data, **model_settings(model, adapter)}
     named["standard"] = standard
     named["generation_url"] = generation_url
     named["seed"] = seed if "seed" in given else None

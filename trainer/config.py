@@ -87,7 +87,7 @@ class GRPOConfig:
     raise `ConfigError`, which names the field and the remedy.
     """
 
-    model_name: _Text = "Qwen/Qwen3-1.7B"  # a Hugging Face name or a directory
+    model_name: _Text = "Qwen/Qwen3-1.7B"  # a name on the hub, or a model's or adapter's directory
     max_new_tokens: _Count = 256  # sampled tokens per turn
     num_train_epochs: _Count = 1
     per_device_train_batch_size: _Count = 2  # rollouts
@@ -104,6 +104,7 @@ class GRPOConfig:
     output_dir: _Text = "runs/grpo"
     logging_steps: _Count = 10
     # The fields above are the specification's, with its defaults.
+    base_model: str = ""  # of the adapter that model_name is; empty: the one that it names
     server_urls: Annotated[list[Annotated[str, _URL]], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )

@@ -14,7 +14,7 @@ from tests.trainer.architectures import CONFIGS
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.play.agent import Options, Sampling, local_agent
+from trainer.play.agent import local_agent
 from trainer.presets import (
     BY_GPU,
     GENERAL,
@@ -123,8 +123,8 @@ def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
     kept = {name: value for name, value in asdict(config).items() if name in KEPT}
     assert choice.settings == {"model_name": str(copy), **kept}
     assert choice.why.endswith("with the prompt and limits of its training")
-    assert local_agent(str(copy), Options(Sampling(), 1.0)).config.step_budget == 7
-    other = local_agent(str(copy), Options(Sampling(), 1.0, preset="offline", steps=3)).config
+    assert local_agent(str(copy), None, {}).config.step_budget == 7
+    other = local_agent(str(copy), "offline", {"step_budget": 3}).config
     assert (other.step_budget, other.max_new_tokens) == (3, 96)
 
 

@@ -10,6 +10,7 @@ from shared.console import print_line
 from shared.models import DIFFICULTIES
 from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.cli import (
+    AdapterOption,
     ApiOption,
     DataOption,
     PresetOption,
@@ -22,6 +23,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     out_and_servers,
     settings_of,
 )
@@ -52,6 +54,7 @@ def evaluate(
             show_default="the preset's",
         ),
     ] = None,
+    adapter: AdapterOption = None,
     base_url: Annotated[
         str, Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
@@ -139,9 +142,11 @@ def evaluate(
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen, **own}
     if api == "tools":
         overrides.setdefault("system_prompt", "tools")
-    if model is not None:
-        overrides["model_name"] = model
-    elif policy == "openai":
+    if adapter is not None and policy != "model":
+        raise typer.BadParameter("is for a model in this process", param_hint="--adapter")
+    named = model_settings(model, adapter)
+    overrides |= {name: value for name, value in named.items() if value is not None}
+    if model is None and policy == "openai":
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
     with guarded():
@@ -151,8 +156,7 @@ def evaluate(
         if launched():
             raise ConfigError("evaluate runs in one process: start it without a launcher")
         choice, config = configured(preset, overrides, local=policy == "model")
-        named = {*PRESETS[choice.preset], *chosen}
-        out, servers = out_and_servers(config, named, out, server)
+        out, servers = out_and_servers(config, {*PRESETS[choice.preset], *chosen}, out, server)
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 

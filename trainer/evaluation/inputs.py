@@ -26,7 +26,7 @@ FOR_MEMORY = (
 # may differ between machines; data and models are compared by their digests
 MACHINE_SPECIFIC = (
     *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
-    "generation_url",
+    *("generation_url", "base_model"),
 )
 DIGESTS = ("data_digest", "model_digest", "server_digest")  # results with equal ones compare
 

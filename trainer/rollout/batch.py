@@ -160,9 +160,11 @@ class EpisodeBatch:
         generator.start([episode.stream for episode in self.episodes])
         self._play_together(act)
 
-    def _sampled(self, codec: ChatCodec, episode: Episode, sample: Sample | SQLEnvError) -> Text:
+    def _sampled(
+        self, codec: ChatCodec, episode: Episode, sample: Sample | SQLEnvError | None
+    ) -> Text:
         """Add a sampled turn to its episode; return its text."""
-        if isinstance(sample, SQLEnvError):
+        if sample is None or isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
         self._stats.sampled_tokens += len(sample.ids)

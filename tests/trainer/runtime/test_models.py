@@ -130,7 +130,7 @@ INDEX = "model.safetensors.index.json"
         (take_away, r"no model directory at .*save_pretrained"),
         (remove("config.json"), r"no config\.json"),
         (as_gguf, r"GGUF.*original model.*--base-url"),
-        (only_adapters, r"LoRA adapters, not a whole model.*model/"),
+        (only_adapters, r"adapter .* has no adapter_model\.safetensors: copy it again"),
         (remove("model.safetensors"), r"no weights.*download the whole directory again"),
         (put(INDEX, '{"weight_map": {"a": "shard"}}'), f"lacks shard, which {INDEX} lists"),
         (put(INDEX, "[]"), f"{INDEX} is damaged"),

@@ -46,13 +46,15 @@ class Contexts(Protocol):
 class Generator(Contexts, Protocol):
     """Samples the turns of a batch's unfinished episodes together."""
 
-    def sample(self, appended: Mapping[int, Sequence[int]]) -> Mapping[int, Sample | SQLEnvError]:
+    def sample(
+        self, appended: Mapping[int, Sequence[int]]
+    ) -> Mapping[int, Sample | SQLEnvError | None]:
         """Append ids to rows (first their whole prompts), start a turn for each, and return those
         that have ended: all of them, or at least one while the others continue in the next call.
 
         A row that is absent and has no turn under way is finished: its context is dropped, and it
         must not come back. An error in place of a turn means that infrastructure failed, and the
-        episode is lost.
+        episode is lost; None ends the episode without an answer.
         """
 
 

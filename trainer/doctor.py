@@ -77,7 +77,7 @@ def check_device() -> Iterator[Diagnosis]:
     import torch
 
     from trainer.runtime.cpu_budget import usable_cores, usable_threads
-    from trainer.runtime.optional_packages import can_compile_kernels
+    from trainer.runtime.memory import can_compile_kernels
 
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)

@@ -238,7 +238,7 @@ def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
     }
     report = asyncio.run(verify_run(out, data_dir=data_dir))
     assert report.passed, report.problems
-    assert {key: one.correct for key, one in report.phases.items()} == {("eval", "greedy"): 12}
+    assert {key: one["correct"] for key, one in report.phases.items()} == {("eval", "greedy"): 12}
 
 
 def test_doctor_fails_where_the_offline_job_cannot_run(

@@ -17,7 +17,7 @@ from trainer.run.folder import Run, read_json, write_json
 from trainer.run.records import Book
 from trainer.run.summary import model_digest
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.optional_packages import check_extras
+from trainer.runtime.precision import check_extras
 
 # these change how an update is computed, not its result
 FOR_MEMORY = (

@@ -21,9 +21,9 @@ from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import checkpoint_step, read_json
 from trainer.runtime.interrupt import Interrupted
-from trainer.runtime.lora import save_adapter
-from trainer.runtime.optional_packages import check_extras, lora_config
+from trainer.runtime.lora import lora_config, save_adapter
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from trainer.runtime.precision import check_extras
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
 
 # largest importance ratio of a token that another sampler drew, where a batch has one update

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
+from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.presets import PRESETS, SAVED_AS
 
@@ -115,3 +116,18 @@ def hub_name(model: str) -> str:
         if folder in (preset, PurePath(name).name.lower()):
             return name
     return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+def lora_config(config: GRPOConfig) -> Any:
+    """Return the `peft.LoraConfig` of the settings, or None where all weights are trained."""
+    if not config.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=2 * config.lora_rank,
+        lora_dropout=0.0,  # a rollout's log-probabilities must be those of the update
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
-from trainer.runtime.optional_packages import can_compile_kernels
+from trainer.runtime.memory import can_compile_kernels
 from trainer.runtime.sharding import is_sharded
 
 Tensor = torch.Tensor

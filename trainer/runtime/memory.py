@@ -1,5 +1,8 @@
 """The memory of a training process, estimated from a model's config.json and the settings."""
 
+import os
+import shutil
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +13,6 @@ import torch
 
 from trainer.config import GRPOConfig
 from trainer.presets import parameter_count
-from trainer.runtime.optional_packages import can_compile_kernels
 from trainer.runtime.out_of_memory import remedies
 from trainer.runtime.precision import precision
 
@@ -158,3 +160,9 @@ def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     return int(2 * shape.num_hidden_layers * heads * head_dim * compute.itemsize)
+
+
+def can_compile_kernels() -> bool:
+    """Return whether Triton finds a C compiler and Python's headers when kernels are first used."""
+    compiler = "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
+    return compiler and Path(sysconfig.get_path("include"), "Python.h").is_file()

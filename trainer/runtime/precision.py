@@ -1,5 +1,6 @@
-"""The device to train on and the number format to compute in."""
+"""The device to train on, the number format to compute in, and the packages that settings need."""
 
+import importlib.util
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -63,6 +64,26 @@ def check_gpu(preset: str, config: GRPOConfig) -> None:
             "--set device=cpu to train on the CPU, where a step takes many minutes",
             field="device",
         )
+
+
+def check_extras(config: GRPOConfig) -> None:
+    """Raise `ConfigError` for an unknown tracker, or a package that is needed and not installed."""
+    if config.lora_rank and importlib.util.find_spec("peft") is None:
+        raise ConfigError(
+            f"lora_rank is {config.lora_rank}, which needs the package peft: "
+            "pip install peft, or set lora_rank=0",
+            field="lora_rank",
+        )
+    if config.report_to in ([], ["none"], ["all"]):
+        return
+    from transformers.integrations.integration_utils import get_reporting_integration_callbacks
+
+    for name in config.report_to:
+        try:
+            for tracker in get_reporting_integration_callbacks([name]):
+                tracker()  # each looks for its package
+        except (ValueError, RuntimeError, ImportError, AssertionError) as error:
+            raise ConfigError(f"report_to names {name}: {error}", field="report_to") from error
 
 
 def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:

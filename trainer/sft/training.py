@@ -14,8 +14,8 @@ from trainer.config import GRPOConfig
 from trainer.grpo.checkpoint import Guard, WholeCheckpoints
 from trainer.grpo.train import ignore_renamed
 from trainer.grpo.trl_config import shared_arguments
+from trainer.runtime.lora import lora_config
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
-from trainer.runtime.optional_packages import lora_config
 from trainer.runtime.precision import shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
 from trainer.sft.demonstrations import Demonstration

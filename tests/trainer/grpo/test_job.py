@@ -118,7 +118,7 @@ def check_audit(run: Run) -> None:
     assert report.notes == []
     lines = list(read_lines(run.episodes))
     assert report.episodes == len(lines)
-    observations = sum(one.observations for one in report.phases.values())
+    observations = sum(one["observations"] for one in report.phases.values())
     assert observations == sum(line["steps"] + 1 for line in lines)
     assert report.metrics_rows == len(list(read_lines(run.metrics)))
 

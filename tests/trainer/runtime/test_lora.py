@@ -129,7 +129,11 @@ def test_a_base_that_is_nowhere_is_named_with_the_remedy(
     adapter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MODELS_HOME")
-    monkeypatch.setattr("trainer.runtime.models._ask_hub", lambda _: TimeoutError("no answer"))
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(ModelLoadError, match=f"{HUB_NAME}.*set MODELS_HOME .*--model BASE"):
         find_model(str(adapter))

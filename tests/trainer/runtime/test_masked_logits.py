@@ -15,7 +15,7 @@ from transformers import (
 from trl.kernels import chunked_logprob
 
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
-from trainer.runtime.optional_packages import can_compile_kernels
+from trainer.runtime.memory import can_compile_kernels
 
 VOCABULARY = 97
 FAMILIES = {

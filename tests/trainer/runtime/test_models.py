@@ -93,6 +93,7 @@ def forget_a_tensor(folder: Path) -> None:
 
 def only_adapters(folder: Path) -> None:
     (folder / "config.json").rename(folder / "adapter_config.json")
+    (folder / "model.safetensors").unlink()
 
 
 def as_gguf(folder: Path) -> None:

@@ -9,7 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import sampling
-from trainer.runtime.optional_packages import lora_config
+from trainer.runtime.lora import lora_config
 from trainer.runtime.packed_weights import LEAST_WEIGHTS, packed_weights
 from trainer.runtime.precision import compute_logits_in_float32, shrink_frozen_weights
 

@@ -10,8 +10,8 @@ from tests.trainer.model_families import FAMILIES, tiny_model
 from trainer.config import GRPOConfig
 from trainer.grpo.train import save_trained, train_from
 from trainer.runtime.interrupt import Interrupted
+from trainer.runtime.lora import lora_config
 from trainer.runtime.masked_logits import prepare, score_tokens
-from trainer.runtime.optional_packages import lora_config
 from trainer.runtime.ranks import Ranks
 from trainer.sft.demonstrations import Demonstration
 from trainer.sft.training import IGNORED, LengthBuckets, build_trainer, collate

@@ -14,7 +14,7 @@ from tests.trainer.grpo.live.live_data import episode
 from trainer.grpo.live.displays import NotebookDisplay, choose_display, trace_html
 from trainer.grpo.live.snapshot import LiveSnapshot, Trace
 from trainer.grpo.live.terminal import dashboard, trace_lines
-from trainer.run.console import Bar
+from trainer.run.console import Bar, bar
 
 
 def terminal(width: int, height: int) -> Console:
@@ -27,13 +27,11 @@ def test_in_a_terminal_the_bar_and_the_display_are_one_frame(
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "40")
     console = terminal(120, 40)
-    with console.capture() as shown:
-        bar = Bar(console, "GRPO", 20)
-        display = choose_display("auto", bar, Path("nowhere"))
+    with console.capture() as shown, bar(console, "GRPO", 20) as progress:
+        display = choose_display("auto", progress, Path("nowhere"))
         assert display is not None
         display(snapshot, {"reward"})
-        bar.to(12, "reward 1.2")
-        bar.stop()
+        progress.to(12, "reward 1.2")
     frame = shown.get()
     assert frame.index("step 12 of 20") < frame.rindex("reward 1.2")
     assert "\x1b[2J" not in frame  # the screen is never cleared: it would flicker

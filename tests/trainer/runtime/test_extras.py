@@ -17,7 +17,7 @@ from trainer.grpo.train import build_trainer, run_training_with_metrics, save_tr
 from trainer.run.summary import model_digest
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.optional_packages import check_extras
+from trainer.runtime.precision import check_extras
 
 LORA = {"lora_rank": 4}
 

@@ -1,18 +1,16 @@
 """Measures whether a fault ever loses an episode, counts a step twice or changes a reply.
 
-500 episodes on 3 servers and a training run, directly and behind HAProxy, each undisturbed first
-and then under faults: SIGKILL, SIGSTOP for 10 s, restarts, network loss (connections cut, packets
-held back, replies lost), and all servers down at once. A training run ends when it has made its
-steps, so it meets fewer faults. Exit code: 1 if anything was lost, counted twice or different.
+500 episodes on 3 servers, directly and behind HAProxy, each undisturbed first and then under
+faults: SIGKILL, SIGSTOP for 10 s, restarts, network loss (connections cut, packets held back,
+replies lost), and all servers down at once. `tests/faults/test_training.py` has trainings. Exit
+code: 1 if anything was lost, counted twice or different.
 
     python -m benchmarks.faults [--data DIR] [--way WAY ...] [--json PATH]
 """
 
-import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,16 +19,12 @@ from rich.console import Console
 from benchmarks.chaos import gateway
 from benchmarks.chaos.cluster import running_cluster
 from benchmarks.chaos.faults import plan
-from benchmarks.chaos.measure import FaultOutcome, soak, training
+from benchmarks.chaos.measure import FaultOutcome, soak
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
 from shared.console import print_line, write_json
 from shared.seeds import MAX_SEED
 
-WAYS = ("direct", "gateway", "training", "gateway training")
-TRAINING_OPTIONS = (
-    *("--processes", "1", "--eval-limit", "48", "--eval-every", "0"),
-    *("--set", "server_wait_s=300"),
-)
+WAYS = ("direct", "gateway")
 
 
 def show(outcomes: list[FaultOutcome]) -> None:
@@ -60,9 +54,8 @@ def show(outcomes: list[FaultOutcome]) -> None:
 def main(
     data: DataDir = DATA,
     episodes: Annotated[int, typer.Option(help="Episodes per soak.")] = 500,
-    faults: Annotated[int, typer.Option(help="Faults per soak; the most per training run.")] = 140,
+    faults: Annotated[int, typer.Option(help="Faults per soak.")] = 140,
     servers: Annotated[int, typer.Option(min=2, help="Environment servers.")] = 3,
-    steps: Annotated[int, typer.Option(help="Optimizer steps per training run.")] = 30,
     seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="Random seed of the order of the faults.")
     ] = 0,
@@ -75,24 +68,16 @@ def main(
     outcomes, skipped = [], {}
     ways = chosen(way, WAYS, "way")
     planned = plan(faults, servers, seed)
-    with (
-        tempfile.TemporaryDirectory(prefix="sqlenv-faults-") as scratch,
-        running_cluster(data, servers) as cluster,
-    ):
+    with running_cluster(data, servers) as cluster:
         for name in ways:
-            gated = "gateway" in name
+            gated = name == "gateway"
             if gated and (reason := gateway.missing()):
                 skipped[name] = reason
                 print_line(Console(), f"skipped: {name}: {reason}")
                 continue
             with gateway.running_gateway(cluster.urls) if gated else nullcontext() as front:
                 urls = cluster.urls if front is None else [front.url]
-                if "training" in name:
-                    options = ("--data", str(data), "--steps", str(steps), *TRAINING_OPTIONS)
-                    folder = Path(scratch, name)
-                    outcomes.append(training(name, cluster, urls, folder, planned, options))
-                else:
-                    outcomes.append(soak(name, data, cluster, urls, episodes, planned))
+                outcomes.append(soak(name, data, cluster, urls, episodes, planned))
             show(outcomes)
     findings = [asdict(one) for one in outcomes]
     write_json(json_path, {"servers": servers, "findings": findings, "skipped": skipped})

@@ -1,7 +1,5 @@
-"""The benchmarks' options, scripted episodes, timings, memory, tables and training runs."""
+"""The benchmarks' options, scripted episodes, timings, memory and tables."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,15 +12,13 @@ import typer
 
 from env_server.questions import QuestionBank
 from shared.console import failure, table_console
-from trainer.run.console import table, titled
-from trainer.run.folder import Run, open_run
+from trainer.run.console import table
 
 DataDir = Annotated[Path, typer.Option(help="Data directory.")]
 JsonPath = Annotated[
     Path | None, typer.Option("--json", help="Write the result to this JSON file.")
 ]
 DATA = Path("data")
-POLL_S = 1.0  # of a training run
 
 
 @dataclass(frozen=True)
@@ -88,10 +84,7 @@ def memory_mib(pid: int) -> float:
 
 
 def chosen(given: Collection[str] | None, known: Iterable[str], what: str) -> list[str]:
-    """Return the names in `given`, or all that are known; exit code 2 if one is unknown.
-
-    `what` is the noun of one: "part".
-    """
+    """Return the names in `given`, or all that are known; exit code 2 if one is unknown."""
     known = list(known)
     if unknown := sorted(set(given or ()) - set(known)):
         raise failure(f"no {what} {unknown[0]!r}; the {what}s are {', '.join(known)}", 2)
@@ -100,33 +93,4 @@ def chosen(given: Collection[str] | None, known: Iterable[str], what: str) -> li
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; all columns but the first are aligned to the right."""
-    made = table(*headings)
-    for row in rows:
-        made.add_row(*row)
-    table_console().print(titled(title, made))
-
-
-def train(out: Path, options: Sequence[str], meanwhile: Callable[[int], None]) -> Run:
-    """Run `python -m trainer train` and return its run, a new folder in `out`.
-
-    Until it ends, `meanwhile` is called with its process id about once per `POLL_S`. Ends the
-    benchmark, with the trainer's output, if the run fails.
-    """
-    out.mkdir(parents=True)
-    command = [sys.executable, "-m", "trainer", "train", "--out", str(out), *options]
-    log_path = out / "log"
-    with (
-        log_path.open("wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process,
-    ):
-        try:
-            while process.poll() is None:
-                meanwhile(process.pid)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(POLL_S)
-        finally:
-            process.kill()
-    if code := process.returncode:
-        output = log_path.read_text(errors="replace")
-        raise failure(f"{' '.join(command)} ended with exit code {code}:\n{output}")
-    return open_run(out / "latest")
+    table_console().print(table(title, headings, rows))

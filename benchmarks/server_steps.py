@@ -14,7 +14,7 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from env_server.questions import QuestionBank
 from shared.actions import ActionType, parse_action
 from shared.client import SQLEnvClient
 from shared.console import percent, write_json
+from shared.dataset import database_path, questions_path
 from shared.run_files import RunFiles
 from shared.server_process import ServerProcess, running_server
 from shared.sqltext import quote_identifier, quote_text
@@ -38,58 +39,41 @@ RunDir = Annotated[
 
 
 @contextmanager
-def sales_data(rows: int = ROWS, questions: int = 1, gold_sql: str = GOLD_SQL) -> Iterator[Path]:
-    """Make a data directory with one table of `rows` rows, and with questions of the same gold."""
+def sales_data() -> Iterator[Path]:
+    """Make a data directory with one question about one table of `ROWS` rows."""
     with tempfile.TemporaryDirectory(prefix="sqlenv-steps-") as scratch:
-        path = Path(scratch, "databases", "sales", "sales.sqlite")
+        path = database_path(Path(scratch), "sales")
         path.parent.mkdir(parents=True)
-        with sqlite3.connect(path) as connection:
-            connection.execute(
-                "CREATE TABLE sales (id INTEGER PRIMARY KEY, customer TEXT, city TEXT, amount REAL,"
-                " day TEXT)"
-            )
-            made = (
-                (
-                    n,
-                    f"customer {n % 977}",
-                    f"city {n % 20}",
-                    n * 37 % 10_007 / 100,
-                    f"day {n % 365}",
-                )
-                for n in range(rows)
-            )
+        columns = "id INTEGER PRIMARY KEY, customer TEXT, city TEXT, amount REAL, day TEXT"
+        made = (
+            (n, f"customer {n % 977}", f"city {n % 20}", n * 37 % 10_007 / 100, f"day {n % 365}")
+            for n in range(ROWS)
+        )
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"CREATE TABLE sales ({columns})")
             connection.executemany("INSERT INTO sales VALUES (?, ?, ?, ?, ?)", made)
-            answer = connection.execute(gold_sql).fetchall()
-        connection.close()
+            answer = connection.execute(GOLD_SQL).fetchall()
         question = {
+            "question_id": "sales-1",
             "question_text": "For each city, how many sales are there and what is their average?",
             "database_name": "sales",
-            "gold_sql": gold_sql,
+            "gold_sql": GOLD_SQL,
             "gold_answer": answer,
             "answer_type": "table",
             "difficulty": "medium",
             "tables_involved": ["sales"],
         }
-        file = Path(scratch, "questions", "questions_train.json")
+        file = questions_path(Path(scratch), "train")
         file.parent.mkdir()
-        with file.open("w") as lines:
-            for number in range(1, questions + 1):
-                question["question_id"] = f"sales-{number}"
-                lines.write(f"{',' if number > 1 else '['}{json.dumps(question)}\n")
-            lines.write("]")
+        file.write_text(json.dumps([question]))
         yield Path(scratch)
 
 
 def unique_queries(count: int) -> list[Script]:
     """Return `count` scripts on `sales_data`, with no query twice."""
+    query = "QUERY: SELECT * FROM sales WHERE amount > -"
     return [
-        Script(
-            "sales-1",
-            [
-                f"QUERY: SELECT * FROM sales WHERE amount > -{1 + number * TURNS + turn}"
-                for turn in range(TURNS)
-            ],
-        )
+        Script("sales-1", [f"{query}{1 + number * TURNS + turn}" for turn in range(TURNS)])
         for number in range(count)
     ]
 
@@ -104,12 +88,11 @@ def recorded(run: Path) -> list[Script]:
 async def play(server: ServerProcess, scripts: Sequence[Script], timing: Timing) -> None:
     """Play all scripts at once on a server; only their steps are timed."""
     async with SQLEnvClient(server.url) as client:
-        started = await asyncio.gather(
-            *(
-                client.reset(question_id=one.question_id, step_budget=len(one.actions))
-                for one in scripts
-            )
-        )
+        resets = [
+            client.reset(question_id=one.question_id, step_budget=len(one.actions))
+            for one in scripts
+        ]
+        started = await asyncio.gather(*resets)
 
         async def episode(episode_id: str, actions: Sequence[str]) -> None:
             for action in actions:

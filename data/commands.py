@@ -11,8 +11,7 @@ from data.build import DATA_DIR, build, compare
 from data.generate import generate_command
 from data.introspection.command import questions_command
 from data.sources.command import fetch_app, import_app
-from data.summary import show
-from shared.console import counted, errors, failure, one_line_errors, print_line, table_console
+from shared.console import counted, errors, failure, one_line_errors, print_line
 
 HELP = "Build, audit, generate, import and fetch data sets."
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
@@ -37,7 +36,6 @@ def build_command(
     with one_line_errors(), tempfile.TemporaryDirectory(prefix="sqlenv-build-") as scratch:
         built = Path(scratch) if check else directory
         build(built)
-        show(table_console(), built)
         if check:
             problems = compare(directory, built)
     for problem in problems:

@@ -46,15 +46,8 @@ def generate(
     Returns the number of questions, of which a database may yield fewer than requested.
     `noise` is the share of demonstrations by careless demonstrators; `easy_share` of the questions
     are easy, the others medium. The questions of the last `eval_databases` databases form the eval
-    split and have no demonstrations. Files of the same names in `out` are replaced. Raises
-    `ValueError` for an argument out of range.
+    split and have no demonstrations. Files of the same names in `out` are replaced.
     """
-    if databases < 1 or questions_per_database < 1:
-        raise ValueError("databases and questions_per_database must be at least 1")
-    if not (0 <= noise <= 1 and 0 <= easy_share <= 1):
-        raise ValueError("noise and easy_share must be in [0, 1]")
-    if not 0 <= eval_databases < databases:
-        raise ValueError("eval_databases must be less than databases: none is left for training")
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     scripts: dict[str, dict[str, Any]] = {}
     easy = round(questions_per_database * easy_share)
@@ -88,12 +81,12 @@ def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator
     rows = populate(domain, random.Random(f"rows:{seed}"))
     write_database(domain, rows, database_path(out, domain.db_id))
     with closing(open_memory(domain, rows)) as connection:
-        for question in balanced(domain, rows, connection, rng, wanted, _is_held_out):
+
+        def refuses(draft: Draft) -> bool:
+            return is_held_out_pair(draft.form, draft.text)
+
+        for question in balanced(domain, rows, connection, rng, wanted, refuses):
             yield DemonstrationTask(domain, question, connection, rng)
-
-
-def _is_held_out(draft: Draft) -> bool:
-    return is_held_out_pair(draft.form, draft.text)
 
 
 def generate_command(
@@ -121,15 +114,8 @@ def generate_command(
         of_all = f"--eval-databases {eval_databases} of --databases {databases}"
         raise failure(f"{of_all} leaves none for training")
     with one_line_errors():
-        count = generate(
-            seed,
-            databases,
-            questions,
-            out,
-            noise,
-            eval_databases=eval_databases,
-            easy_share=easy_share,
-        )
+        shares = {"noise": noise, "easy_share": easy_share}
+        count = generate(seed, databases, questions, out, eval_databases=eval_databases, **shares)
     missing = databases * questions - count
     note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
     made = f"{counted(databases, 'database')} and {counted(count, 'question')}"

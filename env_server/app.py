@@ -14,18 +14,16 @@ from starlette.types import Scope
 
 from env_server.http import responses, routes
 from env_server.http.auth import Keys, closed_to_operators
-from env_server.http.listing import listing
 from env_server.http.mcp import mcp
 from env_server.http.openapi import document
 from env_server.http.openenv import openenv
-from env_server.http.operator import operator
 from env_server.http.pages import add_pages
 from env_server.http.requests import EPISODE_ID_HEADER
-from env_server.metrics import Metrics
 from env_server.page.routes import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
+from env_server.telemetry import Metrics
 from shared.errors import SQLEnvError
 
 log = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
         openapi_url=None,  # `add_pages` serves it
     )
     app.state.service, app.state.metrics = None, metrics
-    for router in (routes.episodes, listing, routes.server, operator, openenv, mcp):
+    for router in (routes.episodes, routes.data, routes.server, routes.operator, openenv, mcp):
         app.include_router(router)
     # Before FastAPI's own, which stay for OpenAPI: its routing costs 0.15 ms of CPU per request
     # (benchmarks/NOTES.md).

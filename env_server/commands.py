@@ -22,11 +22,12 @@ from env_server.app import create_app
 from env_server.audit.command import rescore, verify
 from env_server.conformance.command import conformance
 from env_server.http.protocol import Connections, Protocol
-from env_server.logs import configure
 from env_server.questions import QuestionBank
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
+from env_server.telemetry import configure
 from shared.console import failure, one_line_errors
+from shared.errors import first_problem
 
 log = logging.getLogger("env_server")
 # longer than clients keep an idle connection, so that none is closed under a request
@@ -36,8 +37,7 @@ KEEP_ALIVE_S = 75
 class Server(uvicorn.Server):
     """Uvicorn's server, shutting down in stages. On a signal `/ready` fails at once, and then
 
-    1. for `drain_s` episodes continue and none starts, so that balancers turn away before anything
-       is refused;
+    1. for `drain_s` episodes continue and none starts;
     2. the requests in flight finish, for `shutdown_grace_s` at most; others for episodes get 503;
     3. the port closes and the process exits with 0.
 
@@ -78,7 +78,6 @@ class Server(uvicorn.Server):
             self.refuse(service)
 
     def refuse(self, service: Service) -> None:
-        """Start the second stage."""
         service.pool.draining = service.pool.closing = True
         self.close_at = time.monotonic() + service.settings.shutdown_grace_s
 
@@ -127,18 +126,6 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     Server(config, app, url).run(sockets=[listener])
 
 
-def settings_error(error: ValidationError) -> str:
-    """Return the message for the first wrong setting, without the value of a key."""
-    first = error.errors(include_url=False)[0]
-    if not first["loc"]:  # of a key, whose value is in no message, or of several settings
-        return f"{first['msg'].removeprefix('Value error, ')}; see --settings"
-    name = str(first["loc"][0])
-    rule = first["msg"].removeprefix("Value error, ").replace("Input should", "it should", 1)
-    rule = rule.replace("less than or equal to", "at most")
-    rule = rule.replace("greater than or equal to", "at least")
-    return f"{name} is {first['input']}: {rule}; see --settings"
-
-
 def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield (name, variable) for each name that is nearly a setting's variable."""
     known = [f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields]
@@ -156,7 +143,6 @@ def option(name: str, *flags: str) -> Any:
 
 
 def show_settings(wanted: bool) -> None:
-    """Print the table of settings and exit, if `--settings` is given."""
     if wanted:
         typer.echo(settings_table())
         raise typer.Exit
@@ -192,7 +178,7 @@ def serve(
     try:
         settings = Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
-        raise failure(settings_error(error)) from None
+        raise failure(f"{first_problem(error, 'settings')}; see --settings") from None
     configure(settings.log_level, settings.log_format)
     for name, meant in misspelt(os.environ):
         log.warning("%s is no setting of the server; did you mean %s?", name, meant)

@@ -13,16 +13,14 @@ error of the agent's is in the observation's `error`, with `info.error_code` one
 import hashlib
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from env_server.drive import Jobs, drive
 from env_server.questions import QuestionBank
 from env_server.render import render_columns, render_rows, render_schema, render_table
-from env_server.results import Effect, ResultCache
 from env_server.rewards import GoldCells, StepFacts, potential, settle
-from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql import JobKind, Jobs, SqlJob, SqlResult, drive
 from env_server.sql.run import SqlRunner, tables_hint
-from env_server.state import EpisodeState, step_result, wire_state
+from env_server.state import Effect, EpisodeState, ResultCache, step_result, wire_state
 from env_server.verifier import (
     STANDARDS,
     STRICT,
@@ -52,17 +50,13 @@ ENVIRONMENT_VERSION = "4"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
 
-T = TypeVar("T")
-
 
 class SQLEnvironment:
-    """One episode at a time over a bank's questions.
+    """One episode at a time over a bank's questions. In process:
 
-    In process:
-
-        env = SQLEnvironment(QuestionBank.load("data"), SqlRunner())
-        result = env.reset(question_id="...")
-        result = env.step("DESCRIBE: orders")
+    env = SQLEnvironment(QuestionBank.load("data"), SqlRunner())
+    result = env.reset(question_id="...")
+    result = env.step("DESCRIBE: orders")
     """
 
     __slots__ = ("_episode", "bank", "executor", "results", "standard", "step_budget")
@@ -75,16 +69,13 @@ class SQLEnvironment:
         standard: StandardName = DEFAULT_STANDARD,
         results: ResultCache | None = None,
     ) -> None:
-        """Take the questions of a bank.
+        """`executor` runs the SQL of `reset` and `step`; without one, drive the generators.
 
-        `executor` runs the SQL of `reset` and `step`; without one, drive the generators.
         `step_budget` is for resets that name none, `standard` decides which answers are right, and
         `results` remembers what QUERYs led to.
         """
-        self.bank = bank
-        self.executor = executor
-        self.step_budget = step_budget
-        self.standard = standard
+        self.bank, self.executor = bank, executor
+        self.step_budget, self.standard = step_budget, standard
         self.results = results or ResultCache(0)
         self._episode: EpisodeState | None = None
 
@@ -92,11 +83,11 @@ class SQLEnvironment:
 
     def reset(self, request: ResetRequest | None = None, **fields: Any) -> ResetResult:
         """Start an episode. `fields` are those of `ResetRequest`. Raises as `reset_jobs` does."""
-        return self._drive(self.reset_jobs(request, **fields))
+        return drive(self.reset_jobs(request, **fields), self._run)
 
     def step(self, action: SQLAction | str) -> StepResult:
         """Take one action. Raises as `step_jobs` does."""
-        return self._drive(self.step_jobs(action))
+        return drive(self.step_jobs(action), self._run)
 
     @property
     def state(self) -> SQLState:
@@ -114,22 +105,21 @@ class SQLEnvironment:
         """Standard -> whether the ANSWER is right by it, for operators; None before an ANSWER."""
         return self._current().verdicts
 
-    def _drive(self, jobs: Jobs[T]) -> T:
+    def _run(self, job: SqlJob) -> SqlResult:
         if self.executor is None:
             raise RuntimeError("no executor: pass one, or drive reset_jobs and step_jobs")
-        return drive(jobs, self.executor.run)
+        return self.executor.run(job)
 
     # -- as generators of jobs
 
     def reset_jobs(self, request: ResetRequest | None = None, **fields: Any) -> Jobs[ResetResult]:
         """Start an episode, replay the request's `actions`, and return the last result.
 
-        Without a seed, the episode's id (by default a new UUID) is the seed that draws the
-        question. The request's `digest` is not checked. Raises
+        The request's `digest` is not checked. Raises
 
         UnknownQuestion     no question matches
         ActionParseError    one of `actions` can't be parsed
-        InvalidRequest      an open question with answer_form "sql": it has no gold to compare with
+        InvalidRequest      an open question with answer_form "sql"
         Conflict            `actions` continue after the end
         DataError           the database can't be read, or the gold fails on it
         """
@@ -166,11 +156,10 @@ class SQLEnvironment:
         return ResetResult(episode_id=episode_id, **dict(last))
 
     def step_jobs(self, action: SQLAction | str) -> Jobs[StepResult]:
-        """Take one action. Raises
+        """Take one action.
 
-        ActionParseError    `action` can't be parsed
-        Conflict            the episode is over, or there is none
-        DataError           the database can't be read
+        Raises `ActionParseError`, `Conflict` if there is no unfinished episode, `DataError` if the
+        database can't be read.
         """
         action = as_action(action)
         episode = self._current()

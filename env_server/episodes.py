@@ -1,4 +1,4 @@
-"""The episodes that a server holds: to whom each belongs, places, leases and bytes."""
+"""The episodes that a server holds, and who calls: owners, places, leases and bytes."""
 
 import asyncio
 import math
@@ -7,14 +7,42 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from env_server.callers import Caller
+from pydantic_core import to_json
+
 from env_server.environment import SQLEnvironment
 from env_server.settings import Settings
-from shared.errors import CapacityReached, EpisodeTooLarge
-from shared.models import AnswerForm, Outcome, Rewards
+from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
+from shared.models import AnswerForm, Outcome, Rewards, StepResult
 
+NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
 Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request. Only the operator finds episodes of other owners."""
+
+    owner: str = ""  # the name of the key; "" for everybody on a server without keys
+    is_operator: bool = False
+    is_agent: bool = False  # has `agent_capacity` places, and sees rewards at the end only
+
+    def rewards(self, wanted: Rewards | None) -> Rewards:
+        """Return when an episode's replies show rewards; `Forbidden` if the key may not see them.
+
+        An agent that saw the reward of every step could find the answer by it, without the data.
+        """
+        if not self.is_agent:
+            return wanted or "step"
+        if wanted == "step":
+            raise Forbidden(
+                f"rewards: the key {self.owner} sees rewards at the end of an episode; reset with"
+                " 'end' or without the option, or send the trainer's key (SQLENV_API_KEY)"
+            )
+        return "end"
+
+
+ANYONE = Caller()
 
 
 @dataclass(slots=True, eq=False)
@@ -66,17 +94,16 @@ class EpisodeStore:
 
     @property
     def active(self) -> int:
-        """The number of unfinished episodes, each of which takes a place."""
+        """The number of unfinished episodes."""
         return sum(len(one.active) for one in self.owners.values())
 
     @property
     def finished(self) -> int:
-        """The number of finished episodes that are kept for repeated requests."""
+        """The number of finished episodes."""
         return sum(len(one.finished) for one in self.owners.values())
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that the episodes' actions and replies take."""
         return sum(one.held_bytes for one in self.owners.values())
 
     def find(self, episode_id: str, caller: Caller) -> PooledEpisode | None:
@@ -93,7 +120,12 @@ class EpisodeStore:
 
     def admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
         """Take a place for an episode; `CapacityReached` if there is none."""
-        held = self.owners.setdefault(caller.owner, Holdings(self._share_of_bytes(caller)))
+        if caller.owner not in self.owners:
+            # so no agent takes the bytes of the others
+            share = self.settings.agent_capacity / self.settings.capacity
+            share = min(1.0, share) if caller.is_agent else 1.0
+            self.owners[caller.owner] = Holdings(int(self.settings.max_held_bytes * share))
+        held = self.owners[caller.owner]
         if self.is_full(caller):
             quota = self._over_quota(caller)
             capacity = self.settings.agent_capacity if quota else self.settings.capacity
@@ -152,8 +184,7 @@ class EpisodeStore:
 
     def check_size(self, action_bytes: int) -> None:
         """Raise `EpisodeTooLarge` if an episode may not have actions of so many bytes."""
-        limit = self.settings.max_episode_bytes
-        if action_bytes > limit:
+        if action_bytes > (limit := self.settings.max_episode_bytes):
             raise EpisodeTooLarge(
                 f"the episode's actions would have {action_bytes:,} bytes, over the limit of "
                 f"{limit:,}: send a shorter one, close the episode, or raise "
@@ -198,15 +229,6 @@ class EpisodeStore:
         used = len(held.active) if held else 0
         return caller.is_agent and used >= self.settings.agent_capacity
 
-    def _share_of_bytes(self, caller: Caller) -> int:
-        """Return the most bytes that a caller's episodes hold: an agent's, as its share of places.
-
-        So no agent takes the bytes of the others.
-        """
-        settings = self.settings
-        share = settings.agent_capacity / settings.capacity if caller.is_agent else 1.0
-        return int(settings.max_held_bytes * min(1.0, share))
-
     def _place_in_s(self, holdings: list[Holdings]) -> int:
         """Return the seconds until a lease ends, at most `MAX_RETRY_AFTER_S`."""
         oldest = min(next(iter(one.active.values())).touched for one in holdings if one.active)
@@ -225,3 +247,31 @@ def memory_of(text: str) -> int:
     One emoji makes every character of a text take four bytes.
     """
     return sys.getsizeof(text) + (0 if text.isascii() else utf8_bytes(text))
+
+
+# -- replies
+
+
+def without_history(result: StepResult) -> bytes:
+    """Return a reply's JSON without its action history, which the episode has anyway."""
+    result.observation.action_history.clear()
+    return to_json(result, exclude={"episode_id"})
+
+
+def last_reply(episode: PooledEpisode) -> bytes:
+    """Return the JSON of an episode's last reply."""
+    history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
+    return episode.reply.replace(NO_HISTORY, history, 1)
+
+
+def with_id(reply: bytes, episode_id: str) -> bytes:
+    """Return the JSON of a `StepResult` as that of a `ResetResult`."""
+    return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
+
+
+def unknown(episode_id: str) -> UnknownEpisode:
+    """Return the error for an id that is not in the pool."""
+    return UnknownEpisode(
+        f"no episode {episode_id[:80]!r} here: it expired, was closed or is on another server; "
+        "reset it with its id, question and 'actions' to rebuild it"
+    )

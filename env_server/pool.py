@@ -5,8 +5,6 @@ options and its list of actions. The pool therefore stores one reply per episode
 an older one again when a client asks for it. Everything here runs on one event loop, except SQL.
 """
 
-import asyncio
-import copy
 import logging
 import time
 from collections import Counter
@@ -16,39 +14,34 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from env_server.callers import ANYONE, Caller
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
-from env_server.episodes import EpisodeStore, Options, PooledEpisode, utf8_bytes
-from env_server.logs import about
-from env_server.metrics import AnswerCounts, Metrics
-from env_server.questions import QuestionBank
-from env_server.results import ResultCache
-from env_server.settings import Settings
-from env_server.sql import SqlJob, SqlResult
-from env_server.sql.pool import SqlPool
-from env_server.sql.queue import CLIENT
-from env_server.state import wire_state
-from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
-from shared.errors import (
-    ActionParseError,
-    Behind,
-    Conflict,
-    DigestMismatch,
-    NotReady,
-    QueueFull,
-    SQLEnvError,
-    UnknownEpisode,
+from env_server.episodes import (
+    ANYONE,
+    Caller,
+    EpisodeStore,
+    Options,
+    PooledEpisode,
+    last_reply,
+    unknown,
+    utf8_bytes,
+    with_id,
+    without_history,
 )
+from env_server.questions import QuestionBank
+from env_server.settings import Settings
+from env_server.sql import drive_async
+from env_server.sql.pool import SqlPool
+from env_server.state import ResultCache, wire_state
+from env_server.telemetry import AnswerCounts, Metrics, about
+from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
+from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
 
-
 Turn = AsyncIterator[PooledEpisode]
 EpisodeName = tuple[str, Caller]  # an id, and who uses it
-NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 
 
 class EpisodePool:
@@ -56,10 +49,7 @@ class EpisodePool:
 
     Raises errors of `shared.errors`. A fault of the server in the middle of a step (no SQL worker,
     a bug, a cancelled request) leaves the episode as it was, so the same step can be sent again.
-
-    `counts` has the keys started (episodes), rebuilt (those of them that replayed actions),
-    replayed (steps, to rebuild), repeated (steps that were requested again), expired (leases) and
-    evicted (finished episodes that were removed before their lease ended).
+    `telemetry.EPISODE_COUNTERS` has the keys of `counts`.
     """
 
     def __init__(
@@ -83,7 +73,6 @@ class EpisodePool:
         self.ended: Counter[Outcome] = Counter()
         self.answers = AnswerCounts(settings.standard)
         self.store = EpisodeStore(settings, clock)
-        self._shared: dict[tuple[str, SqlJob], asyncio.Future[SqlResult]] = {}
         self.results = ResultCache(settings.result_cache_bytes)
 
     def __len__(self) -> int:
@@ -91,10 +80,9 @@ class EpisodePool:
         return self.store.active
 
     async def reset(self, request: ResetRequest, caller: Caller = ANYONE) -> bytes:
-        """Start an episode, or rebuild it by replay; it belongs to the caller.
+        """Start an episode, or rebuild it by replay; returns the JSON of the last `ResetResult`.
 
-        Returns the JSON of a `ResetResult`: that of the last of `actions`, if there are any.
-        `Conflict` if they continue after the episode's end.
+        `Conflict` if `actions` continue after the episode's end.
         """
         if request.digest is not None and request.digest != self.digest:
             raise DigestMismatch(
@@ -175,15 +163,16 @@ class EpisodePool:
         async with self._turn(self._get(episode_id, caller)) as episode:
             if episode.outcome is None:
                 raise Conflict("the episode is not over: its verdicts exist after its last step")
-            verdicts = EpisodeVerdicts(
-                episode_id=episode.episode_id,
-                question_id=episode.question_id,
-                answer_form=episode.answer_form,
-                outcome=episode.outcome,
-                standard=self.settings.standard,
-                verdicts=episode.verdicts,
+            return to_json(
+                EpisodeVerdicts(
+                    episode_id=episode.episode_id,
+                    question_id=episode.question_id,
+                    answer_form=episode.answer_form,
+                    outcome=episode.outcome,
+                    standard=self.settings.standard,
+                    verdicts=episode.verdicts,
+                )
             )
-            return to_json(verdicts)
 
     def sweep(self) -> int:
         """Abandon the episodes whose lease is over; returns how many of them were unfinished."""
@@ -257,12 +246,12 @@ class EpisodePool:
         """Return the reply after `answered` steps; all but the last are played again."""
         if answered == len(episode.actions):
             return last_reply(episode)
-        env, result = await self._start(episode)
-        for action in episode.actions[:answered]:
-            result = await drive_async(env.step_jobs(action), self.sql.run)
+        _, result = await self._start(episode, episode.actions[:answered])
         return to_json(result, exclude={"episode_id"})
 
-    async def _start(self, episode: PooledEpisode) -> tuple[SQLEnvironment, StepResult]:
+    async def _start(
+        self, episode: PooledEpisode, actions: Sequence[str] = ()
+    ) -> tuple[SQLEnvironment, StepResult]:
         env = SQLEnvironment(
             self.bank,
             step_budget=episode.step_budget,
@@ -274,30 +263,9 @@ class EpisodePool:
             question_id=episode.question_id,
             answer_form=episode.answer_form,
             rewards=episode.rewards,
+            actions=list(actions),
         )
-        return env, await drive_async(reset, self._run_shared)
-
-    async def _run_shared(self, job: SqlJob) -> SqlResult:
-        """Run a job of a reset once for all resets that wait for it.
-
-        Resets of one question arrive together, and all need its tables and its gold. Only those of
-        one client share a job, as it waits in that client's queue.
-        """
-        key = CLIENT.get(), job
-        if (shared := self._shared.get(key)) is None:
-            shared = self._shared[key] = asyncio.ensure_future(self.sql.run(job))
-
-            def forget(done: asyncio.Future[SqlResult]) -> None:
-                del self._shared[key]
-                if not done.cancelled():
-                    done.exception()  # else asyncio logs it, if all who waited have left
-
-            shared.add_done_callback(forget)
-        await asyncio.wait([shared])  # goes on for the others if this reset is cancelled
-        try:
-            return shared.result()
-        except SQLEnvError as error:
-            raise copy.copy(error) from error  # each gets its episode's id
+        return env, await drive_async(reset, self.sql.run)
 
     # -- all episodes
 
@@ -305,8 +273,7 @@ class EpisodePool:
     async def _turn(self, episode: PooledEpisode, or_gone: bool = False) -> Turn:
         """Hold an episode: one request at a time, in the order of arrival; then renew its lease.
 
-        Raises `UnknownEpisode` if it was removed meanwhile, unless `or_gone`; `QueueFull` if too
-        many wait.
+        `UnknownEpisode` if it was removed meanwhile, unless `or_gone`; `QueueFull` if many wait.
         """
         if episode.users >= (limit := self.settings.max_episode_items):
             raise QueueFull(
@@ -382,28 +349,3 @@ def check_end(actions: Sequence[str], budget: int) -> None:
     answers = (number for number, text in enumerate(actions, 1) if text.startswith("ANSWER"))
     if (end := min(next(answers, budget), budget)) < len(actions):
         raise Conflict(f"actions: the episode is over after {end} of {len(actions)} actions")
-
-
-def without_history(result: StepResult) -> bytes:
-    """Return a reply's JSON without its action history, which the episode has anyway."""
-    result.observation.action_history.clear()
-    return to_json(result, exclude={"episode_id"})
-
-
-def last_reply(episode: PooledEpisode) -> bytes:
-    """Return the JSON of an episode's last reply."""
-    history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
-    return episode.reply.replace(NO_HISTORY, history, 1)
-
-
-def with_id(reply: bytes, episode_id: str) -> bytes:
-    """Return the JSON of a `StepResult` as that of a `ResetResult`."""
-    return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
-
-
-def unknown(episode_id: str) -> UnknownEpisode:
-    """Return the error for an id that is not in the pool."""
-    return UnknownEpisode(
-        f"no episode {episode_id[:80]!r} here: it expired, was closed or is on another server; "
-        "reset it with its id, question and 'actions' to rebuild it"
-    )

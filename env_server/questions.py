@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import apsw
 
-from env_server.drive import Jobs
-from env_server.results import REPEATABLE
 from env_server.rewards import GoldCells
-from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql import JobKind, Jobs, SqlJob, SqlLimits, SqlResult
+from env_server.sql.jobs import REPEATABLE
 from env_server.verifier import Gold
 from shared.dataset import (
     ColumnTexts,
@@ -42,9 +41,8 @@ Drawable = tuple[str, Question]  # a question that a reset can draw, with its sp
 class QuestionBank:
     """Every question of a data directory, with its database's path and its gold.
 
-    `splits` maps a split to its questions in the files' order; `open` holds the questions without
-    gold, which a reset can only name by id. Results that never change are remembered: golds, and
-    those of `trusted_jobs`.
+    `splits` maps a split to its questions; `open` holds those without gold, which a reset can only
+    name by id. Results that never change are remembered: golds, and those of `trusted_jobs`.
     """
 
     def __init__(
@@ -56,13 +54,11 @@ class QuestionBank:
     ) -> None:
         """Use `load` to read a directory. `QuestionLoadError` if a question_id occurs twice."""
         self.data_dir = data_directory(data_dir).absolute()
-        self.splits = splits
-        self.open = list(open_questions)
+        self.splits, self.open = splits, list(open_questions)
         self.limits = limits or SqlLimits()
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
         self._by_id: dict[str, AnyQuestion] = {}
-        self._paths: dict[str, str] = {}
         self._descriptions: dict[str, ColumnTexts] = {}
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
@@ -117,9 +113,7 @@ class QuestionBank:
 
     def database(self, db_id: str) -> str:
         """Return the path of a database."""
-        if (path := self._paths.get(db_id)) is None:
-            path = self._paths[db_id] = str(database_path(self.data_dir, db_id))
-        return path
+        return str(database_path(self.data_dir, db_id))
 
     # -- questions
 
@@ -177,16 +171,17 @@ class QuestionBank:
         """Return the questions that a reset with these filters draws from, by split and id."""
         levels = [difficulty] if isinstance(difficulty, str) else sorted(difficulty or ())
         filters = split, tuple(levels), db_id
-        if (matches := self._matches.get(filters)) is None:
+        if filters not in self._matches:
             asked = self._drawable if db_id is None else self._by_database.get(db_id, [])
             matches = [
-                one
-                for one in (asked if split is None or split in self.splits else ())
-                if split in (None, one[0]) and (not levels or one[1].difficulty in levels)
+                (name, question)
+                for name, question in asked
+                if split in (None, name) and (not levels or question.difficulty in levels)
             ]
-            if matches:  # filters that match nothing must not fill the memory
-                self._matches[filters] = matches
-        return matches
+            if not matches:  # filters that match nothing must not fill the memory
+                return []
+            self._matches[filters] = matches
+        return self._matches[filters]
 
     def answer_form(self, question: AnyQuestion, request: ResetRequest) -> AnswerForm:
         """Return how an episode answers: with SQL also where the question's answer is too large."""
@@ -195,9 +190,9 @@ class QuestionBank:
 
     def descriptions(self, db_id: str) -> ColumnTexts:
         """Return what DESCRIBE says of a database's columns, by table and column in lower case."""
-        if (found := self._descriptions.get(db_id)) is None:
-            found = self._descriptions[db_id] = load_descriptions(self.data_dir, db_id)
-        return found
+        if db_id not in self._descriptions:
+            self._descriptions[db_id] = load_descriptions(self.data_dir, db_id)
+        return self._descriptions[db_id]
 
     # -- golds, and SQL that no agent wrote
 
@@ -206,14 +201,15 @@ class QuestionBank:
 
         Raises `QuestionLoadError` if answer and type disagree.
         """
-        if (gold := self._golds.get(question.question_id)) is None:
-            answer, kind, asked = question.gold_answer, question.answer_type, question.question_id
+        asked = question.question_id
+        if asked not in self._golds:
+            answer, kind = question.gold_answer, question.answer_type
             try:
                 gold = Gold.of(answer, kind, question.gold_sql, question.question_text)
             except (ValueError, TypeError) as error:
                 raise QuestionLoadError(f"the gold answer of {asked!r} is {error}") from error
-            self._golds[question.question_id] = gold
-        return gold
+            self._golds[asked] = gold
+        return self._golds[asked]
 
     def gold_jobs(self, question: Question) -> Jobs[tuple[Gold, GoldCells]]:
         """Return the question's gold, its ties known, and the cells that its SQL returns."""

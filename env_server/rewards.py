@@ -5,10 +5,8 @@
     correctness     is the ANSWER right?            1 or 0
 
 So a correct episode pays at least 0.75, any other at most 0.20. All amounts are whole millionths,
-so sums are exact after rounding and replays are equal to the byte.
-
-The server pays the amounts of `REWARD_VERSION`. `VERSIONS` has others too, with which recorded
-episodes can be rescored (`python -m env_server rescore`).
+so sums are exact after rounding. The server pays those of `REWARD_VERSION`; recorded episodes can
+be rescored by the other `VERSIONS`.
 """
 
 from collections import Counter
@@ -20,12 +18,12 @@ from typing import Any
 
 from shared.models import RewardLedger
 
-# The operational parts: name -> (amount, when a step earns it).
-OPERATIONAL: dict[str, tuple[float, str]] = {
-    "exec_ok": (0.02, "the action succeeded; a well-formed ANSWER always does"),
-    "new_info": (0.01, "it succeeded and its result text is new in this episode"),
-    "repeat": (-0.03, "the episode took the same action before, by `shared.actions.normalise`"),
-    "step_cost": (-0.02, "every step"),
+# The amounts of the operational parts.
+OPERATIONAL: Mapping[str, float] = {
+    "exec_ok": 0.02,  # the action succeeded; a well-formed ANSWER always does
+    "new_info": 0.01,  # it succeeded and its result text is new in this episode
+    "repeat": -0.03,  # the episode took the same action before, by `shared.actions.normalise`
+    "step_cost": -0.02,  # every step
 }
 
 
@@ -33,9 +31,7 @@ OPERATIONAL: dict[str, tuple[float, str]] = {
 class RewardRules:
     """The amounts of one version, in reward units; `operational` by the names of `OPERATIONAL`."""
 
-    operational: Mapping[str, float] = field(
-        default_factory=lambda: {name: amount for name, (amount, _) in OPERATIONAL.items()}
-    )
+    operational: Mapping[str, float] = field(default_factory=lambda: OPERATIONAL)
     step_bounds: tuple[float, float] = (-0.10, 0.15)
     sum_bounds: tuple[float, float] = (-0.25, 0.05)
     progress_weight: float = 0.15
@@ -116,31 +112,25 @@ def settle(
 
 
 class GoldCells:
-    """What `potential` compares a result with, computed once from the gold rows.
-
-    `rows` and `cells` are their numbers, `bag` counts each value, and `ends` are the smallest and
-    the largest number, or None.
-    """
+    """What `potential` compares a result with, computed once from the gold rows."""
 
     __slots__ = ("bag", "cells", "ends", "rows")
 
     def __init__(self, rows: Rows) -> None:
         cells = list(chain.from_iterable(rows))
-        self.rows, self.cells = len(rows), len(cells)
-        self.bag = Counter(_keys(cells))
-        self.ends = _ends(cells)
+        self.rows, self.cells = len(rows), len(cells)  # their numbers
+        self.bag, self.ends = Counter(_keys(cells)), _ends(cells)
 
 
 def potential(rows: Rows, truncated: bool, gold: GoldCells, reads_data: bool) -> float:
     """Return how near a QUERY's rows are to the gold rows, in [0, 1], to four decimals.
 
-    cardinality     the smaller number of rows divided by the larger
+    cardinality     the smaller number of rows divided by the larger; none for a truncated result
     value overlap   Jaccard index of the two bags of cells; column order and names don't count
     numeric range   how near the minimum and maximum are to those of the gold
 
     Without numbers in the gold, the other two share the range's weight in proportion. A query that
-    neither reads a cell nor counts rows (`SELECT 1 FROM t`) gets 0, and a truncated result gets no
-    cardinality.
+    neither reads a cell nor counts rows (`SELECT 1 FROM t`) gets 0.
     """
     if not rows or not gold.rows or not reads_data:
         return 0.0
@@ -150,8 +140,8 @@ def potential(rows: Rows, truncated: bool, gold: GoldCells, reads_data: bool) ->
     score = CARDINALITY_WEIGHT * cardinality + OVERLAP_WEIGHT * _overlap(cells, gold)
     if gold.ends is None:
         score /= CARDINALITY_WEIGHT + OVERLAP_WEIGHT
-    else:
-        score += RANGE_WEIGHT * _range(cells, gold.ends)
+    elif (ends := _ends(cells)) is not None:
+        score += RANGE_WEIGHT * sum(map(_nearness, ends, gold.ends)) / 2
     return round(score, 4) + 0.0
 
 
@@ -162,13 +152,6 @@ def _overlap(cells: list[Any], gold: GoldCells) -> float:
     for key, count in found.items():
         common += min(count, bag[key])
     return common / (len(cells) + gold.cells - common)
-
-
-def _range(cells: list[Any], gold: tuple[float, float]) -> float:
-    """Return the nearness of the ranges."""
-    if (ends := _ends(cells)) is None:
-        return 0.0
-    return sum(map(_nearness, ends, gold)) / 2
 
 
 def _ends(cells: list[Any]) -> tuple[float, float] | None:

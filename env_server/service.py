@@ -16,13 +16,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from env_server.environment import ENVIRONMENT_VERSION
-from env_server.metrics import EPISODE_COUNTERS, SQL_COUNTERS, Metrics
 from env_server.pool import EpisodeName, EpisodePool
 from env_server.questions import QuestionBank
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
 from env_server.settings import Settings
 from env_server.sql.pool import SqlPool
+from env_server.telemetry import EPISODE_COUNTERS, SQL_COUNTERS, Metrics
 from env_server.verifier import VERIFIER_VERSION
 from shared.actions import ActionType
 from shared.errors import NotReady, QueueFull
@@ -30,8 +30,10 @@ from shared.models import Outcome, ServerMetadata
 
 log = logging.getLogger(__name__)
 Task = asyncio.Task[bytes]
+Labelled = CounterMetricFamily | GaugeMetricFamily
 
 ASK_AGAIN_S = 0.25  # whether other requests still wait for work that its own left
+SWEEP_EVERY_S = 5.0  # for idle episodes
 NAME = "sqlenv"
 DESCRIPTION = (
     "Episodes in which an agent explores a read-only SQL database to answer a question in plain "
@@ -161,18 +163,13 @@ class Service:
     async def sweep_forever(self) -> None:
         """Abandon idle episodes periodically."""
         while True:
-            await asyncio.sleep(self.settings.sweep_interval_s)
+            await asyncio.sleep(SWEEP_EVERY_S)
             self.pool.sweep()
 
     def log_totals(self) -> None:
-        """Log how episodes ended and how their answers were judged."""
-        for form, totals in self.pool.answers.totals().forms.items():
-            if totals.answered:
-                right = ", ".join(f"{count} by {name}" for name, count in totals.right.items())
-                log.info("answers as %s: %d, of which right: %s", form, totals.answered, right)
+        """Log how episodes ended."""
         counts = [f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())]
-        ended, evicted = ", ".join(counts) or "none", self.pool.counts["evicted"]
-        log.info("episodes ended: %s; unfinished: %d, evicted: %d", ended, len(self.pool), evicted)
+        log.info("episodes ended: %s; unfinished: %d", ", ".join(counts) or "none", len(self.pool))
 
 
 class Readings(Collector):
@@ -201,35 +198,33 @@ class Readings(Collector):
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"sqlenv_{name}", text, value=float(value))
-        text = "Unfinished episodes by the name of the key that began them; none without keys."
-        leases = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
-        for owner, held in episodes.store.owners.items():
-            if owner:
-                leases.add_metric([owner], float(len(held.active)))
-        yield leases
         for name, (key, text) in EPISODE_COUNTERS.items():
             yield CounterMetricFamily(f"sqlenv_{name}", text, value=episodes.counts[key])
         for name, (key, text) in SQL_COUNTERS.items():
             yield CounterMetricFamily(f"sqlenv_sql_{name}", text, value=sql.counts[key])
-        cache = CounterMetricFamily(
-            "sqlenv_result_cache",
-            "QUERYs looked up in the cache of results, also those of replayed steps.",
-            labels=["found"],
-        )
-        for found, count in (("hit", episodes.results.hits), ("miss", episodes.results.misses)):
-            cache.add_metric([found], count)
-        yield cache
+        text = "Unfinished episodes by the name of the key that began them; none without keys."
+        family: Labelled = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
+        owners = episodes.store.owners
+        yield labelled(family, {name: len(owners[name].active) for name in owners if name})
+        text = "QUERYs looked up in the cache of results, also those of replayed steps."
+        family = CounterMetricFamily("sqlenv_result_cache", text, labels=["found"])
+        results = episodes.results
+        yield labelled(family, {"hit": results.hits, "miss": results.misses})
         text = "Episodes ended here; replaying an ended one counts it again."
-        ended = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
-        for outcome in Outcome:
-            if outcome != Outcome.INFRA_FAILED:  # known to clients only
-                ended.add_metric([outcome.value], episodes.ended[outcome])
-        yield ended
-        text = "Steps taken, replayed ones excluded."
-        steps = CounterMetricFamily("sqlenv_steps", text, labels=["action"])
-        for action in ActionType:
-            steps.add_metric([action.value.lower()], episodes.steps[action])
-        yield steps
+        family = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
+        known = [outcome for outcome in Outcome if outcome != Outcome.INFRA_FAILED]
+        yield labelled(family, {outcome.value: episodes.ended[outcome] for outcome in known})
+        family = CounterMetricFamily(
+            "sqlenv_steps", "Steps taken, replayed ones excluded.", labels=["action"]
+        )
+        yield labelled(family, {kind.value.lower(): episodes.steps[kind] for kind in ActionType})
+
+
+def labelled(family: Labelled, values: dict[str, int]) -> Metric:
+    """Return a metric with its value for each label."""
+    for label, value in values.items():
+        family.add_metric([label], float(value))
+    return family
 
 
 @asynccontextmanager

@@ -55,8 +55,6 @@ class Settings(BaseSettings):
     """Maximum number of finished episodes kept for repeated requests."""
     lease_s: float = Field(default=900.0, gt=0)
     """Seconds after which an idle episode is abandoned."""
-    sweep_interval_s: float = Field(default=5.0, gt=0)
-    """Seconds between searches for idle episodes."""
     max_batch: int = Field(default=512, ge=1)
     """Maximum number of items per /reset_batch or /step_batch."""
     max_body_bytes: int = Field(default=2 * 1024 * 1024, ge=1024)

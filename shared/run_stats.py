@@ -60,6 +60,10 @@ class PlayedEpisode(BaseModel):
     def correct(self) -> bool:
         return self.outcome == Outcome.CORRECT
 
+    @property
+    def first_type(self) -> str | None:
+        return self.actions[0].partition(":")[0] if self.actions else None
+
 
 class RateSummary(TypedDict):
     """A success rate in [0, 1] over `n` questions, with its 95 % Wilson interval."""
@@ -145,11 +149,9 @@ class Rate:
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
     """Return a proportion's 95 % Wilson score interval, (low, high) in [0, 1]; (0, 1) if n is 0.
 
-    It stays inside [0, 1] and keeps its width at 0 % and 100 %, where the normal approximation has
-    none. `successes` may be the sum of n values in [0, 1], such as per-question rates over several
+    `successes` may be the sum of n values in [0, 1], such as per-question rates over several
     samples: their variance is at most that of n binary results with the same mean, so the interval
-    is conservative. Source: E. B. Wilson, Journal of the American Statistical Association 22
-    (1927), 209-212.
+    is conservative.
     """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n} tries")
@@ -175,16 +177,6 @@ def success(episodes: Iterable[PlayedEpisode]) -> Rate:
     return Rate.of(episode.correct for episode in episodes if episode.finished)
 
 
-def describes_first(episode: PlayedEpisode) -> bool:
-    """Return whether the first action is a DESCRIBE; False without actions."""
-    return "".join(episode.actions[:1]).startswith(f"{ActionType.DESCRIBE}: ")
-
-
-def repeats(episode: PlayedEpisode) -> int:
-    """Return how many actions repeat the canonical text of an earlier one of the same episode."""
-    return len(episode.actions) - len(set(episode.actions))
-
-
 def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
     """Return what the finished episodes did."""
     played = [episode for episode in episodes if episode.finished]
@@ -194,9 +186,9 @@ def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
         "n_answered": len(answered),
         "answered": mean(episode.outcome in ANSWERED for episode in played),
         "accuracy_when_answered": mean(episode.correct for episode in answered),
-        "describe_first": mean(map(describes_first, played)),
+        "describe_first": mean(episode.first_type == ActionType.DESCRIBE for episode in played),
         "steps": mean(episode.steps for episode in played),
-        "repeats": mean(map(repeats, played)),
+        "repeats": mean(len(one.actions) - len(set(one.actions)) for one in played),
         "errors": mean(episode.env_errors for episode in played),
         "truncated": mean(bool(episode.context_truncations) for episode in played),
     }

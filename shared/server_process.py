@@ -155,19 +155,12 @@ class ServerProcess:
         return None if status is None else self._with_log(f"ended with exit code {status}")
 
     def _with_log(self, problem: str) -> str:
-        end = f"the end of {self.log_path}:\n{self.log_tail()}"
-        return f"the environment server {problem}; {end}"
+        end = "\n".join(self.log().splitlines()[-LOG_TAIL_LINES:])
+        return f"the environment server {problem}; the end of {self.log_path}:\n{end}"
 
     def log(self) -> str:
-        """Return the whole log, or "" if there is none."""
-        try:
-            return self.log_path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-
-    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """Return the last lines of the log."""
-        return "\n".join(self.log().splitlines()[-lines:])
+        """Return the whole log."""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def cpu_s(self) -> float:
         """Return the CPU-seconds that the server and its workers used since the last start.

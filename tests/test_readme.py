@@ -73,14 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: str, folder: Path) -> str:
-    done = subprocess.run(
-        ["bash", "-ec", command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    bash = ["bash", "-ec", command]
+    done = subprocess.run(bash, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 

@@ -119,19 +119,3 @@ def test_everything_is_used_by_more_than_tests() -> None:
             found.add(one)
     assert not found, "call or delete what only tests use:\n" + "\n".join(sorted(found))
     assert public == set(PUBLIC)  # no needless exception
-
-
-def test_what_nothing_calls_is_found() -> None:
-    code = """
-def check_gpus(n): return check_gpus(n - 1)
-def used(): pass
-class A:
-    @property
-    def idle(self): used()
-    def busy(self): 'idle, check_gpus'
-@app.command("serve")
-def command(): A().busy()
-"""
-    caller = "from shared.x import check_gpus"  # an import is no call
-    found = unused([("shared/x.py", ast.parse(code)), ("trainer/y.py", ast.parse(caller))])
-    assert found == {"shared/x.py: check_gpus", "shared/x.py: A.idle"}

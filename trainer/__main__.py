@@ -18,6 +18,7 @@ from shared.console import errors, print_line
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
+    AdapterOption,
     DataOption,
     PresetOption,
     ServerOption,
@@ -28,6 +29,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     out_and_servers,
     settings_of,
 )
@@ -87,14 +89,6 @@ def pretrain(
         int,
         Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
     ] = 192,
-    workspace: Annotated[
-        Path | None,
-        Option(
-            help="Keep the generated databases, a checkpoint and the model of each stage here; the "
-            "same command resumes from them.",
-            show_default="OUT/.pretraining, deleted at the end",
-        ),
-    ] = None,
     processes: Annotated[
         int | None,
         Option(
@@ -106,7 +100,8 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    The shipped size takes about two hours on 2 CPU cores.
+    The shipped size takes about two hours on 2 CPU cores. The same command resumes an interrupted
+    call after its last whole stage.
     """
 
     with guarded():
@@ -134,8 +129,6 @@ def pretrain(
         make(
             out,
             config,
-            workspace=workspace,
-            report=lambda line: console.print(line, markup=False),
             processes=processes or pretraining_processes(),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console
@@ -156,6 +149,7 @@ def train(
         str | None,
         Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
+    adapter: AdapterOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
     generation_url: Annotated[
@@ -229,7 +223,7 @@ def train(
     server = check_given_once(overrides, given, server)
     if "data" not in given and (resume is not None or "data_dir" in overrides):
         data = None  # of the environment
-    named = {"max_steps": steps, "model_name": model, "data_dir": data}
+    named = {"max_steps": steps, "data_dir": data, **model_settings(model, adapter)}
     named["standard"] = standard
     named["generation_url"] = generation_url
     named["seed"] = seed if "seed" in given else None

@@ -74,6 +74,37 @@ TokenizerOption = Annotated[
         show_default="--model",
     ),
 ]
+
+
+def _adapter(folder: Path | None) -> Path | None:
+    from trainer.runtime.lora import is_adapter
+
+    if folder is not None and not is_adapter(folder):
+        raise typer.BadParameter(
+            f"{folder} is no folder of a LoRA adapter: adapter_config.json and "
+            "adapter_model.safetensors, without a whole model beside them"
+        )
+    return folder
+
+
+AdapterOption = Annotated[
+    Path | None,
+    typer.Option(
+        callback=_adapter,
+        help="Folder of a LoRA adapter (PEFT), merged into the model at loading; --model is then "
+        "its base.",
+        show_default="none; the base: the one that the adapter names",
+    ),
+]
+
+
+def model_settings(model: str | None, adapter: Path | None) -> dict[str, str | None]:
+    """Return the fields of `GRPOConfig` that --model and --adapter mean."""
+    if adapter is None:
+        return {"model_name": model}
+    return {"model_name": str(adapter), "base_model": model}
+
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a field of GRPOConfig; repeatable."),
@@ -108,10 +139,10 @@ def configured(
     """
     from trainer.runtime.models import find_model, preset_of
 
-    model = overrides.get("model_name")
+    model, base = overrides.get("model_name"), str(overrides.get("base_model", ""))
     if local:
-        find_model(str(model or PRESETS[preset or "offline"]["model_name"]))
-    choice = preset_of(model, preset, served=not local)
+        find_model(str(model or PRESETS[preset or "offline"]["model_name"]), base)
+    choice = preset_of(model, preset, base, served=not local)
     return choice, GRPOConfig.preset(choice.preset, **{**choice.settings, **overrides})
 
 

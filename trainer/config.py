@@ -87,7 +87,7 @@ class GRPOConfig:
     raise `ConfigError`, which names the field and the remedy.
     """
 
-    model_name: _Text = "Qwen/Qwen3-1.7B"  # a Hugging Face name or a directory
+    model_name: _Text = "Qwen/Qwen3-1.7B"  # a name on the hub, or a model's or adapter's directory
     max_new_tokens: _Count = 256  # sampled tokens per turn
     num_train_epochs: _Count = 1
     per_device_train_batch_size: _Count = 2  # rollouts
@@ -104,6 +104,7 @@ class GRPOConfig:
     output_dir: _Text = "runs/grpo"
     logging_steps: _Count = 10
     # The fields above are the specification's, with its defaults.
+    base_model: str = ""  # of the adapter that model_name is; empty: the one that it names
     server_urls: Annotated[list[Annotated[str, _URL]], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )
@@ -131,12 +132,6 @@ class GRPOConfig:
     beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
     # optimizer steps per generation batch, each on a part of its rollouts
     updates_per_batch: _Count = 1
-    # the ratio of a token's probabilities, in the weights and when it was sampled, is clipped to
-    # 1 - epsilon and 1 + epsilon_high
-    epsilon: _Positive = 0.2
-    epsilon_high: _Positive = 0.2
-    # dapo: mean over tokens; grpo: mean over rollouts of each one's mean
-    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     # give groups whose rollouts are all right or all wrong the advantage 0: without beta, their
     # update costs almost nothing
@@ -184,14 +179,8 @@ class GRPOConfig:
             "small, have gradients and an optimizer's state to divide",
             "set sharding=none, or lora_rank=0 to train all weights",
         )
-        steps, trackers = self.max_steps, self.report_to
+        steps = self.max_steps
         _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")
-        _need(
-            len(trackers) < 2 or not {"none", "all"} & set(trackers),
-            "report_to",
-            f"is {', '.join(trackers)}",
-            "use none or all alone, or name the trackers",
-        )
 
     @property
     def rollouts_per_step(self) -> int:

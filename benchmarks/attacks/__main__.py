@@ -39,16 +39,8 @@ def main(
     for name in names:
         results.append(measure(name, rows[name], setup, seconds))
         print(*results[-1].cells(), *results[-1].errors[:1], sep="  ", file=sys.stderr, flush=True)
-    headings = (
-        "attack",
-        "steps",
-        "lost",
-        "median ms",
-        "p99 ms",
-        "longest ms",
-        "MiB",
-        "CPU-s after",
-    )
+    times = ("median ms", "p99 ms", "longest ms")
+    headings = ("attack", "steps", "lost", *times, "MiB", "CPU-s after")
     print_table("Honest steps beside attacks", headings, [result.cells() for result in results])
     write_json(json_path, {"rows": [asdict(result) for result in results], "cpus": os.cpu_count()})
 

@@ -1,12 +1,10 @@
 """The costs of a report as one PNG."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from benchmarks.peers.report import LOOP
@@ -19,18 +17,24 @@ SIZE_INCHES = (10.8, 4.4)
 def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw CPU time and steps per second of each peer."""
     peers = report["peers"]
+    titles = [peer["title"].replace(", ", ",\n").replace(": ", ":\n") for peer in peers]
+    server, client, rates = (
+        [peer.get(key, 0.0) for peer in peers]
+        for key in ("server_cpu_us", "client_cpu_us", "steps_per_s")
+    )
     with rc_context(STYLE):
         figure = Figure(figsize=SIZE_INCHES, dpi=110, layout="constrained")
         cpu, speed = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-        servers = [peer.get("server_cpu_us", 0.0) for peer in peers]
-        _bars(cpu, peers, "server_cpu_us", "green", label="server and its SQL")
-        costs = _bars(cpu, peers, "client_cpu_us", "orange", servers, "client or loop")
+        cpu.barh(titles, server, 0.6, color=COLOURS["green"], label="server and its SQL")
+        costs = cpu.barh(
+            titles, client, 0.6, server, color=COLOURS["orange"], label="client or loop"
+        )
         cpu.bar_label(costs, labels=[*map(_label, peers)], padding=3, fontsize=9)
         cpu.set(title="Cost of a step", xlabel="CPU time per step, us")
         cpu.legend(loc="center right")
-        speeds = _bars(speed, peers, "steps_per_s", "blue")
-        rates = [f"{peer['steps_per_s']:,.0f}" if "steps_per_s" in peer else "" for peer in peers]
-        speed.bar_label(speeds, labels=rates, padding=3, fontsize=9)
+        speeds = speed.barh(titles, rates, 0.6, color=COLOURS["blue"])
+        shown = [f"{rate:,.0f}" if rate else "" for rate in rates]
+        speed.bar_label(speeds, labels=shown, padding=3, fontsize=9)
         speed.set(title=f"Speed, {report['episodes']} episodes at once", xlabel="steps/s")
         for axes, room in ((cpu, 1.7), (speed, 1.2)):  # room for the labels
             axes.set_xlim(0, room * axes.dataLim.x1)
@@ -39,19 +43,6 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
             axes.xaxis.set_major_formatter("{x:,.0f}")
         cpu.invert_yaxis()
         figure.savefig(path, format="png")
-
-
-def _bars(
-    axes: Axes,
-    peers: Sequence[Mapping[str, Any]],
-    key: str,
-    colour: str,
-    left: float | Sequence[float] = 0.0,
-    label: str | None = None,
-) -> BarContainer:
-    titles = [peer["title"].replace(", ", ",\n").replace(": ", ":\n") for peer in peers]
-    values = [peer.get(key, 0.0) for peer in peers]
-    return axes.barh(titles, values, height=0.6, left=left, color=COLOURS[colour], label=label)
 
 
 def _label(peer: Mapping[str, Any]) -> str:

@@ -143,10 +143,12 @@ def measure(
         why = run.absent.get(peer.name)
         if why is None and peer.base in run.absent:
             why = f"{peer.base}, its base, was not measured: {run.absent[peer.base]}"
-        if why is not None:
-            line["not_measured"] = why
-        else:
-            found = summary(run.waves[peer.name], run.waves[peer.base])
-            line |= {"versions": run.versions[peer.name]} | found
+        try:
+            if why is not None:
+                raise NotMeasured(why)
+            line |= summary(run.waves[peer.name], run.waves[peer.base])
+            line["versions"] = run.versions[peer.name]
+        except NotMeasured as error:
+            line["not_measured"] = str(error)
         lines.append(line)
     return lines

@@ -16,9 +16,9 @@ from openenv.core.env_server import create_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
+from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from shared.actions import ActionType, SQLAction
 from shared.models import ResetResult, StepResult

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any, Literal
 
 from benchmarks.measuring import Timing
+from benchmarks.peers.environments import NotMeasured
 
 CLIENT, LOOP = "sqlenv", "sqlenv-loop"  # SQLEnv's own, with which others are compared
 Report = dict[str, Any]
@@ -79,13 +80,14 @@ def order(names: Sequence[str], waves: int) -> list[str]:
 def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
     """Return the costs of a peer per step, as multiples of its base's, too.
 
-    A ratio is of two waves of the same number, played one soon after the other.
+    A ratio is of two waves of the same number, played one soon after the other. Raises
+    `NotMeasured` if a wave was too short for the clock of CPU time.
     """
+    if not all(wave.cpu_us > 0 for wave in (*waves, *base)):
+        raise NotMeasured("too few steps to measure CPU time: raise --episodes or --steps")
     steps = sum(wave.client.steps for wave in waves)
-    client, server = (
-        sum(one.cpu_s for one in timings) / steps * 1e6
-        for timings in ([wave.client for wave in waves], [wave.server for wave in waves])
-    )
+    client = sum(wave.client.cpu_s for wave in waves) / steps * 1e6
+    server = sum(wave.server.cpu_s for wave in waves) / steps * 1e6
     pairs = [*zip(waves, base, strict=True)]
     cpu = [wave.cpu_us / first.cpu_us for wave, first in pairs]
     wall = [first.client.steps_per_s / wave.client.steps_per_s for wave, first in pairs]

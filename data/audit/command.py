@@ -35,10 +35,10 @@ def audit_command(
         report = audit(data_dir)
     report.show(table_console(), everything=everything)
     questions = ", ".join(f"{count:,} {split}" for split, count in report.questions.items())
-    verdict = "clean" if report.clean else counted(len(report.errors), "error")
+    verdict = counted(len(report.errors), "error") if report.errors else "clean"
     notes = counted(len(report.findings) - len(report.errors), "note")
     size = f"{questions}; {counted(report.databases, 'database')}"
     typer.echo(f"{verdict}, {notes}: {size}, {report.wall_s:.1f} s")
     write_json(json_path, report.as_json())
-    if not report.clean:
+    if report.errors:
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
 from shared.dataset import Question
@@ -80,7 +79,3 @@ class Finding:
     @property
     def severity(self) -> Severity:
         return FLAGS[self.flag][0]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the finding as an object of the report's JSON file."""
-        return {"level": str(self.severity), **vars(self)}

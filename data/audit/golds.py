@@ -1,4 +1,6 @@
-"""Findings on one question: its gold is executed again, and its answer guessed without a query."""
+"""Findings on one question: its gold is executed again, its answer guessed without a query, and
+the use that the gold makes of its database's values looked at.
+"""
 
 import re
 from collections.abc import Collection, Iterator
@@ -9,7 +11,6 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding, kept_flag
-from data.audit.values import value_findings
 from data.choose import contains_answer
 from data.golds.columns import table_of
 from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
@@ -25,6 +26,8 @@ NUMBER_WORDS = (
     "twelve",
 )  # fmt: skip
 
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.In)
+_ARITHMETIC = (exp.Sum, exp.Avg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
 
 
@@ -68,8 +71,7 @@ def question_findings(
         yield finding("guessable-text", f"{answer} in {text!r}")
     if gold.rows in (((1,),), ((1.0,),), (("1",),)):
         yield finding("guessable-one", text)
-    share = mode_share(question.gold_sql, gold, connection)
-    if share is not None and share >= MODE_SHARE:
+    if (share := _mode_share(question.gold_sql, gold, connection)) >= MODE_SHARE:
         yield finding("guessable-mode", f"{answer} is {percent(share, 0)} of its column")
 
 
@@ -83,35 +85,95 @@ def states_number(text: str, gold: GoldResult) -> bool:
     return float(gold.answer) in stated
 
 
-def mode_share(sql: str, gold: GoldResult, connection: apsw.Connection) -> float | None:
+def _mode_share(sql: str, gold: GoldResult, connection: apsw.Connection) -> float:
     """Return the share of a column's values that equal the answer.
 
-    None unless `sql` selects one cell of a plain column, whose most frequent value is the answer.
+    0 unless `sql` selects one cell of a plain column, whose most frequent value is the answer.
     """
     if gold.answer_type not in ("integer", "float", "string"):
-        return None
+        return 0.0
     try:
         query = parse_query(sql)
-    except (SqlglotError, RecursionError):
-        return None
-    if not isinstance(query, exp.Select) or len(query.selects) != 1:
-        return None
-    column = query.selects[0].unalias()
-    if not isinstance(column, exp.Column) or (table := table_of(column, connection)) is None:
-        return None
-    name = quote_identifier(column.name)
-    try:
+        column = query.selects[0].unalias() if len(query.selects) == 1 else None
+        if not isinstance(query, exp.Select) or not isinstance(column, exp.Column):
+            return 0.0
+        if (table := table_of(column, connection)) is None:
+            return 0.0
+        name = quote_identifier(column.name)
         counts: list[Any] = connection.execute(
             f"SELECT {name}, count(*) FROM {quote_identifier(table)} WHERE {name} IS NOT NULL "
             "GROUP BY 1 ORDER BY 2 DESC"
         ).fetchall()
-    except (apsw.Error, UnicodeDecodeError):
-        return None
+    except (SqlglotError, RecursionError, apsw.Error, UnicodeDecodeError):
+        return 0.0
     rows = sum(count for _, count in counts)
     frequent = rows >= MODE_MIN_ROWS and counts[0][0] == gold.answer
-    return counts[0][1] / rows if frequent else None
+    return float(counts[0][1] / rows) if frequent else 0.0
 
 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"
+
+
+def value_findings(sql: str, connection: apsw.Connection) -> Iterator[tuple[str, str]]:
+    """Yield `(flag, detail)` for each column of a table that `sql` uses in one of these ways:
+
+    letter-case         it is compared, by =, <> or IN, with a text that it does not hold, while it
+                        holds one that differs in (ASCII) letter case alone
+    text-arithmetic     SUM, AVG or an operator takes it, and it holds text, of which SQLite uses
+                        the leading number, or 0
+    """
+    try:
+        query = parse_query(sql)
+    except (SqlglotError, RecursionError):
+        return
+    found = dict.fromkeys(
+        finding
+        for node in query.walk()
+        if isinstance(node, (*_COMPARISONS, *_ARITHMETIC))
+        for finding in _findings(node, connection)
+    )
+    yield from found
+
+
+def _findings(node: exp.Expression, connection: apsw.Connection) -> Iterator[tuple[str, str]]:
+    columns, texts = [], []
+    for operand in _operands(node):
+        if isinstance(operand, exp.Literal) and operand.is_string:
+            texts.append(str(operand.this))
+        elif isinstance(operand, exp.Column):
+            if (table := table_of(operand, connection)) is not None:
+                columns.append((operand, table))
+            elif operand.this.args.get("quoted") and not operand.table:
+                texts.append(operand.name)  # SQLite reads an unknown "name" as a text
+    for column, table in columns:
+        name, shown = quote_identifier(column.name), f"{table}.{column.name}"
+        if isinstance(node, _ARITHMETIC):
+            if held := _cells(connection, table, f"typeof({name}) = 'text'", name):
+                detail = f"{shown} holds text, such as {held[0][:40]!r}"
+                yield "text-arithmetic", detail
+            continue
+        for text in texts:
+            held = _cells(connection, table, f"lower({name}) = lower(?)", name, text)
+            if held and not _cells(connection, table, f"{name} = ?", name, text):
+                yield "letter-case", f"{shown} holds {held[0]!r}, not {text!r}"
+
+
+def _operands(node: exp.Expression) -> Iterator[exp.Expression]:
+    for child in (node.this, node.args.get("expression"), *node.expressions):
+        if isinstance(child, exp.Distinct):
+            yield from child.expressions
+        elif child is not None:
+            yield child.unnest()
+
+
+def _cells(
+    connection: apsw.Connection, table: str, condition: str, column: str, *bound: str
+) -> list[str]:
+    """Return the first cell of `column` under a condition, as a text, or nothing."""
+    sql = f"SELECT {column} FROM {quote_identifier(table)} WHERE {condition} LIMIT 1"
+    try:
+        return [str(cell) for (cell,) in connection.execute(sql, bound)]
+    except (apsw.Error, UnicodeDecodeError):  # a view that fails, text that is not UTF-8
+        return []

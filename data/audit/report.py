@@ -38,45 +38,37 @@ class AuditReport:
     def errors(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
-    @property
-    def clean(self) -> bool:
-        return not self.errors
-
-    def count(self, flag: str, split: str) -> int:
-        """Return the number of findings with `flag` on questions of `split`."""
-        return sum((finding.flag, finding.split) == (flag, split) for finding in self.findings)
-
     def as_json(self) -> dict[str, Any]:
         """Return the content of the JSON file."""
         return {
             "path": self.path,
             "data_digest": self.digest,
-            "clean": self.clean,
+            "clean": not self.errors,
             "parts": self.questions,
             "databases": self.databases,
             "flags": dict(Counter(finding.flag for finding in self.findings).most_common()),
-            "findings": [finding.as_json() for finding in self.findings],
+            "findings": [{"level": one.severity, **vars(one)} for one in self.findings],
             "wall_s": round(self.wall_s, 2),
         }
 
     def show(self, console: Console, *, everything: bool = False) -> None:
         """Print one row per flag, then the findings, errors first: at most `MAX_SHOWN` or all."""
         splits = list(dict.fromkeys(key.partition(",")[0] for key in self.questions))
-        title, counts = f"Questions flagged in {self.path}", right_aligned(*splits)
-        table = Table("flag", "severity", *counts, "meaning", title=title, title_justify="left")
+        title, columns = f"Questions flagged in {self.path}", right_aligned(*splits)
+        table = Table("flag", "severity", *columns, "meaning", title=title, title_justify="left")
+        counts = Counter((finding.flag, finding.split) for finding in self.findings)
         for flag, (severity, meaning) in FLAGS.items():
-            cells = [f"{self.count(flag, split):,}" for split in splits]
-            table.add_row(flag, severity, *("-" if n == "0" else n for n in cells), meaning)
+            numbers = [counts[flag, split] for split in splits]
+            table.add_row(flag, severity, *(f"{n:,}" if n else "-" for n in numbers), meaning)
         console.print(table)
         ordered = sorted(
             self.findings,
             key=lambda finding: (finding.severity is not Severity.ERROR, finding.question_id),
         )
-        for finding in ordered if everything else ordered[:MAX_SHOWN]:
-            line = f"{finding.severity}: {finding.flag}: {finding.question_id}: {finding.detail}"
-            print_line(console, line)
-        if not everything and len(ordered) > MAX_SHOWN:
-            hidden = len(ordered) - MAX_SHOWN
+        shown = ordered if everything else ordered[:MAX_SHOWN]
+        for one in shown:
+            print_line(console, f"{one.severity}: {one.flag}: {one.question_id}: {one.detail}")
+        if hidden := len(ordered) - len(shown):
             print_line(console, f"... and {hidden:,} more: use --all or --json PATH")
 
 

@@ -14,7 +14,6 @@ from data.golds.execute import open_readonly
 from data.likeness import Keyed
 from shared.dataset import Question, database_path, is_dev_question
 from shared.errors import DatabaseLoadError
-from shared.sqltext import quote_identifier
 
 MAX_ANSWER_SHARE = 0.04  # of a split's questions that one constant answer may be right for
 MAX_ANSWER_COUNT = 2  # always allowed, however small the split
@@ -135,7 +134,7 @@ def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
                         yield Finding.on(question, "shared-database", split, why)
 
 
-def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
+def _fingerprint(path: Path) -> tuple[str, set[tuple[str, ...]]]:
     """Return a file's SHA-256 and its tables, each as its name and its sorted column names.
 
     A database that cannot be read has its path as digest and no tables.
@@ -143,14 +142,16 @@ def _fingerprint(path: Path) -> tuple[str, frozenset[tuple[str, ...]]]:
     try:
         connection = open_readonly(path)
     except DatabaseLoadError:
-        return str(path), frozenset()
-    tables = set()
+        return str(path), set()
+    columns = defaultdict(list)
     with closing(connection):
-        # not those of virtual tables, whose modules may not be loaded
-        for _, name, kind, *_ in connection.execute("PRAGMA main.table_list").fetchall():
-            if kind == "table" and not str(name).startswith("sqlite_"):
-                info = connection.execute(f"PRAGMA table_info({quote_identifier(str(name))})")
-                columns = sorted(str(row[1]).lower() for row in info)
-                tables.add((str(name).lower(), *columns))
+        for table, column in connection.execute(
+            # not those of virtual tables, whose modules may not be loaded
+            "SELECT lower(t.name), lower(c.name) "
+            "FROM pragma_table_list AS t, pragma_table_info(t.name) AS c "
+            "WHERE t.type = 'table' AND t.schema = 'main' AND t.name NOT LIKE 'sqlite_%'"
+        ):
+            columns[str(table)].append(str(column))
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), frozenset(tables)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest, {(table, *sorted(names)) for table, names in columns.items()}

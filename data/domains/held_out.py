@@ -2,8 +2,8 @@
 
 Held out are the words of the unseen databases' tables, columns and phrases, except those that say
 what a column is (`FUNCTION_WORDS`); the texts in their cells; and, on every shipped database, the
-pairs of a form of question and a word (`PAIRS`): each word occurs with other forms and each form
-with other words.
+pairs of a form of question and a word (`held_out_pairs` of words.toml): each word occurs with other
+forms and each form with other words.
 """
 
 import random
@@ -23,12 +23,12 @@ from shared.sqltext import quote_identifier
 
 DATA_DIR = Path(__file__).parent.parent
 FUNCTION_WORDS = frozenset(WORDS.function_words)
-PAIRS = frozenset(WORDS.held_out_pairs.items())
 
 
 def is_held_out_pair(form: str, text: str) -> bool:
-    """Return whether `text` contains a word that is held out from questions of `form`."""
-    return any(form == pair and re.search(rf"\b{word}\b", text.lower()) for pair, word in PAIRS)
+    """Return whether `text` contains the word that is held out from questions of `form`."""
+    word = WORDS.held_out_pairs.get(form)
+    return word is not None and re.search(rf"\b{word}\b", text.lower()) is not None
 
 
 @cache

@@ -1,20 +1,17 @@
 """`python -m data questions DATABASE`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from data.introspection.questions import make_questions
-from data.sources.command import EvalShare, Force, Out, Seed, named_after, show_report
+from data.sources.command import Databases, EvalShare, Force, Out, Seed, named_after, show_report
 from data.sources.split import Splitting
 from shared.console import one_line_errors
 
 
 def questions_command(
-    databases: Annotated[
-        list[Path], typer.Argument(help="SQLite files, or folders with some. They are only read.")
-    ],
+    databases: Databases,
     count: Annotated[int, typer.Option(min=1, help="Questions per database.")] = 300,
     out: Out = None,
     eval_share: EvalShare = Splitting.eval_share,
@@ -28,4 +25,4 @@ def questions_command(
     out = out or named_after(databases[0])
     with one_line_errors():
         report = make_questions(databases, out, count, Splitting(eval_share, seed), force=force)
-    show_report(report, out, dropped=True)
+    show_report(report, out)

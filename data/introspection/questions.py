@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import apsw
 
@@ -25,15 +24,14 @@ from data.domains.spec import Draft
 from data.domains.templates import AnsweredDraft, balanced
 from data.domains.words import plural
 from data.golds.execute import GoldResult, open_readonly
-from data.introspection.names import core_of, is_clause, singular, words_of
+from data.introspection.names import LISTS, core_of, is_clause, singular, words_of
 from data.introspection.schema import Schema, introspect
-from data.sources.convert import Source, import_source
+from data.sources.convert import Source, beside, check_out, import_source
 from data.sources.own import sqlite_files
 from data.sources.questions import Row
 from data.sources.report import ImportReport, SplitCount
 from data.sources.split import Splitting, held_out, held_out_of_many
 from data.sources.sqlite_files import copy_database
-from data.sources.staging import check_out
 from shared.console import counted, progress_bar
 from shared.dataset import Question
 from shared.errors import DatabaseLoadError, DataError
@@ -59,61 +57,6 @@ _UNREADABLE = re.compile(
 )
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _LIMIT = re.compile(r"\bLIMIT (\d+)$")
-# may stand twice in a question
-_REPEATABLE = frozenset(
-    [
-        "a",
-        "all",
-        "among",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "average",
-        "below",
-        "between",
-        "by",
-        "different",
-        "distinct",
-        "each",
-        "first",
-        "for",
-        "from",
-        "has",
-        "have",
-        "highest",
-        "in",
-        "is",
-        "least",
-        "less",
-        "list",
-        "lowest",
-        "many",
-        "more",
-        "most",
-        "name",
-        "no",
-        "number",
-        "of",
-        "on",
-        "one",
-        "or",
-        "than",
-        "that",
-        "the",
-        "their",
-        "there",
-        "to",
-        "total",
-        "value",
-        "what",
-        "which",
-        "with",
-        "whose",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -136,9 +79,8 @@ def make_questions(
     check_out(out, files.values(), force=force)
     report = ImportReport("made from the schema", ", ".join(str(path.resolve()) for path in paths))
     report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
-    parent = next(folder for folder in out.resolve().parents if folder.is_dir())
-    with TemporaryDirectory(dir=parent, prefix=f".{out.name}.copies-") as folder:
-        copies = {name: Path(folder) / f"{name}.sqlite" for name in files}
+    with beside(out) as folder:
+        copies = {name: folder / f"{name}.sqlite" for name in files}
         pools = dict(_pools(files, copies, count, splitting.seed, report))
         rows = _rows(pools, count, splitting, report)
 
@@ -226,7 +168,7 @@ def _repeats_noun(draft: Draft) -> bool:
     for value in _LITERAL.findall(draft.sql):
         text = text.replace(value.replace("''", "'"), "")
     words = Counter(singular(word) for word in re.findall(r"[a-z]+", text.lower()))
-    return any(count > 1 for word, count in words.items() if word not in _REPEATABLE)
+    return any(count > 1 for word, count in words.items() if word not in LISTS["repeatable"])
 
 
 def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) -> bool:

@@ -12,16 +12,14 @@ question's `evidence`, the expert knowledge that BIRD gives with it, is appended
 import csv
 import json
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
-from data.sources.convert import Source, import_source
+from data.sources.convert import Source, check_out, import_source
 from data.sources.questions import Row, rows_or_problem
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
-from data.sources.staging import check_out
 from shared.dataset import BIRD_DEV_PREFIX, BIRD_MINI_PREFIX, DESCRIPTIONS
 from shared.errors import DataError
 
@@ -72,22 +70,20 @@ def import_bird(
     def file_of(name: str) -> Path:
         return folders[name] / name / f"{name}.sqlite"
 
-    write = partial(_write, report) if descriptions else copy_database
+    write = _write_described if descriptions else copy_database
     return import_source(Source(report, rows, file_of, write), out)
 
 
-def _write(report: ImportReport, source: Path, target: Path) -> None:
+def _write_described(source: Path, target: Path) -> None:
     """Copy a database, and write the descriptions of its columns beside it."""
     copy_database(source, target)
     files = sorted(source.parent.glob("database_description/*.csv"))
-    if not files:
-        report.problems.append(f"{source.stem}: no database_description/, so no descriptions")
-    described = {path.stem.strip(): read_descriptions(path) for path in files}
+    described = {path.stem.strip(): _read_descriptions(path) for path in files}
     text = json.dumps(described, ensure_ascii=False, indent=1)
     target.with_name(DESCRIPTIONS).write_text(text, encoding="utf-8")
 
 
-def read_descriptions(path: Path) -> dict[str, str]:
+def _read_descriptions(path: Path) -> dict[str, str]:
     """Return what a file of database_description/ says of each column: its name in words where that
     adds something, its meaning and that of its values."""
     content = path.read_bytes()

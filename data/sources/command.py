@@ -7,25 +7,33 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
-from data.settings import DataSettings
 from data.sources.bird import import_bird
-from data.sources.fetch import fetch_spider
+from data.sources.fetch import SPIDER_URL, fetch_spider
 from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
 from data.sources.postgres import database_name
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
 from data.sources.split import Splitting
-from shared.console import counted, failure, one_line_errors, table_console
+from shared.console import counted, one_line_errors, table_console
 
 import_app = typer.Typer(
     no_args_is_help=True, help="Convert your own data or a public data set to SQLEnv's format."
 )
 fetch_app = typer.Typer(no_args_is_help=True, help="Download a public data set and import it.")
 
+
+@fetch_app.callback()
+def _fetch() -> None:
+    """Keep the name of the only command."""
+
+
+Databases = Annotated[
+    list[Path], typer.Argument(help="SQLite files, or folders with some. They are only read.")
+]
+Directory = Annotated[Path, typer.Option(help="Data directory to write.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace OUT even if it is not from an import.")
 ]
@@ -53,13 +61,6 @@ KeepUndecided = Annotated[
         "first, with another answer than by their values: the gold's is right.",
     ),
 ]
-
-
-@fetch_app.callback()
-def _fetch() -> None:
-    """Keep the name of the only command."""
-
-
 Questions = Annotated[
     Path | None,
     typer.Option(help="Questions with their SQL: JSON, JSON lines or CSV (see docs/own-data.md)."),
@@ -82,9 +83,7 @@ Out = Annotated[
 
 @import_app.command("sqlite")
 def import_sqlite_command(
-    databases: Annotated[
-        list[Path], typer.Argument(help="SQLite files, or folders with some. They are only read.")
-    ],
+    databases: Databases,
     questions: Questions = None,
     eval_questions: EvalQuestions = None,
     out: Out = None,
@@ -96,10 +95,10 @@ def import_sqlite_command(
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import your own SQLite databases with questions about them."""
+    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
     out = out or named_after(databases[0])
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty, keep_undecided)
     request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import_own(partial(import_sqlite, databases), request)
+    _import(partial(import_sqlite, databases, request), out)
 
 
 @import_app.command("csv")
@@ -128,10 +127,10 @@ def import_csv_command(
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."""
+    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
     out = out or named_after(directory)
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty, keep_undecided)
     request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import_own(partial(import_csv, directory, encoding=encoding), request)
+    _import(partial(import_csv, directory, request, encoding), out)
 
 
 @import_app.command("postgres")
@@ -148,11 +147,11 @@ def import_postgres_command(
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Copy a PostgreSQL database, which is only read, with questions if you have some."""
+    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
     with one_line_errors():
         out = out or Path(f"{database_name(source)}-data")
-    splitting, keep = Splitting(eval_share, seed), _reasons(keep_ties, keep_empty, keep_undecided)
     request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import_own(partial(import_postgres, source), request)
+    _import(partial(import_postgres, source, request), out)
 
 
 @import_app.command("bird")
@@ -161,7 +160,7 @@ def import_bird_command(
         Path,
         typer.Argument(help="BIRD's folder: dev.json with dev_databases/, train's, or MINIDEV."),
     ],
-    out: Annotated[Path, typer.Option(help="Data directory to write.")],
+    out: Directory,
     evidence: Annotated[
         bool, typer.Option(help="Whether to append BIRD's evidence to each question.")
     ] = True,
@@ -183,14 +182,9 @@ def import_bird_command(
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
-    with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty, keep_undecided) | (
-            KEEP_OVERSIZE if keep_oversize else set()
-        )
-        report = import_bird(
-            directory, out, force=force, keep=keep, evidence=evidence, descriptions=descriptions
-        )
-    show_report(report, out)
+    keep = _reasons(keep_ties, keep_empty, keep_undecided, keep_oversize)
+    importer = partial(import_bird, evidence=evidence, descriptions=descriptions)
+    _import(partial(importer, directory, out, force=force, keep=keep), out)
 
 
 @import_app.command("spider")
@@ -199,27 +193,23 @@ def import_spider_command(
         Path,
         typer.Argument(help="Spider's folder, with database/, train_spider.json and dev.json."),
     ],
-    out: Annotated[Path, typer.Option(help="Data directory to write.")],
+    out: Directory,
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
-    with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty, keep_undecided)
-        report = import_spider(directory, out, force=force, keep=keep)
-    show_report(report, out)
+    keep = _reasons(keep_ties, keep_empty, keep_undecided)
+    _import(partial(import_spider, directory, out, force=force, keep=keep), out)
 
 
 @fetch_app.command("spider")
 def fetch_spider_command(
-    out: Annotated[
-        Path | None, typer.Option(help="Data directory to write.", show_default="in the cache")
-    ] = None,
+    out: Directory,
     url: Annotated[
-        str | None, typer.Option(help="URL of the archive.", show_default="SQLENV_SPIDER_URL")
-    ] = None,
+        str, typer.Option(help="URL of the archive.", show_default="the official one")
+    ] = SPIDER_URL,
     sha256: Annotated[
         str | None, typer.Option(help="SHA-256 of the archive, checked before unpacking.")
     ] = None,
@@ -229,26 +219,13 @@ def fetch_spider_command(
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Download the official Spider archive (CC BY-SA 4.0) and import it."""
-    try:
-        settings = DataSettings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        setting = f"SQLENV_{str(first['loc'][0]).upper()}={first['input']}"
-        raise failure(f"{setting}: {first['msg']}") from error
-    out = out or settings.cache_dir / "spider"
-    with one_line_errors():
-        keep = _reasons(keep_ties, keep_empty, keep_undecided)
-        result = fetch_spider(out, settings, url=url, sha256=sha256, force=force, keep=keep)
-    show_report(result.report, out)
-    typer.echo(f"The archive is kept at {result.archive}; SHA-256 {result.sha256}")
-    if not result.checked:
-        pin = f"set SQLENV_SPIDER_SHA256={result.sha256} or pass --sha256"
-        typer.echo(f"The checksum was not verified: to pin it, {pin}")
+    keep = _reasons(keep_ties, keep_empty, keep_undecided)
+    _import(partial(fetch_spider, out, url, sha256, force=force, keep=keep), out)
 
 
-def _reasons(ties: bool, empty: bool, undecided: bool) -> frozenset[Reason]:
-    asked = ((ties, KEEP_TIES), (empty, KEEP_EMPTY), (undecided, KEEP_UNDECIDED))
-    return frozenset().union(*(reasons for wanted, reasons in asked if wanted))
+def _reasons(ties: bool, empty: bool, undecided: bool, oversize: bool = False) -> frozenset[Reason]:
+    asked = {KEEP_TIES: ties, KEEP_EMPTY: empty, KEEP_UNDECIDED: undecided, KEEP_OVERSIZE: oversize}
+    return frozenset().union(*(reasons for reasons, wanted in asked.items() if wanted))
 
 
 def named_after(path: Path) -> Path:
@@ -256,16 +233,15 @@ def named_after(path: Path) -> Path:
     return Path(f"{name_of(path)}-data")
 
 
-def _import_own(importer: Callable[[Request], ImportReport], request: Request) -> None:
+def _import(importer: Callable[[], ImportReport], out: Path) -> None:
     with one_line_errors():
-        report = importer(request)
-    report.show_tables(table_console())
-    show_report(report, request.out, dropped=True)
+        report = importer()
+    show_report(report, out)
 
 
-def show_report(report: ImportReport, out: Path, *, dropped: bool = False) -> None:
+def show_report(report: ImportReport, out: Path) -> None:
     """Print what was kept and dropped, and what to do next."""
-    report.show(table_console(), dropped=dropped)
+    report.show(table_console())
     counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
     directory = shlex.quote(str(out))

@@ -1,16 +1,18 @@
 """What every import shares: databases are copied, golds are run on the copies, questions written.
 
 A reader of one source (`spider.py`, `bird.py`, `own.py`) finds rows and databases, and hands them
-to `import_source`.
+to `import_source`, which writes the whole directory or nothing.
 """
 
 import json
 import shutil
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -26,9 +28,8 @@ from data.sources.questions import Row
 from data.sources.report import UNPARSED, Flagged, ImportReport
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
-from data.sources.staging import staged
 from shared.console import counted, progress_bar
-from shared.dataset import Question, database_path, questions_path
+from shared.dataset import IMPORT_REPORT, Question, database_path, questions_path
 from shared.errors import DatabaseLoadError, DataError
 
 SQL_HINT = "Answer with the SQL query, as its result is too long to write."
@@ -50,7 +51,7 @@ class Source:
     rows: list[Row]
     file_of: Callable[[str], Path]
     write: Callable[[Path, Path], None]
-    notes: Callable[[str, apsw.Connection, Sequence[str]], Iterable[str]] = lambda *_: ()
+    notes: Callable[[apsw.Connection, Sequence[str]], Iterable[str]] = lambda *_: ()
     databases: Sequence[str] = ()
     dialect: str = "sqlite"
 
@@ -62,6 +63,52 @@ class _Kept:
     gold: GoldResult
 
 
+def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
+    """Raise `DataError` if `out` cannot be replaced.
+
+    It overlaps a source, contains the current directory, is a file, or has files of another origin.
+    """
+    out = out.resolve()
+    places = ((one.resolve(), one.parent.resolve() / one.name) for one in sources)
+    for source in chain.from_iterable(places):  # a link, too, would be replaced
+        if out == source or out in source.parents or source in out.parents:
+            raise DataError(f"--out {out} and the source {source} overlap: name another directory")
+    if Path.cwd().is_relative_to(out):
+        raise DataError(f"--out {out} contains the current directory: name another directory")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"--out {out} is a file: name a directory")
+    if out.is_dir() and any(out.iterdir()) and not (out / IMPORT_REPORT).is_file() and not force:
+        remedy = "name another directory, or replace it with --force"
+        raise DataError(f"--out {out} is not empty and not from an import: {remedy}")
+
+
+@contextmanager
+def beside(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder on the file system of `out`."""
+    parent = next(folder for folder in out.resolve().parents if folder.is_dir())
+    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.resolve().name}.partial-") as path:
+        yield Path(path)
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """Yield an empty directory that replaces `out` when the block ends without an error."""
+    with beside(out) as folder:
+        new, old = folder / "new", folder / "old"
+        new.mkdir()
+        yield new
+        out = out.resolve()
+        if out.exists():
+            out.rename(old)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            new.rename(out)
+        except OSError:
+            if old.exists():
+                old.rename(out)
+            raise
+
+
 def import_source(source: Source, out: Path, splitting: Splitting | None = None) -> ImportReport:
     """Write `out` as a data directory with `import_report.json`, and return that report.
 
@@ -69,16 +116,110 @@ def import_source(source: Source, out: Path, splitting: Splitting | None = None)
     left of any split that the report counts; then `out` is unchanged.
     """
     report = source.report
-    with staged(out) as folder:
+    with _staged(out) as folder:
         kept = _convert(source, folder)
         if report.splits and not kept:
-            reasons = "\n".join(report.why_nothing())
+            dropped = [f"{one.question_id}: {one.reason}: {one.detail}" for one in report.dropped]
+            reasons = "\n".join([*report.problems[:10], *dropped[:10]]) or "it holds no question"
             raise DataError(f"no usable question in {report.path}:\n{reasons}")
         _write_splits(source, kept, folder, splitting)
         report.databases = len(list((folder / "databases").iterdir()))
         report.wall_s = time.perf_counter() - report.started
         report.write(folder)
     return report
+
+
+def _convert(source: Source, folder: Path) -> list[_Kept]:
+    """Write the databases under `folder`; return the usable questions by database."""
+    by_database: dict[str, list[Row]] = {name: [] for name in source.databases}
+    for row in source.rows:
+        by_database.setdefault(row.database, []).append(row)
+    kept: list[_Kept] = []
+    with progress_bar("running the golds") as progress:
+        for number, (name, rows) in enumerate(by_database.items(), start=1):
+            target = database_path(folder, name)
+            usable = _convert_database(source, name, target, rows)
+            if not usable and name not in source.databases:
+                shutil.rmtree(target.parent, ignore_errors=True)
+            kept += usable
+            progress(number, len(by_database))
+    return kept
+
+
+def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Row]) -> list[_Kept]:
+    """Write one database; return its usable questions."""
+    report, path = source.report, Path(name)
+    try:
+        path = source.file_of(name)
+        source.write(path, target)
+        connection, tables = open_checked(target)
+    except DatabaseLoadError as error:
+        message = error.message.replace(str(target), str(path))
+        if name in source.databases:
+            raise DatabaseLoadError(message) from error
+        report.problems.append(f"{message}; needed by {counted(len(rows), 'question')}")
+        for row in rows:
+            report.drop(_flagged(row, row.split or TRAIN, "unusable database", message))
+        return []
+    with closing(connection):
+        report.problems += source.notes(connection, tables)
+        converted = [_convert_row(source, connection, row, tables) for row in rows]
+    return [one for one in converted if one is not None]
+
+
+def _convert_row(
+    source: Source, connection: apsw.Connection, row: Row, tables: list[str]
+) -> _Kept | None:
+    try:
+        sql, gold = (row.sql, row.gold) if row.gold else _run(source, connection, row.sql)
+        large = Reason.OVERSIZE in gold.kept
+        question = Question(
+            question_id=row.question_id,
+            question_text=f"{row.question} {SQL_HINT}" if large else row.question,
+            database_name=row.database,
+            gold_sql=sql,
+            gold_answer=gold.answer,
+            answer_type=gold.answer_type,
+            difficulty=difficulty_of(sql),
+            tables_involved=tables_of(sql, tables),
+            source_difficulty=row.difficulty,
+            answer_form="sql" if large else "text",
+        )
+        return _Kept(row, question, gold)
+    except GoldRejected as error:
+        reason, detail = str(error.reason), error.detail
+    except (SqlglotError, RecursionError) as error:
+        reason, detail = UNPARSED, str(error).splitlines()[0]
+    source.report.drop(_flagged(row, row.split or TRAIN, reason, detail))
+    return None
+
+
+def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, GoldResult]:
+    """Run a gold as it is, or else translated from the source's dialect; return what ran."""
+    try:
+        return sql, run_gold(connection, sql, source.report.keep)
+    except GoldRejected as error:
+        if error.reason is not Reason.FAILING or source.dialect == "sqlite":
+            raise
+        try:
+            translated = _translated(sql, source.dialect)
+            gold = run_gold(connection, translated, source.report.keep)
+        except (GoldRejected, SqlglotError, RecursionError):
+            raise error from None
+    source.report.translated += 1
+    return translated, gold
+
+
+def _translated(sql: str, dialect: str) -> str:
+    """Return `sql` in SQLite's dialect, without the schemas before names of tables."""
+    tree = cast(exp.Expression, sqlglot.parse_one(sql, dialect=dialect))
+    for node in tree.find_all(exp.Table, exp.Column):
+        node.set("db", None)
+    return str(tree.sql(dialect="sqlite"))
+
+
+def _flagged(row: Row, split: str, reason: str, detail: str) -> Flagged:
+    return Flagged(row.question_id, split, row.database, reason, detail)
 
 
 def _write_splits(
@@ -102,120 +243,11 @@ def _write_splits(
             report.keep_flagged(_flagged(one.row, split, str(reason), detail))
     for split in report.splits:
         questions = by_split[split]
-        ordered = [
-            questions[row.question_id] for row in source.rows if row.question_id in questions
-        ]
-        if ordered:
-            _write_questions(questions_path(folder, split), ordered)
+        if ordered := [questions[r.question_id] for r in source.rows if r.question_id in questions]:
+            path = questions_path(folder, split)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = [question.model_dump(exclude_defaults=True) for question in ordered]
+            lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in made)
+            path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         elif any(row.split == split for row in source.rows):
             report.problems.append(f"no {split} question is left: no questions_{split}.json")
-
-
-def _convert(source: Source, folder: Path) -> list[_Kept]:
-    """Write the databases under `folder`; return the usable questions by database."""
-    by_database: dict[str, list[Row]] = {name: [] for name in source.databases}
-    for row in source.rows:
-        by_database.setdefault(row.database, []).append(row)
-    kept: list[_Kept] = []
-    done = 0
-    with progress_bar("running the golds") as progress:
-        for name, rows in by_database.items():
-            target = database_path(folder, name)
-            usable = _convert_database(source, name, target, rows)
-            if not usable and name not in source.databases:
-                shutil.rmtree(target.parent, ignore_errors=True)
-            kept += usable
-            done += len(rows)
-            progress(done, len(source.rows))
-    return kept
-
-
-def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Row]) -> list[_Kept]:
-    """Write one database; return its usable questions."""
-    report, path = source.report, Path(name)
-    try:
-        path = source.file_of(name)
-        source.write(path, target)
-        connection, tables = open_checked(target)
-    except DatabaseLoadError as error:
-        message = error.message.replace(str(target), str(path))
-        if name in source.databases:
-            raise DatabaseLoadError(message) from error
-        report.problems.append(f"{message}; needed by {counted(len(rows), 'question')}")
-        for row in rows:
-            _drop(report, row, "unusable database", message)
-        return []
-    with closing(connection):
-        report.problems += source.notes(name, connection, tables)
-        converted = [_convert_row(source, connection, row, tables) for row in rows]
-    return [one for one in converted if one is not None]
-
-
-def _convert_row(
-    source: Source, connection: apsw.Connection, row: Row, tables: list[str]
-) -> _Kept | None:
-    report = source.report
-    try:
-        sql, gold = (row.sql, row.gold) if row.gold else _run(source, connection, row.sql)
-        large = Reason.OVERSIZE in gold.kept
-        question = Question(
-            question_id=row.question_id,
-            question_text=f"{row.question} {SQL_HINT}" if large else row.question,
-            database_name=row.database,
-            gold_sql=sql,
-            gold_answer=gold.answer,
-            answer_type=gold.answer_type,
-            difficulty=difficulty_of(sql),
-            tables_involved=tables_of(sql, tables),
-            source_difficulty=row.difficulty,
-            answer_form="sql" if large else "text",
-        )
-    except GoldRejected as error:
-        _drop(report, row, str(error.reason), error.detail)
-        return None
-    except (SqlglotError, RecursionError) as error:
-        _drop(report, row, UNPARSED, str(error).splitlines()[0])
-        return None
-    return _Kept(row, question, gold)
-
-
-def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, GoldResult]:
-    """Run a gold as it is, or else translated from the source's dialect; return what ran."""
-    try:
-        return sql, run_gold(connection, sql, source.report.keep)
-    except GoldRejected as error:
-        if error.reason is not Reason.FAILING or source.dialect == "sqlite":
-            raise
-        try:
-            translated = _translated(sql, source.dialect)
-            gold = run_gold(connection, translated, source.report.keep)
-        except (GoldRejected, SqlglotError, RecursionError):
-            raise error from None
-    source.report.translated += 1
-    return translated, gold
-
-
-def _translated(sql: str, dialect: str) -> str:
-    """Return `sql` in SQLite's dialect, without the schemas before names of tables."""
-    tree = cast(exp.Expression, sqlglot.parse_one(sql, dialect=dialect))
-    for table in tree.find_all(exp.Table):
-        table.set("db", None)
-    for column in tree.find_all(exp.Column):
-        column.set("db", None)
-    return str(tree.sql(dialect="sqlite"))
-
-
-def _drop(report: ImportReport, row: Row, reason: str, detail: str) -> None:
-    report.drop(_flagged(row, row.split or TRAIN, reason, detail))
-
-
-def _flagged(row: Row, split: str, reason: str, detail: str) -> Flagged:
-    return Flagged(row.question_id, split, row.database, reason, detail)
-
-
-def _write_questions(path: Path, questions: Sequence[Question]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # what few questions have is written for them alone
-    made = [question.model_dump(exclude_defaults=True) for question in questions]
-    rows = [json.dumps(one, ensure_ascii=False) for one in made]
-    path.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")

@@ -8,13 +8,12 @@ import apsw
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
-from data.sources.convert import Source, import_source
+from data.sources.convert import Source, check_out, import_source
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.split import Splitting
 from data.sources.sqlite_files import SUFFIXES, copy_database
-from data.sources.staging import check_out
 from data.sources.table_files import table_files, write_database
 from shared.errors import DatabaseLoadError, DataError
 from shared.sqltext import quote_identifier
@@ -91,12 +90,13 @@ def name_of(path: Path) -> str:
 
 def import_postgres(source: str, request: Request) -> ImportReport:
     """Import a PostgreSQL database, named by its URL; golds may be in its SQL."""
+    name = database_name(source)
     report = ImportReport("postgres", shown(source))
 
     def write(_path: Path, target: Path) -> None:
         write_postgres(source, target, report)
 
-    databases = {database_name(source): Path(report.path)}
+    databases = {name: Path(report.path)}
     return _import(report, [], databases, write, request, dialect="postgres")
 
 
@@ -132,13 +132,12 @@ def _import(
             raise DatabaseLoadError(f"no database {name!r} among those to import")
         return databases[name]
 
-    source = Source(
-        report, rows, file_of, write, _notes, databases=[only] if only else [], dialect=dialect
-    )
+    written = [only] if only else []
+    source = Source(report, rows, file_of, write, _notes, written, dialect)
     return import_source(source, request.out, request.splitting)
 
 
-def _notes(_database: str, connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
+def _notes(connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
     """Yield what a user should know of a database's tables."""
     for table in tables:
         name = quote_identifier(table)

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ _HOUR_OFFSET = re.compile(r"(?<=:\d\d)(\.\d+)?([+-]\d\d)$")
 
 
 @dataclass
-class PgTable:
+class _Table:
     """A table: its columns with their types in SQLite and, for people, in PostgreSQL."""
 
     schema: str
@@ -72,19 +72,10 @@ class PgTable:
     primary_key: list[str] = field(default_factory=list)
     foreign_keys: list[tuple[list[str], int, list[str]]] = field(default_factory=list)
 
-    @property
-    def source(self) -> str:
-        """The name in PostgreSQL's SQL."""
-        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
 
-
-def is_url(source: str) -> bool:
-    return source.partition("://")[0].lower() in SCHEMES
-
-
-def check_url(source: str) -> None:
+def _check_url(source: str) -> None:
     """Raise `DataError` for anything but a URL, such as a dump, and say how to restore it."""
-    if not is_url(source):
+    if source.partition("://")[0].lower() not in SCHEMES:
         name = re.sub(r"\W", "_", Path(source).stem) or "mine"
         restore = f"createdb {name} && psql {name} --file={shlex.quote(source)}"
         raise DataError(
@@ -104,7 +95,7 @@ def database_name(source: str) -> str:
 
     Raises `DataError` for a malformed URL, without repeating it: it may hold a password.
     """
-    check_url(source)
+    _check_url(source)
     try:
         path = unquote(urlsplit(source).path).strip("/")
     except ValueError as error:
@@ -126,7 +117,7 @@ def write_postgres(source: str, target: Path, report: ImportReport) -> None:
         ) as connection:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one moment's rows
-            tables = read_tables(connection, report)
+            tables = _read_tables(connection, report)
             if not tables:
                 raise DataError(f"{report.path} has no table that may be read")
             _copy(connection, tables, target, report)
@@ -135,16 +126,16 @@ def write_postgres(source: str, target: Path, report: ImportReport) -> None:
         raise DataError(f"cannot copy {shown(source)}: {reason}; check the URL") from error
 
 
-def read_tables(connection: Any, report: ImportReport) -> dict[int, PgTable]:
+def _read_tables(connection: Any, report: ImportReport) -> dict[int, _Table]:
     """Return the tables that may be read, by their oid; report what is not copied."""
-    tables: dict[int, PgTable] = {}
+    tables: dict[int, _Table] = {}
     for oid, schema, name, readable in connection.execute(_TABLES).fetchall():
         if not readable:
             report.problems.append(f"no permission to read {schema}.{name}: not copied")
             continue
         types = dict(connection.execute(_COLUMNS, [oid]).fetchall())
         columns = {column: sqlite_type(kind) for column, kind in types.items()}
-        table = tables[oid] = PgTable(schema, name, columns, types)
+        table = tables[oid] = _Table(schema, name, columns, types)
         for primary, own, other, others in connection.execute(_KEYS, [oid]).fetchall():
             if primary:
                 table.primary_key = own
@@ -152,7 +143,6 @@ def read_tables(connection: Any, report: ImportReport) -> dict[int, PgTable]:
                 table.foreign_keys.append((own, other, others))
     for kind, *key in connection.execute(_NOT_COPIED).fetchall():
         report.problems.append(f"{kind} {'.'.join(map(sql_name, key))} is not copied")
-    _keep_keys_exact(tables)
     return tables
 
 
@@ -170,9 +160,7 @@ def value_of(text: str | None, kind: str) -> Any:
     if text is None:
         return None
     match kind:
-        case "INTEGER":
-            return int(text)
-        case "NUMERIC" if text != "NaN" and -(2**63) <= int(text) < 2**63:
+        case "INTEGER" | "NUMERIC" if text != "NaN" and -(2**63) <= int(text) < 2**63:
             return int(text)
         case "REAL" | "NUMERIC":
             return float(text)  # NaN becomes NULL
@@ -185,18 +173,12 @@ def value_of(text: str | None, kind: str) -> Any:
     return text
 
 
-def _keep_keys_exact(tables: dict[int, PgTable]) -> None:
-    """Make the columns of keys text that could hold integers of more than 64 bits."""
-    for table in tables.values():
-        keys = [(table, table.primary_key), *((table, own) for own, _, _ in table.foreign_keys)]
-        for _, target, others in table.foreign_keys:
-            keys += [(tables[target], others)] if target in tables else []
-        for one, columns in keys:
-            one.columns |= {name: "TEXT" for name in columns if one.columns.get(name) == "NUMERIC"}
-
-
-def _copy(connection: Any, tables: dict[int, PgTable], target: Path, report: ImportReport) -> None:
-    names = _names(tables)
+def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: ImportReport) -> None:
+    plain = [table.name.lower() for table in tables.values()]
+    names = {  # with the schema where two have the same
+        oid: table.name if plain.count(table.name.lower()) == 1 else f"{table.schema}_{table.name}"
+        for oid, table in tables.items()
+    }
     with new_database(target) as database:
         for oid, table in tables.items():
             try:
@@ -205,43 +187,23 @@ def _copy(connection: Any, tables: dict[int, PgTable], target: Path, report: Imp
                 remedy = "rename it in PostgreSQL (SQLite ignores case)"
                 raise DataError(f"SQLite cannot hold {names[oid]}: {error}; {remedy}") from error
         for oid, table in tables.items():
-            query = f"COPY (SELECT {_quoted(table.columns)} FROM {table.source}) TO STDOUT"
-            kinds = list(table.columns.values())
-            marks = ", ".join("?" * len(kinds))
-            insert = f"INSERT INTO {quote_identifier(names[oid])} VALUES ({marks})"
+            source = f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+            kinds, name = list(table.columns.values()), quote_identifier(names[oid])
+            insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(kinds))})"
+            query = f"COPY (SELECT {_quoted(table.columns)} FROM {source}) TO STDOUT"
             with connection.cursor().copy(query) as rows:
-                database.executemany(insert, _values(rows.rows(), kinds))
-            _report(database, table, names[oid], report)
+                database.executemany(
+                    insert, (tuple(map(value_of, row, kinds)) for row in rows.rows())
+                )
+            count: Any = database.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
+            types = {each: f"{kind} ({table.shown[each]})" for each, kind in table.columns.items()}
+            report.tables.append(ConvertedTable(names[oid], count, types))
+            long = [each for each, kind in table.columns.items() if kind == "NUMERIC"]
+            fact = "integers of more than 64 bits are rounded"
+            report.problems += [f"{names[oid]}.{each}: {fact}" for each in long]
 
 
-def _values(rows: Iterable[Sequence[str | None]], kinds: Sequence[str]) -> Iterator[list[Any]]:
-    for row in rows:
-        yield [value_of(cell, kind) for cell, kind in zip(row, kinds, strict=True)]
-
-
-def _report(database: apsw.Connection, table: PgTable, name: str, report: ImportReport) -> None:
-    """List a table that was copied, and its columns of integers that had to be rounded."""
-    quoted = quote_identifier(name)
-    count = database.execute(f"SELECT count(*) FROM {quoted}").fetchall()[0][0]
-    types = {column: f"{kind} ({table.shown[column]})" for column, kind in table.columns.items()}
-    report.tables.append(ConvertedTable(name, int(str(count)), types))
-    for column, kind in table.columns.items():
-        real = f"SELECT 1 FROM {quoted} WHERE typeof({quote_identifier(column)}) = 'real' LIMIT 1"
-        if kind == "NUMERIC" and database.execute(real).fetchall():
-            what = "has integers of more than 64 bits: they are rounded"
-            report.problems.append(f"{name}.{column} {what}")
-
-
-def _names(tables: dict[int, PgTable]) -> dict[int, str]:
-    """Return the name of each table in SQLite: with its schema where two have the same."""
-    plain = [table.name.lower() for table in tables.values()]
-    return {
-        oid: table.name if plain.count(table.name.lower()) == 1 else f"{table.schema}_{table.name}"
-        for oid, table in tables.items()
-    }
-
-
-def _create(table: PgTable, name: str, names: dict[int, str]) -> str:
+def _create(table: _Table, name: str, names: dict[int, str]) -> str:
     """Return the statement that creates a table in SQLite."""
     parts = [f"{quote_identifier(column)} {kind}" for column, kind in table.columns.items()]
     if table.primary_key:

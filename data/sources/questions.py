@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
@@ -22,7 +22,6 @@ KEYS = {
     "evidence": ("evidence",),
     "difficulty": ("difficulty",),
 }
-REQUIRED = ("question", "query")
 DELIMITERS = ",;\t|"
 # one by one, what may be left out at the ends, quoted parts, words and other characters
 _SQL = re.compile(
@@ -50,18 +49,12 @@ class Row:
     difficulty: str | None = None
 
 
-@dataclass(frozen=True)
-class RawRow:
+class _RawRow(NamedTuple):
     """A row as it is in its file. `unit` is what `number` counts: rows from 0, or lines from 1."""
 
     unit: str
     number: int
     value: Any
-
-    @property
-    def where(self) -> str:
-        """Its place in the file, as in messages."""
-        return f"{self.unit} {self.number}"
 
     def text(self, key: str) -> str:
         """Return the text of one of `KEYS`, or "" without one."""
@@ -71,12 +64,12 @@ class RawRow:
         texts = [known.get(name) for name in KEYS[key]]
         return next((text for text in texts if isinstance(text, str) and text.strip()), "")
 
-    def fault(self, database: str | None = None) -> str | None:
+    def fault(self, database: str | None) -> str | None:
         """Return what is wrong with it, if anything; `database` is for rows without a name."""
         if not isinstance(self.value, dict):
             return f"not an object but {type(self.value).__name__}"
-        for key in ("db_id", *REQUIRED):
-            if not (text := self.text(key)) and not (key == "db_id" and database):
+        for key in ("question", "query") if database else ("db_id", "question", "query"):
+            if not (text := self.text(key)):
                 others = ", ".join(map(repr, KEYS[key][1:]))
                 return f"no text in '{key}' (or {others})"
             if not _is_plain(text):
@@ -85,44 +78,6 @@ class RawRow:
         if Path(name).name != name or name.startswith("."):
             return f"{name!r} is not a valid database name"
         return None
-
-    def parse(
-        self,
-        question_id: str,
-        split: str | None,
-        database: str | None = None,
-        evidence: bool = True,
-    ) -> Row:
-        """Return the row, of which `fault` found nothing. `evidence`: whether to append it."""
-        sql = _bare(self.text("query"))
-        question, hint = self.text("question").strip(), " ".join(self.text("evidence").split())
-        if evidence and hint and _is_plain(hint):
-            question = f"{question} Hint: {hint}"
-        level = self.text("difficulty").strip() or None
-        name = database or self.text("db_id")
-        return Row(question_id, split, name, question, sql, difficulty=level)
-
-
-def read_rows(path: Path) -> list[RawRow]:
-    """Return the rows of a questions file. Raises `DataError`, with the path and the remedy."""
-    text = read_text(path)
-    if path.suffix.lower() in (".csv", ".tsv"):
-        return list(_csv_rows(path, text))
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # nested too deeply
-        if text.lstrip().startswith("{"):
-            return list(_json_lines(path, text))
-        raise DataError(f"{path} is not JSON: {error}") from error
-    if isinstance(value, dict):
-        row = RawRow("line", 1, value)
-        if any(map(row.text, REQUIRED)):
-            return [row]
-        remedy = "expected an array of questions, or one object per line"
-        raise DataError(f"{path} holds one object: {remedy}")
-    if not isinstance(value, list):
-        raise DataError(f"{path} holds no JSON array of questions")
-    return [RawRow("row", number, row) for number, row in enumerate(value)]
 
 
 def rows_of(
@@ -137,14 +92,15 @@ def rows_of(
     """Return the usable rows of a file; the others are dropped in `report`, with their places.
 
     A row's id is `prefix` and its number. `only` is the only database that there is: a file may
-    call it by another name, or not name it. Raises `DataError`: also if every row lacks a key.
+    call it by another name, or not name it. `evidence`: whether to append it to the question.
+    Raises `DataError`: also if every row lacks a key.
     """
-    raws = read_rows(path)
+    raws = _read_rows(path)
     if not raws:
         raise DataError(f"{path} holds no question")
     named = {raw.text("db_id") for raw in raws} - {""}
     database = only if len(named) < 2 else None
-    for key in (*REQUIRED, *(() if database else ("db_id",))):
+    for key in ("question", "query") if database else ("question", "query", "db_id"):
         if not any(raw.text(key) for raw in raws):
             first = raws[0].value
             known = ", ".join(map(str, first)) if isinstance(first, dict) else ""
@@ -156,9 +112,14 @@ def rows_of(
         if fault := raw.fault(database):
             report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), BAD_ROW, fault))
             if len(report.problems) < MAX_NAMED_ROWS:
-                report.problems.append(f"{path.name} {raw.where}: {fault}")
-        else:
-            rows.append(raw.parse(row_id, split, database, evidence))
+                report.problems.append(f"{path.name} {raw.unit} {raw.number}: {fault}")
+            continue
+        question, hint = raw.text("question").strip(), " ".join(raw.text("evidence").split())
+        if evidence and hint and _is_plain(hint):
+            question = f"{question} Hint: {hint}"
+        sql, level = bare_sql(raw.text("query")), raw.text("difficulty").strip() or None
+        name = database or raw.text("db_id")
+        rows.append(Row(row_id, split, name, question, sql, difficulty=level))
     return rows
 
 
@@ -173,16 +134,54 @@ def rows_or_problem(
         return []
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file. Raises `DataError`."""
+def _read_rows(path: Path) -> list[_RawRow]:
+    """Return the rows of a questions file. Raises `DataError`, with the path and the remedy."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return list(_csv_rows(path, text))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:  # nested too deeply
+        if text.lstrip().startswith("{"):
+            return list(_json_lines(path, text))
+        raise DataError(f"{path} is not JSON: {error}") from error
+    if isinstance(value, dict):
+        row = _RawRow("line", 1, value)
+        if row.text("question") or row.text("query"):
+            return [row]
+        remedy = "expected an array of questions, or one object per line"
+        raise DataError(f"{path} holds one object: {remedy}")
+    if not isinstance(value, list):
+        raise DataError(f"{path} holds no JSON array of questions")
+    return [_RawRow("row", number, row) for number, row in enumerate(value)]
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[_RawRow]:
+    header = io.StringIO(text, newline="").readline()
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, header))
+    before = 1  # the header's line
+    try:
+        for row in reader:
+            yield _RawRow("line", before + 1, row)
+            before = reader.line_num
+    except csv.Error as error:
+        raise DataError(f"{path} line {reader.line_num}: {error}") from error
+
+
+def _json_lines(path: Path, text: str) -> Iterator[_RawRow]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield _RawRow("line", number, json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path} is not JSON: line {number}: {error}") from error
 
 
 def delimiter_of(path: Path, header: str) -> str:
@@ -193,28 +192,7 @@ def delimiter_of(path: Path, header: str) -> str:
     return max(cells, key=lambda mark: cells[mark])
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[RawRow]:
-    header = io.StringIO(text, newline="").readline()
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, header))
-    before = 1  # the header's line
-    try:
-        for row in reader:
-            yield RawRow("line", before + 1, row)
-            before = reader.line_num
-    except csv.Error as error:
-        raise DataError(f"{path} line {reader.line_num}: {error}") from error
-
-
-def _json_lines(path: Path, text: str) -> Iterator[RawRow]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield RawRow("line", number, json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{path} is not JSON: line {number}: {error}") from error
-
-
-def _bare(sql: str) -> str:
+def bare_sql(sql: str) -> str:
     """Return SQL without the comments and semicolons around it."""
     code = [found for found in _SQL.finditer(sql) if not found["around"]]
     return sql[code[0].start() : code[-1].end()] if code else ""

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,7 +17,7 @@ from shared.dataset import IMPORT_REPORT, Question
 from shared.errors import DataError
 from shared.models import DIFFICULTIES, AnswerType
 
-MAX_SHOWN_LINES = 20  # of problems, and of rows that could not be kept as asked
+MAX_SHOWN_LINES = 20  # of problems and dropped questions
 BAD_ROW = "bad row"
 UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
 # what a user can do about a dropped question
@@ -71,8 +71,8 @@ class SplitCount:
 class ImportReport:
     """The outcome of an import. Each of `problems` is one line on a file, a database or a row.
 
-    `keep` are the reasons that were asked for with --keep-ties and --keep-empty. `translated`
-    counts the golds whose SQL was another dialect's.
+    `keep` are the reasons for which golds are kept on request. `translated` counts the golds whose
+    SQL was another dialect's.
     """
 
     source: str
@@ -112,76 +112,44 @@ class ImportReport:
     def kept(self) -> int:
         return sum(split.kept for split in self.splits.values())
 
-    def why_nothing(self) -> list[str]:
-        """Return why no row was kept, one line per problem and reason."""
-        reasons = [
-            f"{split}: {reason}: {count}"
-            for split, counts in self.splits.items()
-            for reason, count in counts.dropped.most_common()
-        ]
-        examples = [f"{one.question_id}: {one.detail}" for one in self.dropped[:3]]
-        return [*self.problems[:10], *reasons, *examples] or ["it holds no question"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the report file."""
-        splits = {
-            name: {
-                key: dict(value.most_common()) if isinstance(value, Counter) else value
-                for key, value in vars(split).items()
-            }
-            for name, split in self.splits.items()
-        }
-        return {
+    def write(self, directory: Path) -> None:
+        """Write the report file."""
+        content = {
             "source": self.source,
             "path": self.path,
             "keep": sorted(self.keep),
             "databases": self.databases,
             "wall_s": round(self.wall_s, 2),
-            "splits": splits,
-            **({"tables": [vars(table) for table in self.tables]} if self.tables else {}),
-            **({"translated": self.translated} if self.translated else {}),
+            "splits": {name: vars(split) for name, split in self.splits.items()},
+            "tables": [vars(table) for table in self.tables],
+            "translated": self.translated,
             "problems": self.problems,
             "dropped": [vars(item) for item in self.dropped],
             "kept_on_request": [vars(item) for item in self.kept_on_request],
         }
+        # a broken row may contain half a surrogate pair: so all but ASCII is escaped
+        (directory / IMPORT_REPORT).write_text(json.dumps(content, indent=1) + "\n")
 
-    def write(self, directory: Path) -> None:
-        """Write the report file."""
-        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
-        # a broken row may contain half a surrogate pair: the escape is JSON's own
-        (directory / IMPORT_REPORT).write_text(text, encoding="utf-8", errors="backslashreplace")
-
-    def show_tables(self, console: Console) -> None:
-        """Print the tables that were converted, with their rows and types."""
-        table = Table("table", *right_aligned("rows"), "columns", title="Tables")
-        for one in self.tables:
-            columns = ", ".join(f"{name} {kind}" for name, kind in one.columns.items())
-            table.add_row(escape(one.name), f"{one.rows:,}", escape(columns))
+    def show(self, console: Console) -> None:
+        """Print tables, rows by split and reason, problems, dropped questions, and what helps."""
         if self.tables:
+            table = Table("table", *right_aligned("rows"), "columns", title="Tables")
+            for one in self.tables:
+                columns = ", ".join(f"{name} {kind}" for name, kind in one.columns.items())
+                table.add_row(escape(one.name), f"{one.rows:,}", escape(columns))
             console.print(table)
-
-    def show(self, console: Console, *, dropped: bool = False) -> None:
-        """Print the rows by split and reason, the problems, and what could not be kept.
-
-        With `dropped`, also each question that was dropped, and what helps.
-        """
         if self.splits:
             self._show_counts(console)
+        left_out = [item for item in self.dropped if item.reason != BAD_ROW]  # problems already
         lines = [f"problem: {problem}" for problem in self.problems]
-        left_out = [item for item in self.dropped if dropped or item.reason in self.keep]
-        lines += [
-            f"not kept: {item.question_id}: {item.reason}: {item.detail}"
-            for item in left_out
-            if item.reason != BAD_ROW  # a problem already
-        ]
+        lines += [f"not kept: {one.question_id}: {one.reason}: {one.detail}" for one in left_out]
         for line in lines[:MAX_SHOWN_LINES]:
             print_line(console, line)
         if (hidden := len(lines) - MAX_SHOWN_LINES) > 0:
             print_line(console, f"... and {hidden:,} more in {IMPORT_REPORT}")
-        if dropped:
-            for reason in dict.fromkeys(item.reason for item in left_out):
-                if reason in REMEDIES and reason not in self.keep:
-                    print_line(console, f"{reason}: {REMEDIES[reason]}")
+        for reason in dict.fromkeys(item.reason for item in left_out):
+            if reason in REMEDIES and reason not in self.keep:
+                print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:
             golds = counted(self.translated, "gold")
             print_line(
@@ -197,14 +165,11 @@ class ImportReport:
             table.add_row(label, *(f"{cell:,}" if cell else "-" for cell in cells))
 
         row("rows read", [split.rows for split in splits])
-        table.add_section()
-        reasons = [reason for split in splits for reason, _ in split.dropped.most_common()]
-        for reason in dict.fromkeys(reasons):
+        for reason in dict.fromkeys(reason for split in splits for reason in split.dropped):
             row(f"dropped: {reason}", [split.dropped[reason] for split in splits])
         table.add_section()
         row("kept", [split.kept for split in splits])
-        reasons = [reason for split in splits for reason in split.kept_on_request]
-        for reason in dict.fromkeys(reasons):
+        for reason in dict.fromkeys(reason for split in splits for reason in split.kept_on_request):
             row(f"  on request: {reason}", [split.kept_on_request[reason] for split in splits])
         for difficulty in DIFFICULTIES:
             row(f"  {difficulty}", [split.difficulty[difficulty] for split in splits])

@@ -1,7 +1,6 @@
 """Import Spider (Yu et al., 2018) from its own layout; keep questions with one answer that fits.
 
     DIR/database/<db_id>/<db_id>.sqlite
-    DIR/tables.json
     DIR/train_spider.json [DIR/train_others.json]  -> questions_train.json
     DIR/dev.json                                   -> questions_eval.json
 
@@ -9,16 +8,15 @@ A question's id is its file and row (`spider-dev-0012` is row 12 of dev.json, co
 that it does not depend on which rows are dropped.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
-from data.sources.convert import Source, import_source
-from data.sources.questions import Row, read_rows, rows_or_problem
+from data.sources.convert import Source, check_out, import_source
+from data.sources.questions import Row, rows_or_problem
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
-from data.sources.staging import check_out
 from shared.dataset import SPIDER_DEV_PREFIX
 from shared.errors import DataError
 
@@ -28,7 +26,7 @@ FILES = {
     "train_others.json": (TRAIN, "spider-others-"),
     "dev.json": (EVAL, SPIDER_DEV_PREFIX),
 }
-OPTIONAL = {"train_others.json"}
+OPTIONAL = "train_others.json"
 
 
 def import_spider(
@@ -53,36 +51,10 @@ def import_spider(
     rows: list[Row] = []
     for name, (split, prefix) in FILES.items():
         report.splits.setdefault(split, SplitCount())
-        if (source / name).exists() or name not in OPTIONAL:
+        if (source / name).exists() or name != OPTIONAL:
             rows += rows_or_problem(source / name, split, prefix, report)
-
-    schema = _read_schema(source / "tables.json", report)
 
     def file_of(name: str) -> Path:
         return source / "database" / name / f"{name}.sqlite"
 
-    def notes(name: str, _connection: object, tables: Sequence[str]) -> Iterator[str]:
-        known = {table.lower() for table in tables}
-        missing = [table for table in schema.get(name, []) if table.lower() not in known]
-        if missing := [table for table in missing if not table.lower().startswith("sqlite_")]:
-            yield f"{name}: tables.json names tables that the file lacks: {', '.join(missing)}"
-
-    return import_source(Source(report, rows, file_of, copy_database, notes), out)
-
-
-def _read_schema(path: Path, report: ImportReport) -> dict[str, list[str]]:
-    """Return the tables of each database, as tables.json declares them."""
-    schema = {}
-    try:
-        declared = read_rows(path)
-    except DataError as error:
-        report.problems.append(error.message)
-        return {}
-    for raw in declared:
-        match raw.value:
-            case {"db_id": str(db_id), "table_names_original": list(names)}:
-                schema[db_id] = [str(name).encode("utf-8", "replace").decode() for name in names]
-            case _:
-                fault = "no 'db_id' or no 'table_names_original'"
-                report.problems.append(f"{path.name} {raw.where}: {fault}")
-    return schema
+    return import_source(Source(report, rows, file_of, copy_database), out)

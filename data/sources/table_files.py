@@ -1,16 +1,18 @@
 """Convert a folder of table files to a SQLite database, read by DuckDB: one table per file."""
 
+import codecs
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import apsw
 import duckdb
 
-from data.sources.encodings import as_utf8
 from data.sources.number_text import Column, column_of
 from data.sources.questions import delimiter_of
 from data.sources.report import ConvertedTable, ImportReport
@@ -25,7 +27,7 @@ MAX_LINE_BYTES = 1 << 26
 FETCHED_ROWS = 10_000
 SHOWN = 3  # numbers of rows with too many cells
 # DuckDB's types as SQLite's; all others become text
-INTEGERS = (
+INTEGERS = [
     "BOOLEAN",
     "TINYINT",
     "SMALLINT",
@@ -34,8 +36,18 @@ INTEGERS = (
     "UTINYINT",
     "USMALLINT",
     "UINTEGER",
-)
+]
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
+MARKS = {  # the longest first: UTF-32's begins with UTF-16's
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+GUESS = "cp1252"  # what Windows writes in Western Europe and America
+CHUNK_CHARS = 1 << 20
+_CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # no text file has them
 
 
 def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
@@ -77,7 +89,10 @@ def _add_table(
 ) -> None:
     with duckdb.connect(scratch / "duck.db") as duck:
         if path.suffix.lower() in TEXT_SUFFIXES:
-            names = _load_text(duck, path, encoding, scratch / "utf8", report)
+            used = as_utf8(path, encoding, scratch / "utf8")
+            if used == GUESS and not encoding:
+                report.problems.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
+            names = _load_text(duck, path, scratch / "utf8", report)
             columns = [column_of(duck, "t", f"c{index}") for index in range(len(names))]
         elif path.suffix.lower() in LINE_SUFFIXES:
             names, columns = _load_lines(duck, path)
@@ -90,9 +105,8 @@ def _add_table(
         table = quote_identifier(path.stem)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
         connection.execute(f"CREATE TABLE {table} ({declared})")
-        duck.execute(
-            f"SELECT {', '.join(column.values for column in columns)} FROM t ORDER BY rowid"
-        )
+        values = ", ".join(column.values for column in columns)
+        duck.execute(f"SELECT {values} FROM t ORDER BY rowid")
         insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})"
         count = 0
         while rows := duck.fetchmany(FETCHED_ROWS):
@@ -101,50 +115,63 @@ def _add_table(
         report.tables.append(ConvertedTable(path.stem, count, types))
 
 
+def as_utf8(path: Path, encoding: str | None, target: Path) -> str:
+    """Write the text of `path` to `target` as UTF-8; return the encoding that it is in.
+
+    The encoding is the given one, that of a byte order mark, UTF-8, or `GUESS` where nothing
+    contradicts it. Raise `DataError` for a file or an encoding that can't be read.
+    """
+    with path.open("rb") as file:
+        start = file.read(4)
+    marked = next((name for mark, name in MARKS.items() if start.startswith(mark)), None)
+    problems = []
+    for name in [encoding] if encoding else [marked] if marked else ["utf-8", GUESS]:
+        try:
+            unmarked = "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
+            with (
+                path.open(encoding=unmarked, newline="") as file,
+                target.open("w", encoding="utf-8", newline="") as copy,
+            ):
+                while text := file.read(CHUNK_CHARS):
+                    if found := _CONTROL.search(text):
+                        raise UnicodeError(f"it has the control character {found[0]!r}")
+                    copy.write(text)
+            return name
+        except LookupError as error:
+            raise DataError(f"--encoding {name} is not an encoding that Python knows") from error
+        except UnicodeError as error:
+            problems.append(f"{path} is not {name.upper()} ({error})")
+    remedy = "name its encoding, for example --encoding latin-1, or save it as UTF-8"
+    raise DataError(f"{problems[0]}: {remedy}")
+
+
 def _load_text(
-    duck: duckdb.DuckDBPyConnection,
-    path: Path,
-    encoding: str | None,
-    scratch: Path,
-    report: ImportReport,
+    duck: duckdb.DuckDBPyConnection, path: Path, utf8: Path, report: ImportReport
 ) -> list[str]:
     """Load a CSV file into the table t with columns c0, c1, ... of text; return their names."""
-    utf8, guessed = as_utf8(path, encoding, scratch)
-    if guessed:
-        report.problems.append(f"{path.name} is no UTF-8: it is read as {guessed}")
-    with utf8.open(encoding="utf-8-sig", newline="") as file:
-        lines = iter(file.readline, "")
-        skipped = 0
-        first = next(lines, "")
-        while first and not first.strip():
-            first, skipped = next(lines, ""), skipped + 1
+    with utf8.open(encoding="utf-8", newline="") as file:
+        first = file.readline()
         delimiter = delimiter_of(path, first)
-        header = next(
-            csv.reader([first, *lines] if '"' in first else [first], delimiter=delimiter), []
-        )
+        header = next(csv.reader(chain([first], file), delimiter=delimiter), [])
     if not header:
         raise DataError(f"{path} is empty: write the names of its columns in line 1, or remove it")
     width = len(header)
     declared = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(width + 1))
     duck.execute(
-        "CREATE TABLE t AS FROM read_csv(?, auto_detect = false, header = true, skip = ?, "
+        "CREATE TABLE t AS FROM read_csv(?, auto_detect = false, header = true, "
         f"delim = ?, quote = '\"', escape = '\"', columns = {{{declared}}}, nullstr = '\x01', "
         "null_padding = true, strict_mode = false, parallel = false, max_line_size = ?)",
-        [str(utf8), skipped, delimiter, MAX_LINE_BYTES],
+        [str(utf8), delimiter, MAX_LINE_BYTES],
     )
     last, beyond = f"c{width - 1}", f"trim(c{width}, ' ')"
-    short, long = duck.execute(
-        f"SELECT count(*) FILTER ({last} IS NULL), count(*) FILTER ({beyond} <> '') FROM t"
-    ).fetchall()[0]
+    counts = f"count(*) FILTER ({last} IS NULL), list(rowid + 1) FILTER ({beyond} <> '')"
+    short, long = duck.execute(f"SELECT {counts} FROM t").fetchall()[0]
     if short:
         what = f"{path.name}: {counted(short, 'row')} of fewer cells than the header's {width}"
         report.problems.append(f"{what}: the others are NULL")
     if long:
-        rows = duck.execute(
-            f"SELECT rowid + 1 FROM t WHERE {beyond} <> '' LIMIT {SHOWN}"
-        ).fetchall()
-        numbers = ", ".join(str(number) for (number,) in rows) + ", ..." * (long > SHOWN)
-        what = f"{path.name}: {counted(long, 'row')} of more cells than the header's {width}"
+        numbers = ", ".join(map(str, long[:SHOWN])) + ", ..." * (len(long) > SHOWN)
+        what = f"{path.name}: {counted(len(long), 'row')} of more cells than the header's {width}"
         remedy = f"quote cells that contain {delimiter!r}"
         report.problems.append(f"{what} ({numbers}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")

@@ -17,7 +17,6 @@ from shared.console import (
     table_console,
     write_json,
 )
-from shared.models import MAX_STEP_BUDGET
 
 MAX_LINES = 20  # of problems or changes; the JSON report has all
 
@@ -50,9 +49,8 @@ def verify(
     with one_line_errors(), progress_bar("replaying") as bar:
         audit = asyncio.run(verify_run(run, data_dir=data, workers=workers, progress=bar))
     table = _table(f"Replayed episodes of {run}", "episodes", "correct", "observations", "rewards")
-    for row in audit.phases.values():
-        counts = (row.episodes, row.correct, row.observations, row.rewards)
-        table.add_row(row.phase, row.mode, *(f"{count:,}" for count in counts))
+    for (phase, mode), counts in audit.phases.items():
+        table.add_row(phase, mode, *(f"{count:,}" for count in counts.values()))
     _console.print(table)
     for note in audit.notes:
         print_line(_console, f"note: {note}")
@@ -69,7 +67,7 @@ def verify(
 
 
 def rescore(
-    file: Annotated[Path, typer.Argument(help="A run's episodes.jsonl, or its folder.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder, or its episodes.jsonl.")],
     rewards: Annotated[
         str, typer.Option(help="Reward version to score by; 'sparse' only pays for right answers.")
     ] = REWARD_VERSION,
@@ -81,12 +79,6 @@ def rescore(
         ),
     ] = None,
     data: DataOption = None,
-    step_budget: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MAX_STEP_BUDGET, help="The episodes' budget.", show_default="the run's own"
-        ),
-    ] = None,
     workers: WorkersOption = 2,
     report: ReportOption = None,
 ) -> None:
@@ -94,23 +86,29 @@ def rescore(
 
     Exit code: 0 if all episodes were scored, 1 if a file or an episode can't be read.
     """
-    from env_server.audit.rescore import Source
     from env_server.audit.rescore import rescore as score_again
 
     with one_line_errors(), progress_bar("scoring") as bar:
-        source = Source.open(file, data, step_budget)
-        job = score_again(source, rewards=rewards, standard=standard, workers=workers, progress=bar)
-        rescored = asyncio.run(job)
-    title = f"{source.path} by rewards {rewards}, standard {rescored.standard}"
+        rescored = asyncio.run(
+            score_again(
+                run,
+                data_dir=data,
+                rewards=rewards,
+                standard=standard,
+                workers=workers,
+                progress=bar,
+            )
+        )
+    title = f"{rescored.file} by rewards {rewards}, standard {rescored.standard}"
     columns = ("episodes", "correct", "gained", "lost", "mean reward", "rewards changed")
-    table = _table(title, *columns)
-    for (phase, mode), tally in rescored.tallies.items():
-        old, new = (total / tally.episodes for total in tally.rewards)
-        correct = " -> ".join(f"{count:,}" for count in tally.correct)
-        counts = (tally.episodes, tally.gained, tally.lost, tally.rewards_changed)
-        episodes, gained, lost, changed = (f"{count:,}" for count in counts)
-        mean = f"{old:.4f} -> {new:.4f}"
-        table.add_row(phase, mode, episodes, correct, gained, lost, mean, changed)
+    table, found = _table(title, *columns), rescored.as_json()
+    for row in found["phases"]:
+        correct = " -> ".join(f"{count:,}" for count in row["correct"])
+        mean = " -> ".join(f"{reward:.4f}" for reward in row["mean_reward"])
+        episodes, *counts = (
+            f"{row[name]:,}" for name in ("episodes", "gained", "lost", "rewards_changed")
+        )
+        table.add_row(row["phase"], row["mode"], episodes, correct, *counts[:2], mean, counts[2])
     _console.print(table)
     flipped = [change for change in rescored.changes if change.flipped]
     _print_first(
@@ -122,9 +120,9 @@ def rescore(
     )
     if rescored.skipped:
         print_line(_console, f"note: {rescored.skipped:,} episodes lost to infrastructure")
-    total = sum(tally.episodes for tally in rescored.tallies.values())
+    total = sum(map(len, rescored.scores.values()))
     print_line(_console, f"scored: {total:,} episodes, {len(flipped):,} verdicts changed")
-    write_json(report, rescored.as_json())
+    write_json(report, found)
 
 
 def _table(title: str, *headings: str) -> Table:

@@ -89,8 +89,12 @@ def summary_differences(summary: RunSummary, episodes: Episodes) -> Iterator[str
         "by_phase": {phase: counts(played) for phase, played in by_phase.items()},
         "evaluations": measured,
     }
-    written = {key: value for key, value in summary.items() if key in recomputed}
-    yield from _nested_differences(written, recomputed)
+    wanted = _flat(recomputed)
+    written = _flat({key: value for key, value in summary.items() if key in recomputed})
+    yield from _differences(written, wanted)
+    for key in written:
+        if key not in wanted and key.rpartition(".")[2] not in UNCHECKED:
+            yield f"{key}: no episode gives this key"
     cost, trained = summary.get("cost"), len(by_phase.get("train", ()))
     if isinstance(cost, dict) and (written_count := cost.get("train_episodes")) != trained:
         yield f"cost.train_episodes is {written_count!r}; recomputed from the episodes: {trained}"
@@ -112,28 +116,23 @@ def _of_point(episodes: Episodes, step: int, last: int, asked: set[str]) -> list
     return [one for one in episodes if one.phase == phase and one.question_id in asked]
 
 
+def _flat(value: object, path: str = "") -> dict[str, object]:
+    """Return the values of nested objects by their dotted paths."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    found: dict[str, object] = {}
+    for key, inner in value.items():
+        found |= _flat(inner, f"{path}.{key}" if path else key)
+    return found
+
+
 def _differences(written: Values, recomputed: Values) -> Iterator[str]:
     for key, value in recomputed.items():
         if key not in written:
-            if key not in COUNTED or value:
+            if value or key.rpartition(".")[2] not in COUNTED:
                 yield f"{key} is missing; recomputed from the episodes: {value!r}"
         elif not _same(key, written[key], value):
             yield f"{key} is {written[key]!r}; recomputed from the episodes: {value!r}"
-
-
-def _nested_differences(written: object, recomputed: Values, path: str = "") -> Iterator[str]:
-    """Yield `_differences` at every depth, and keys that do not follow from the episodes."""
-    if not isinstance(written, dict):
-        yield f"{path.removesuffix('.')} is {written!r}; expected an object"
-        return
-    values = {key: value for key, value in recomputed.items() if not isinstance(value, dict)}
-    yield from (path + text for text in _differences(written, values))
-    for key, value in recomputed.items():
-        if isinstance(value, dict):
-            yield from _nested_differences(written.get(key), value, f"{path}{key}.")
-    for key in written:
-        if key not in recomputed and key not in UNCHECKED:
-            yield f"{path}{key}: no episode gives this key"
 
 
 def _same(key: str, written: object, recomputed: object) -> bool:

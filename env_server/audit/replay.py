@@ -1,24 +1,101 @@
-"""Play recorded actions again as the server did: same state machine, same SQL workers, no HTTP."""
+"""Open a recorded run, and play its actions again as the server did: same state machine, same SQL
+workers, no HTTP. `shared.run_files` has the format of the files."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from env_server.drive import drive_async
+from pydantic import BaseModel, Field, ValidationError
+
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
+from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from shared.errors import SQLEnvError
-from shared.models import StandardName, StepResult
-from shared.run_files import EpisodeLine, LineError, check_seal, numbered_lines, read_episode
+from shared.dataset import data_directory
+from shared.errors import DataError, DigestMismatch, SQLEnvError, first_problem
+from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, StandardName, StepResult
+from shared.run_files import (
+    EpisodeLine,
+    LineError,
+    MetricsRow,
+    RunFiles,
+    RunSummary,
+    check_seal,
+    numbered_lines,
+    read_episode,
+)
 
 IN_FLIGHT = 128  # episodes played concurrently
 
 Progress = Callable[[int, int], None]  # (episodes done, in all)
 NumberedLine = tuple[int, EpisodeLine]  # lines count from 1
 Replies = list[StepResult] | SQLEnvError
+
+
+class _TrainerConfig(BaseModel):
+    step_budget: int = Field(ge=1, le=MAX_STEP_BUDGET)
+    questions_path: Path
+    db_dir: Path
+    standard: StandardName = DEFAULT_STANDARD  # older runs have no other
+
+
+class _Settings(BaseModel):
+    """The fields of config.json that a replay needs."""
+
+    config: _TrainerConfig
+    data_digest: str
+    server_digest: str
+    reward_version: str
+
+
+@dataclass(frozen=True)
+class RunFolder(RunFiles):
+    """One run, with the settings that it was played with."""
+
+    settings: _Settings
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open a run. Raises `DataError` if `path` is not one or its settings can't be read."""
+        if not path.is_dir():
+            raise DataError(f"no run at {path}; pass the folder of a run, such as runs/latest")
+        config = RunFiles(path).config
+        try:
+            return cls(path, _Settings.model_validate_json(config.read_bytes()))
+        except OSError as error:
+            reason = f"can't read {config}: {error.strerror}"
+            raise DataError(f"{path} is not a run: {reason}") from error
+        except ValidationError as error:
+            problem = first_problem(error, "not JSON")
+            raise DataError(f"{config} has no run's settings: {problem}") from error
+
+    def bank(self, data_dir: Path | None = None) -> QuestionBank:
+        """Load the run's questions, by default from where it had them.
+
+        Raises `DataError` if they are missing, `DigestMismatch` if they are different ones.
+        """
+        # as passed to the trainer: relative to the folder in which it ran
+        place = data_directory(data_dir or self.settings.config.db_dir.parent)
+        if not place.is_dir():
+            remedy = "" if data_dir else f", which {self.path} used: pass the directory with --data"
+            raise DataError(f"no data at {place}{remedy}")
+        bank = QuestionBank.load(place)
+        loaded, recorded = bank.data_digest, self.settings.data_digest
+        if loaded != recorded:
+            raise DigestMismatch(
+                f"the data in {place} (digest {loaded[:12]}) are not those of {self.path} "
+                f"(digest {recorded[:12]}): pass the run's data with --data"
+            )
+        return bank
+
+    def train_databases(self, bank: QuestionBank) -> frozenset[str]:
+        """Return the databases with a training question."""
+        split = self.settings.config.questions_path.stem.removeprefix("questions_")
+        return frozenset(question.database_name for question in bank.splits.get(split, ()))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
@@ -43,16 +120,13 @@ async def play(env: SQLEnvironment, sql: SqlPool, actions: Sequence[str], **rese
 
 
 async def replay(
-    bank: QuestionBank,
-    sql: SqlPool,
-    lines: Iterable[NumberedLine],
-    step_budget: int,
-    standard: StandardName,
+    run: RunFolder, bank: QuestionBank, sql: SqlPool, lines: Iterable[NumberedLine]
 ) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
     """Yield each line with the replies to its reset and actions, or the error in their place."""
+    config = run.settings.config
 
     async def played(episode: EpisodeLine) -> Replies:
-        env = SQLEnvironment(bank, step_budget=step_budget, standard=standard)
+        env = SQLEnvironment(bank, step_budget=config.step_budget, standard=config.standard)
         return await play(env, sql, episode.actions, question_id=episode.question_id)
 
     waiting = iter(lines)
@@ -60,3 +134,27 @@ async def replay(
         found = await asyncio.gather(*(played(episode) for _, episode in group))
         for (number, episode), replies in zip(group, found, strict=True):
             yield number, episode, replies
+
+
+# -- results
+
+
+def read_metrics(path: Path) -> list[tuple[int, MetricsRow]]:
+    """Return (line number, row). Raises `DataError` with the `file` and the `line`."""
+    lines = enumerate(path.read_bytes().splitlines(keepends=True), 1)
+    return [(number, cast(MetricsRow, _object(line, path, number))) for number, line in lines]
+
+
+def read_summary(path: Path) -> RunSummary:
+    """Return the summary. Raises `DataError` like `read_metrics`, with line 0."""
+    return cast(RunSummary, _object(path.read_bytes(), path, 0))
+
+
+def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}", file=path.name, line=number) from error
+    if not (isinstance(value, dict) and text.endswith(b"\n")):
+        raise DataError("not a complete JSON object", file=path.name, line=number)
+    return value

@@ -9,6 +9,7 @@ how an invalid text became an action (only that this action was sent to the envi
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -16,8 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.replay import NumberedLine, Progress, read_lines, replay
-from env_server.audit.run_folder import RunFolder, read_metrics, read_summary
+from env_server.audit.replay import (
+    NumberedLine,
+    Progress,
+    RunFolder,
+    read_lines,
+    read_metrics,
+    read_summary,
+    replay,
+)
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
@@ -51,29 +59,14 @@ class Problem:
 
 
 @dataclass
-class PhaseCounts:
-    """What an audit replayed of one phase in one mode."""
-
-    phase: str
-    mode: str
-    episodes: int = 0
-    correct: int = 0
-    observations: int = 0
-    rewards: int = 0
-
-    def add(self, episode: EpisodeLine) -> None:
-        self.episodes += 1
-        self.correct += episode.correct
-        self.observations += len(episode.observations)
-        self.rewards += len(episode.rewards)
-
-
-@dataclass
 class Report:
-    """What an audit compared, and the problems it found."""
+    """What an audit compared, and the problems it found.
+
+    `phases` counts episodes, correct ones, observations and rewards by (phase, mode).
+    """
 
     run: str
-    phases: dict[tuple[str, str], PhaseCounts] = field(default_factory=dict)
+    phases: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     metrics_rows: int = 0
     files: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -86,10 +79,10 @@ class Report:
 
     @property
     def episodes(self) -> int:
-        return sum(counts.episodes for counts in self.phases.values())
+        return sum(counts["episodes"] for counts in self.phases.values())
 
     def as_json(self) -> dict[str, Any]:
-        phases = [vars(counts) for counts in self.phases.values()]
+        phases = [{"phase": p, "mode": m, **counts} for (p, m), counts in self.phases.items()]
         problems = [vars(problem) for problem in self.problems]
         fields = {**vars(self), "phases": phases, "problems": problems}
         return {**fields, "passed": self.passed, "wall_s": round(self.wall_s, 3)}
@@ -116,17 +109,19 @@ async def verify_run(
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
         raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
-    config = run.settings.config
     async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
-        replays = replay(bank, running, lines, config.step_budget, config.standard)
-        async for number, episode, replies in replays:
+        async for number, episode, replies in replay(run, bank, running, lines):
             if isinstance(replies, SQLEnvError):
                 differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
             else:
                 differences = list(episode_differences(episode, replies, bank, train_databases))
             report.problems += [Problem(run.episodes.name, number, text) for text in differences]
-            key = (episode.phase, episode.mode)
-            report.phases.setdefault(key, PhaseCounts(*key)).add(episode)
+            report.phases.setdefault((episode.phase, episode.mode), Counter()).update(
+                episodes=1,
+                correct=int(episode.correct),
+                observations=len(episode.observations),
+                rewards=len(episode.rewards),
+            )
             progress(report.episodes, len(lines))
     if unread:
         report.notes.append("not compared, as lines can't be read: metrics and summary")
@@ -245,6 +240,8 @@ def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Re
             report.notes.append(f"no {run.summary.name}: the run is not finished")
     except DataError as error:
         report.problems.append(Problem(error.details["file"], error.details["line"], error.message))
+    except OSError as error:
+        raise DataError(f"can't read {error.filename}: {error.strerror}") from error
 
 
 def _compare_files(run: RunFolder, report: Report) -> None:

@@ -6,13 +6,12 @@ No reply has a gold, so what is right is only checked with the server's data (`-
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, get_args
 
 from env_server.conformance.check import Check, Registry
 from env_server.conformance.wire import Failed, Skipped, Wire, brief, expect
-from shared.dataset import Question, load_splits
+from shared.dataset import Question
 from shared.models import StandardName
 
 answers = Registry("answers")
@@ -65,13 +64,10 @@ async def _answer_many(wire: Wire, text: Callable[[int], str]) -> float:
     return took
 
 
-def with_data(data_dir: Path) -> list[Check]:
-    """Return the checks that need a data directory's golds. `DataError` if it has no data."""
-    questions = [question for split in load_splits(data_dir).values() for question in split]
-    checks = [Check("answers", "a copied result is the answer that it shows", _copies(questions))]
-    for name, forms in FORMS.items():
-        checks.append(Check("answers", name, _right(questions, forms)))
-    return checks
+def with_data(questions: list[Question]) -> list[Check]:
+    """Return the checks that need the golds of the server's questions."""
+    copies = Check("answers", "a copied result is the answer that it shows", _copies(questions))
+    return [copies, *(Check("answers", form, _right(questions, form)) for form in FORMS)]
 
 
 def _copies(questions: list[Question]) -> Callable[[Wire], Any]:
@@ -82,9 +78,9 @@ def _copies(questions: list[Question]) -> Callable[[Wire], Any]:
             episode = await wire.start(question_id=question.question_id, step_budget=2)
             reply = wire.ok(await wire.step(episode, f"QUERY: {question.gold_sql}", 0), "a QUERY")
             shown = reply.seen["result"]
-            bars = any(line.count(" | ") != shown.partition("\n")[0].count(" | ")
-                       for line in shown.split("\n"))  # fmt: skip
-            if not shown or shown.rpartition("\n")[2].startswith(CUTS) or bars:
+            lines = shown.split("\n")
+            has_bars = len({line.count(" | ") for line in lines}) > 1  # in a cell
+            if not shown or lines[-1].startswith(CUTS) or has_bars:
                 continue
             await _expect_right(wire, episode, question, shown, 1)
             copied += 1
@@ -95,14 +91,19 @@ def _copies(questions: list[Question]) -> Callable[[Wire], Any]:
     return body
 
 
-def _right(
-    questions: list[Question], forms: Callable[[Question], Iterator[str]]
-) -> Callable[[Wire], Any]:
+def _right(questions: list[Question], form: str) -> Callable[[Wire], Any]:
+    kind, written = FORMS[form]
+
     async def body(wire: Wire) -> str:
-        texts = [(question, text) for question in questions for text in forms(question)]
-        if not texts:
+        found = [
+            (question, text)
+            for question in questions
+            if question.answer_type == kind and (rows := _plain_rows(question))
+            if (text := written(rows)) is not None
+        ]
+        if not found:
             raise Skipped("no question of the data has an answer of this type")
-        chosen = texts[:: max(1, len(texts) // QUESTIONS)]
+        chosen = found[:: max(1, len(found) // QUESTIONS)]
         for question, text in chosen:
             episode = await wire.start(question_id=question.question_id, step_budget=1)
             await _expect_right(wire, episode, question, text, 0)
@@ -114,10 +115,8 @@ def _right(
 async def _expect_right(wire: Wire, episode: Any, question: Question, text: str, step: int) -> None:
     reply = wire.ok(await wire.step(episode, f"ANSWER: {text}", step), "an ANSWER").body
     outcome, gold = reply["info"]["outcome"], json.dumps(question.gold_answer)
-    message = (
-        f"question {question.question_id}: {brief(text)!r} is {outcome}; {brief(gold)} is right"
-    )
-    expect(outcome == "correct", message)
+    message = f"{brief(text)!r} is {outcome}; {brief(gold)} is right"
+    expect(outcome == "correct", f"question {question.question_id}: {message}")
 
 
 def _plain(cell: Any) -> bool:
@@ -127,49 +126,30 @@ def _plain(cell: Any) -> bool:
     return isinstance(cell, int)
 
 
-def _plain_rows(question: Question, kind: str) -> list[Row]:
-    if question.answer_type != kind:
-        return []
-    rows = [row if isinstance(row, list) else [row] for row in question.gold_answer]
+def _plain_rows(question: Question) -> list[Row]:
+    """Return the rows of an answer; none if a cell of it is not plain."""
+    gold = question.gold_answer
+    items = gold if isinstance(gold, list) else [gold]
+    rows = [item if isinstance(item, list) else [item] for item in items]
     return rows if all(_plain(cell) for row in rows for cell in row) else []
 
 
-def _joined_list(question: Question) -> Iterator[str]:
-    items = [str(row[0]) for row in _plain_rows(question, "list")]
-    if len(items) > 1:
-        yield f"{', '.join(items[:-1])} and {items[-1]}"
+def _joined(rows: list[Row]) -> str | None:
+    *first, last = (str(row[0]) for row in rows)
+    return f"{', '.join(first)} and {last}" if first else None
 
 
-def _semicolons(question: Question) -> Iterator[str]:
-    if items := [str(row[0]) for row in _plain_rows(question, "list")]:
-        yield "; ".join(items)
+def _keys(rows: list[Row]) -> str | None:
+    return "\n".join(f"{key}: {value}" for key, value in rows) if len(rows[0]) == 2 else None
 
 
-def _tabs(question: Question) -> Iterator[str]:
-    if rows := _plain_rows(question, "table"):
-        yield "\n".join("\t".join(map(str, row)) for row in rows)
-
-
-def _keys(question: Question) -> Iterator[str]:
-    if (rows := _plain_rows(question, "table")) and len(rows[0]) == 2:
-        yield "\n".join(f"{key}: {value}" for key, value in rows)
-
-
-def _boxed(question: Question) -> Iterator[str]:
-    if question.answer_type == "integer":
-        yield rf"\boxed{{{question.gold_answer}}}"
-
-
-def _bullet(question: Question) -> Iterator[str]:
-    if question.answer_type == "integer":
-        yield f"- {question.gold_answer}"
-
-
-FORMS: dict[str, Callable[[Question], Iterator[str]]] = {
-    "'A, B and C' is a list": _joined_list,
-    "'A; B; C' is a list": _semicolons,
-    "lines with tabs are a table": _tabs,
-    "lines 'key: value' are a table of two columns": _keys,
-    r"\boxed{5} is 5": _boxed,
-    "'- 5', one bullet, is 5": _bullet,
-}
+# name -> the type of the answers, and how one is written; None if it can't be
+FORMS: dict[str, tuple[str, Callable[[list[Row]], str | None]]] = {
+    "'A, B and C' is a list": ("list", _joined),
+    "'A; B; C' is a list": ("list", lambda rows: "; ".join(str(row[0]) for row in rows)),
+    "lines with tabs are a table":
+        ("table", lambda rows: "\n".join("\t".join(map(str, row)) for row in rows)),
+    "lines 'key: value' are a table of two columns": ("table", _keys),
+    r"\boxed{5} is 5": ("integer", lambda rows: rf"\boxed{{{rows[0][0]}}}"),
+    "'- 5', one bullet, is 5": ("integer", lambda rows: f"- {rows[0][0]}"),
+}  # fmt: skip

@@ -16,18 +16,16 @@ from rich.table import Table
 from env_server.conformance import corpus
 from env_server.conformance.answers import answers
 from env_server.conformance.answers import with_data as answers_with_data
-from env_server.conformance.bytes import sizes
 from env_server.conformance.check import Check, CheckResult, Progress, run
-from env_server.conformance.determinism import determinism
-from env_server.conformance.episodes import plays, replays, steps
-from env_server.conformance.errors import errors
+from env_server.conformance.episodes import determinism, plays, replays, steps
+from env_server.conformance.errors import errors, sizes
 from env_server.conformance.fairness import fairness
-from env_server.conformance.gold import gold, with_data
 from env_server.conformance.headers import headers
 from env_server.conformance.jail import checks as jail_checks
+from env_server.conformance.leaks import gold, rewards
+from env_server.conformance.leaks import with_data as gold_with_data
 from env_server.conformance.ownership import ownership
 from env_server.conformance.parsing import parsing
-from env_server.conformance.rewards import rewards
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
 from shared.client.proxies import proxy_of
@@ -39,23 +37,13 @@ from shared.console import (
     table_console,
     write_json,
 )
+from shared.dataset import load_splits
 from shared.errors import ServerUnreachable, Unauthorized, from_wire
 
 REGISTRIES = (
-    plays,
-    steps,
-    replays,
-    determinism,
-    errors,
-    gold,
-    answers,
-    headers,
-    parsing,
-    rewards,
-    ownership,
-    sizes,
-    fairness,
-)
+    plays, steps, replays, determinism, errors, gold, answers, headers, parsing, rewards, ownership,
+    sizes, fairness,
+)  # fmt: skip
 GROUPS = (*(registry.group for registry in REGISTRIES), "hostile")
 
 _console = table_console()
@@ -65,7 +53,8 @@ def all_checks(queries: list[corpus.HostileQuery], data_dir: Path | None = None)
     """Return every check, in the order of `GROUPS`. Raises `DataError` for a bad data directory."""
     checks = [check for registry in REGISTRIES for check in registry.checks]
     if data_dir is not None:
-        checks += [with_data(data_dir), *answers_with_data(data_dir)]
+        questions = [question for split in load_splits(data_dir).values() for question in split]
+        checks += [gold_with_data(questions), *answers_with_data(questions)]
     checks += jail_checks(queries)
     return sorted(checks, key=lambda check: GROUPS.index(check.group))
 
@@ -88,9 +77,7 @@ def conformance(
     report: Annotated[
         Path | None, typer.Option("--json", help="Write the result to this JSON file.")
     ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout-s", "--timeout", min=1, help="Seconds to wait for a reply.")
-    ] = 60.0,
+    timeout_s: Annotated[float, typer.Option(min=1, help="Seconds to wait for a reply.")] = 60.0,
     api_key: Annotated[
         str | None, typer.Option(help="The server's API key.", show_default="SQLENV_API_KEY")
     ] = None,

@@ -1,4 +1,4 @@
-"""Shapes and play; then what makes a step safe to repeat and an episode safe to lose."""
+"""Shapes and play; what makes a step safe to repeat and an episode safe to lose; determinism."""
 
 import asyncio
 from typing import Any
@@ -8,16 +8,21 @@ from pydantic import BaseModel
 from env_server.conformance.check import Registry
 from env_server.conformance.wire import Reply, Wire, WireEpisode, brief, expect, fresh_id
 from shared.models import Outcome, ResetResult, SQLState, StepResult
+from shared.sqltext import quote_identifier
 
 plays = Registry("play")
 steps = Registry("steps")
 replays = Registry("replay")
+determinism = Registry("determinism")
 
 NUMBERS = "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n{})"
 QUERY = "QUERY: SELECT 1 AS one"
 OTHER = "QUERY: SELECT 2 AS two"
 ENDLESS = NUMBERS.format("") + " SELECT max(i) FROM n"
 SLOW = NUMBERS.format(" LIMIT 200000") + " SELECT max(i) FROM n"
+EPISODES = 6  # played again for determinism, concurrently
+BUSY = 4  # episodes that load the server meanwhile
+LOAD = NUMBERS.format(" LIMIT 300000") + " SELECT count(*), max(i) FROM n"
 WRONG = "ANSWER: surely not this, 31337"
 
 
@@ -107,13 +112,12 @@ async def _budget(wire: Wire) -> None:
 async def _state(wire: Wire) -> None:
     episode = await wire.start()
     await wire.steps(episode, [QUERY])
-    query = {"episode_id": episode.episode_id}
-    state = shaped(SQLState, wire.ok(await wire.send("GET", "/state", params=query), "GET /state"))
+    state = shaped(SQLState, await wire.state(episode))
     same = (state.step_count, state.action_history) == (1, [QUERY])
     expect(same, "the state must be that of the episode")
     closed = wire.ok(await wire.send("DELETE", f"/episodes/{episode.episode_id}"), "closing")
     expect(shaped(SQLState, closed).outcome == Outcome.ABANDONED, "a closed episode is abandoned")
-    reply = await wire.send("GET", "/state", params=query)
+    reply = await wire.send("GET", f"/state?episode_id={episode.episode_id}")
     refused(reply, 404, "unknown_episode", "the state of a closed episode")
 
 
@@ -181,9 +185,8 @@ async def history(wire: Wire) -> tuple[WireEpisode, list[str], list[Reply]]:
 
 def same(reset: Reply, step: Reply, request: str) -> None:
     """Compare a reset with actions to the reply to the last of them."""
-    ok = reset.status == 200 and isinstance(reset.body, dict)
-    expect(ok, f"{request} gave HTTP {reset.status}")
-    fields = {key: value for key, value in reset.body.items() if key != "episode_id"}
+    body = Wire.ok(reset, request).body
+    fields = {key: value for key, value in body.items() if key != "episode_id"}
     expect(fields == step.body, f"{request} must give the last step's reply; it differs")
 
 
@@ -230,3 +233,58 @@ async def _digest(wire: Wire) -> None:
     body = {"episode_id": fresh_id(), "seed": 1, "digest": "0" * 64}
     reply = await wire.post("/reset", body)
     refused(reply, 409, "digest_mismatch", "a reset with another server's digest")
+
+
+# -- determinism: the same question, options and actions give the same bytes in any situation
+
+
+async def play(wire: Wire, seed: int) -> list[bytes]:
+    """Play a seed's episode and return the bytes of every reply, the reset's without the id."""
+    episode = await wire.start(seed=seed, step_budget=12)
+    table = episode.tables[seed % len(episode.tables)]
+    quoted = quote_identifier(table)
+    actions = [
+        f"DESCRIBE: {table}",
+        f"SAMPLE: {table}",
+        f"QUERY: SELECT * FROM {quoted}",
+        f"QUERY: SELECT count(*) AS n, * FROM {quoted} GROUP BY 2 ORDER BY 1 DESC",
+        f"QUERY: SELECT * FROM {quoted} ORDER BY 1",
+        f"QUERY: SELECT DISTINCT a.* FROM {quoted} a, {quoted} b",
+        "QUERY: SELECT datetime('now'), random()",
+        f"QUERY: SELECT a.*, b.* FROM {quoted} a, {quoted} b",
+        ENDLESS if seed == 1 else "QUERY: SELECT 1; SELECT 2",
+        f"QUERY: SELECT * FROM {quoted} ORDER BY 1 DESC LIMIT 3",
+        "ANSWER: [1, 2, 3]",
+    ]
+    reset = episode.reset.model_dump_json(exclude={"episode_id"}).encode()
+    return [reset, *(reply.content for reply in await wire.steps(episode, actions))]
+
+
+def compare(first: list[bytes], second: list[bytes], situation: str) -> None:
+    for number, (left, right) in enumerate(zip(first, second, strict=True)):
+        place = "the reset" if number == 0 else f"step {number - 1}"
+        expect(left == right, f"{situation}: {place} was answered with different bytes")
+
+
+@determinism("a seed picks the same question")
+async def _seed(wire: Wire) -> None:
+    for seed in range(5):
+        first, second = await wire.start(seed=seed), await wire.start(seed=seed)
+        expect(first.question_id == second.question_id, f"seed {seed} picked two questions")
+
+
+@determinism("a replayed episode gives the same bytes: concurrently, in any order, under load")
+async def _again(wire: Wire) -> str:
+    alone = [await play(wire, seed) for seed in range(EPISODES)]
+    compare(alone[0], await play(wire, 0), "played again")
+    for seed in reversed(range(0, EPISODES, 2)):
+        compare(alone[seed], await play(wire, seed), "played in another order")
+    concurrent = await asyncio.gather(*(play(wire, seed) for seed in range(EPISODES)))
+    for first, second in zip(alone, concurrent, strict=True):
+        compare(first, second, "played concurrently")
+    busy = [await wire.start(seed=seed) for seed in range(BUSY)]
+    load = [asyncio.create_task(wire.step(episode, LOAD, 0)) for episode in busy]
+    compare(alone[1], await play(wire, 1), "played under load")
+    results = {reply.seen["result"] for reply in await asyncio.gather(*load)}
+    expect(len(results) == 1, "equal queries had different results")
+    return f"{sum(map(len, alone))} replies compared"

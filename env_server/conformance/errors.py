@@ -1,4 +1,4 @@
-"""Errors: one JSON shape for every status, the right code, and nothing lost by one."""
+"""Errors: one JSON shape for every status, the right code, nothing lost by one; bounds in bytes."""
 
 from typing import Any
 
@@ -7,6 +7,11 @@ from env_server.conformance.episodes import QUERY, refused
 from env_server.conformance.wire import Failed, Reply, Wire, brief, expect, fresh_id
 
 errors = Registry("errors")
+sizes = Registry("bytes")
+
+LONG = "DESCRIBE: " + "x" * 15_000
+MOST_BODY_BYTES = 1_500_000
+MOST_STEPS = 80  # LONG that often is 1.2 MB
 
 INVALID_ACTIONS: list[Any] = [
     "DROP TABLE x", "", "QUERY:", 5, None, ["QUERY", "SELECT 1"], {"action_type": "QUERY"},
@@ -31,9 +36,8 @@ def check_shape(reply: Reply, request: str) -> None:
     except Failed as failure:
         raise Failed(f"{request}: {failure}") from None
     for field, kind in (("code", str), ("message", str), ("retryable", bool)):
-        typed = isinstance(error.get(field), kind)
-        expect(typed, f"{request}: the error's {field} must be a {kind.__name__}")
-    expect(error["code"] and error["message"], f"{request}: an error must have a code and message")
+        filled = isinstance(error.get(field), kind) and error[field] != ""
+        expect(filled, f"{request}: the error's {field} must be a {kind.__name__}, not empty")
     expect(len(error["message"]) < 2_000, f"{request}: an error must not repeat what was sent")
     kind = reply.headers.get("content-type", "")
     expect(kind.startswith("application/json"), f"{request}: an error must be JSON, not {kind!r}")
@@ -70,10 +74,8 @@ async def _unknown(wire: Wire) -> None:
     step = await wire.step(nobody, QUERY, 0)
     error = refused(step, 404, "unknown_episode", "a step of an unknown episode")
     expect("actions" in error["message"], "the error must name the reset with the actions")
-    for reply, request in [
-        (await wire.send("GET", "/state", params={"episode_id": nobody}), "an unknown state"),
-        (await wire.send("DELETE", f"/episodes/{nobody}"), "closing an unknown episode"),
-    ]:
+    for method, path in (("GET", f"/state?episode_id={nobody}"), ("DELETE", f"/episodes/{nobody}")):
+        reply, request = await wire.send(method, path), f"{method} of an unknown episode"
         refused(reply, 404, "unknown_episode", request)
         check_shape(reply, request)
     for field, value in UNKNOWN.items():
@@ -121,3 +123,53 @@ async def _batch(wire: Wire) -> None:
     expect(ordered, "a batch of resets must be answered in order")
     for item in (resets[0], resets[2]):
         await wire.send("DELETE", f"/episodes/{item['episode_id']}")
+
+
+# -- bounds in bytes
+
+
+@sizes("an argument is bounded in bytes, however few characters it has")
+async def _argument(wire: Wire) -> None:
+    episode = await wire.start(step_budget=5)
+    reply = await wire.step(episode, "ANSWER: " + "\N{GRINNING FACE}" * 5_001, 0)
+    refused(reply, 400, "invalid_action", "an action of 5,001 characters with 20,004 bytes")
+
+
+@sizes("an episode's actions are bounded, and one beyond the bound is not counted")
+async def _episode(wire: Wire) -> str:
+    episode = await wire.start(step_budget=100)
+    for number in range(MOST_STEPS + 1):
+        reply = await wire.step(episode, LONG, number)
+        if reply.status != 200:
+            break
+    _too_large(reply, f"step {number} of {len(LONG):,} bytes each")
+    state = await wire.state(episode)
+    expect(state.body["step_count"] == number, "the refused step must not be counted")
+    wire.ok(await wire.step(episode, QUERY, number), "a shorter action instead")
+    body = episode.options | {"episode_id": fresh_id(), "actions": [LONG] * (number + 1)}
+    _too_large(await wire.post("/reset", body), "a reset with all these actions")
+    return f"at most {number * len(LONG):,} bytes"
+
+
+@sizes("the reply to a batch is bounded, however often an item is repeated")
+async def _repeats(wire: Wire) -> str:
+    # a request of 7.7 KB that repeated one answered step got 239 MB
+    episode = await wire.start(step_budget=100)
+    for number in range(15):
+        wire.ok(await wire.step(episode, LONG, number), f"step {number}")
+    step = {"episode_id": episode.episode_id, "action": LONG, "step": 14}
+    steps = [step] * (MOST_BODY_BYTES // len(LONG))
+    reply = wire.ok(await wire.post("/step_batch", {"steps": steps}), "a batch of repeats")
+    results = reply.body["results"]
+    expect("error" not in results[0], f"the first item must be answered, not {reply.text}")
+    left_out = [result["error"] for result in results if "error" in result]
+    codes = {(error["code"], error["retryable"]) for error in left_out}
+    size = f"{len(reply.content):,} bytes for a request of {len(steps) * len(LONG):,}"
+    expected = f"items left out must have retryable reply_too_large, not {codes or None}"
+    expect(codes == {("reply_too_large", True)}, f"{size}; {expected}")
+    return size
+
+
+def _too_large(reply: Reply, request: str) -> None:
+    error = refused(reply, 413, "episode_too_large", request)
+    expect(any(char.isdigit() for char in error["message"]), "the error must state the limit")

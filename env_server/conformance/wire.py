@@ -133,6 +133,10 @@ class Wire:
         self._started.append(episode)
         return episode
 
+    async def state(self, episode: WireEpisode) -> Reply:
+        query = {"episode_id": episode.episode_id}
+        return self.ok(await self.send("GET", "/state", params=query), "GET /state")
+
     async def end(self, episode: WireEpisode) -> None:
         """Close an episode, whatever became of it."""
         await self.send("DELETE", f"/episodes/{episode.episode_id}")

@@ -30,11 +30,11 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from env_server.callers import ANYONE, Caller
+from env_server.episodes import ANYONE, Caller
 from env_server.http.pages import DOCUMENT, REDOC, SCRIPTS, SWAGGER
 from env_server.http.responses import error_reply
-from env_server.metrics import Metrics
 from env_server.settings import ENV_PREFIX, Settings
+from env_server.telemetry import Metrics
 from shared.errors import Forbidden, Unauthorized
 
 OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER, REDOC)

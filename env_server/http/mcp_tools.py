@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from env_server.http.requests import with_gateway_id
 from env_server.http.responses import count_error
 from env_server.http.work import bytes_in_time, service_of
-from env_server.logs import episode_of
+from env_server.telemetry import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
 from shared.errors import InternalError, SQLEnvError, UnknownEpisode
 from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult

@@ -29,7 +29,7 @@ from env_server.http.auth import caller_of
 from env_server.http.requests import is_foreign, parse_item, read_json, shown, with_gateway_id
 from env_server.http.responses import count_error
 from env_server.http.work import bytes_in_time, service_of
-from env_server.logs import episode_of
+from env_server.telemetry import episode_of
 from shared.errors import (
     ActionParseError,
     CapacityReached,

@@ -24,8 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.http.openenv import SOCKET
 from env_server.http.responses import http_code, http_error_bytes
-from env_server.metrics import Metrics
 from env_server.settings import Settings
+from env_server.telemetry import Metrics
 from shared.errors import NotReady
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Refusal(Exception):
     """The connection ends with this reply."""
 
     def __init__(self, status: int, message: str) -> None:
-        self.status, self.code = status, http_code(status)
+        self.status, self.code, self.headers = status, http_code(status), ""
         self.body = http_error_bytes(status, message)
 
 
@@ -49,7 +49,7 @@ class Overloaded(Refusal):
     """The connection ends because the server has too many, or too much to hold."""
 
     def __init__(self, message: str) -> None:
-        self.status, self.code = NotReady.status, NotReady.code
+        self.status, self.code, self.headers = NotReady.status, NotReady.code, "retry-after: 1\r\n"
         self.body = to_json(NotReady(message, retry_after_s=1).to_wire())
 
 
@@ -276,10 +276,9 @@ class Protocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         code = HTTPStatus(refusal.status)
         if not began:
-            retry = "retry-after: 1\r\n" if isinstance(refusal, Overloaded) else ""
             head = (
                 f"HTTP/1.1 {code.value} {code.phrase}\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(refusal.body)}\r\n{retry}connection: close\r\n\r\n"
+                f"content-length: {len(refusal.body)}\r\n{refusal.headers}connection: close\r\n\r\n"
             )
             self.shared.metrics.errors.labels(refusal.code).inc()
             self.transport.write(head.encode() + refusal.body)

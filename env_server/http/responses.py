@@ -11,8 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from env_server.logs import episode_of
-from env_server.metrics import OTHER, Metrics
+from env_server.telemetry import OTHER, Metrics, episode_of
 from shared.errors import InternalError, InvalidRequest, SQLEnvError, Unauthorized
 
 log = logging.getLogger(__name__)

@@ -4,17 +4,34 @@ Bodies go from bytes to pydantic and replies from pydantic to bytes, once each; 
 bytes of its items. Nothing here runs in another thread.
 """
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic_core import to_json
 
-from env_server.http.openapi import ResetBatchReply, Status, StepBatchReply, body_of, errors
-from env_server.http.requests import parse, read_body, with_gateway_id
+from env_server.http.auth import caller_of
+from env_server.http.openapi import (
+    ResetBatchReply,
+    Status,
+    StepBatchReply,
+    body_of,
+    errors,
+    query_of,
+)
+from env_server.http.requests import parse, parse_item, read_body, with_gateway_id
 from env_server.http.responses import json_reply
-from env_server.http.work import Items, in_time, run_batch, service_of
+from env_server.http.work import bytes_in_time, run_batch, service_of
+from env_server.telemetry import CONTENT_TYPE
 from shared.actions import SQLAction
 from shared.models import (
+    DatabasePage,
+    EpisodeVerdicts,
+    ListedDatabase,
+    ListedQuestion,
+    PageRequest,
+    QuestionPage,
+    QuestionsRequest,
     ResetBatchRequest,
     ResetRequest,
     ResetResult,
@@ -24,13 +41,17 @@ from shared.models import (
     StepBatchRequest,
     StepRequest,
     StepResult,
+    VerdictTotals,
 )
 
 EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
 EpisodePath = Annotated[str, Path(description="The id in the reply to the reset.")]
 
 episodes = APIRouter(tags=["episodes"])
+data = APIRouter(tags=["data"])
 server = APIRouter(tags=["server"])
+operator = APIRouter(tags=["operator"])
+T = TypeVar("T")
 
 
 @episodes.post(
@@ -47,7 +68,8 @@ async def reset(request: Request) -> Response:
     """
     service = service_of(request)
     wanted = parse(ResetRequest, await read_body(request, service.settings))
-    return await in_time(request, service.pool.reset, with_gateway_id(wanted, request))
+    wanted = with_gateway_id(wanted, request)
+    return json_reply(await bytes_in_time(request, service.pool.reset, wanted))
 
 
 @episodes.post(
@@ -60,7 +82,7 @@ async def step(request: Request) -> Response:
     """Take a step. With `step` it is safe to retry: the reply is the same, and it counts once."""
     service = service_of(request)
     body = await read_body(request, service.settings)
-    return await in_time(request, service.pool.step, parse(StepRequest, body))
+    return json_reply(await bytes_in_time(request, service.pool.step, parse(StepRequest, body)))
 
 
 @episodes.post(
@@ -73,8 +95,8 @@ async def reset_batch(request: Request) -> Response:
     """Start many episodes in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(ResetBatchRequest, await read_body(request, service.settings))
-    items = Items(batch.resets, ResetRequest, service.pool.reset, once="episode_id")
-    return await run_batch(request, items)
+    call = service.pool.reset
+    return await run_batch(request, batch.resets, ResetRequest, call, once="episode_id")
 
 
 @episodes.post(
@@ -87,14 +109,13 @@ async def step_batch(request: Request) -> Response:
     """Send many steps in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(StepBatchRequest, await read_body(request, service.settings))
-    items = Items(batch.steps, StepRequest, service.pool.step, once="step")
-    return await run_batch(request, items)
+    return await run_batch(request, batch.steps, StepRequest, service.pool.step, once="step")
 
 
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 429, 500, 503))
 async def state(request: Request, episode_id: EpisodeQuery) -> Response:
     """Return an episode's state, without gold data."""
-    return await in_time(request, service_of(request).pool.state, episode_id)
+    return json_reply(await bytes_in_time(request, service_of(request).pool.state, episode_id))
 
 
 @episodes.delete(
@@ -102,7 +123,70 @@ async def state(request: Request, episode_id: EpisodeQuery) -> Response:
 )
 async def close(request: Request, episode_id: EpisodePath) -> Response:
     """Close an episode, abandoning an unfinished one; returns its last state."""
-    return await in_time(request, service_of(request).pool.close, episode_id)
+    return json_reply(await bytes_in_time(request, service_of(request).pool.close, episode_id))
+
+
+# -- what a reset can draw
+#
+# Every key may read it: it shows what resets with that key show too, and nothing about an answer
+# (no gold, no type, no tables). Open questions, which a reset must name, are not listed.
+
+
+@data.get(
+    "/questions",
+    response_model=QuestionPage,
+    responses=errors(422, 503),
+    openapi_extra=query_of(QuestionsRequest),
+)
+async def questions(request: Request) -> Response:
+    """List the questions that a reset can draw, by split and id; nothing about their answers.
+
+    Questions without gold are not listed.
+    """
+    wanted = parse_item(QuestionsRequest, _asked(request))
+    found = service_of(request).pool.bank.matching(wanted.split, wanted.difficulty, wanted.db_id)
+    part, place = _page(found, wanted)
+    listed = [
+        ListedQuestion(
+            question_id=question.question_id,
+            question=question.question_text,
+            db_id=question.database_name,
+            split=split,
+            difficulty=question.difficulty,
+        )
+        for split, question in part
+    ]
+    return json_reply(to_json(QuestionPage(**place, questions=listed)))
+
+
+@data.get(
+    "/databases",
+    response_model=DatabasePage,
+    responses=errors(422, 503),
+    openapi_extra=query_of(PageRequest),
+)
+async def databases(request: Request) -> Response:
+    """List the databases that a reset can draw questions about, by id."""
+    wanted = parse_item(PageRequest, _asked(request))
+    part, place = _page(service_of(request).pool.bank.drawable_counts, wanted)
+    listed = [ListedDatabase(db_id=db_id, questions=counts) for db_id, counts in part]
+    return json_reply(to_json(DatabasePage(**place, databases=listed)))
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """Return the fields of a query; one that is given several times has a list."""
+    query = request.query_params
+    return {name: every if (every := query.getlist(name))[1:] else every[0] for name in query}
+
+
+def _page(entries: Sequence[T], wanted: PageRequest) -> tuple[Sequence[T], dict[str, Any]]:
+    """Return the wanted part of a list, and the fields that say where it is."""
+    end = wanted.offset + wanted.limit
+    more = end if end < len(entries) else None
+    return entries[wanted.offset : end], {"total": len(entries), "next_offset": more}
+
+
+# -- the server
 
 
 @server.get("/health", response_model=Status)
@@ -137,3 +221,36 @@ _SCHEMAS = to_json(
 async def schema() -> Response:
     """Return the JSON schemas of an action, an observation and a state."""
     return json_reply(_SCHEMAS)
+
+
+# -- what operators may see and agents may not; no gold data
+#
+# An agent's driver must not show it these replies: a verdict by another standard is a hint for the
+# next try.
+
+
+@operator.get(
+    "/metrics", response_class=Response, responses=errors() | {200: {"content": {"text/plain": {}}}}
+)
+async def metrics(request: Request) -> Response:
+    """Return the server's metrics in Prometheus's format."""
+    return Response(request.app.state.metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+@operator.get("/operator/verdicts", response_model=VerdictTotals, responses=errors(503))
+async def verdict_totals(request: Request) -> Response:
+    """Count the answers that each standard calls right; SQL answers are counted separately.
+
+    `standard` is the one that decides outcomes and rewards.
+    """
+    return json_reply(to_json(service_of(request).pool.answers.totals()))
+
+
+@operator.get(
+    "/operator/verdicts/{episode_id}",
+    response_model=EpisodeVerdicts,
+    responses=errors(404, 409, 422, 503),
+)
+async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
+    """Return the verdict of every standard on an ended episode's answer."""
+    return json_reply(await service_of(request).pool.verdicts(episode_id, caller_of(request)))

@@ -3,21 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from env_server.callers import Caller
+from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item
 from env_server.http.responses import error_bytes, json_reply
-from env_server.logs import episode_of
 from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from env_server.sql.queue import CLIENT
+from env_server.telemetry import episode_of
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -49,15 +48,6 @@ def timed_out(settings: Settings) -> TimedOut:
         f"the same step, within {settings.orphan_s:g} s",
         retry_after_s=1,
     )
-
-
-async def in_time(
-    request: Request,
-    call: Callable[[Argument, Caller], Coroutine[Any, Any, bytes]],
-    argument: Argument,
-) -> Response:
-    """Return the reply to one request; see `bytes_in_time`."""
-    return json_reply(await bytes_in_time(request, call, argument))
 
 
 async def bytes_in_time(
@@ -95,33 +85,22 @@ async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
         return error_bytes(fault, service.metrics)
 
 
-@dataclass
-class Items(Generic[Request_]):
-    """The items of a batch as JSON values, the model of each, and the call that runs it.
+async def run_batch(
+    request: Request,
+    values: Sequence[Any],
+    model: type[Request_],
+    call: Callable[[Request_, Caller], Awaitable[bytes]],
+    once: str,
+) -> Response:
+    """Run `call` on the items of a batch, JSON values of the model; returns `{results: [...]}`.
 
-    Equal items run once if they have the field `once`, with which a repeat gets the same reply.
-    """
-
-    values: Sequence[Any]
-    model: type[Request_]
-    call: Callable[[Request_, Caller], Awaitable[bytes]]
-    once: str
-
-    def key(self, index: int) -> object:
-        """Return a value that is equal for items that run once together."""
-        value = self.values[index]
-        repeatable = isinstance(value, dict) and value.get(self.once) is not None
-        return repr(value) if repeatable else index
-
-
-async def run_batch(request: Request, items: Items[Request_]) -> Response:
-    """Run a batch concurrently, the items of one episode in order; returns `{results: [...]}`.
-
-    Items that are not done in time get `timeout` errors, and continue for `orphan_s`. Those whose
-    replies would make the batch's too large get `reply_too_large`, except for the first.
+    They run concurrently, those of one episode in order. Equal items that have the field `once`,
+    with which a repeat gets the same reply, run once. Items that are not done in time get `timeout`
+    errors, and continue for `orphan_s`. Those whose replies would make the batch's too large get
+    `reply_too_large`, except for the first.
     """
     service, client = service_of(request), _client(request)
-    count, limit = len(items.values), service.settings.max_batch
+    count, limit = len(values), service.settings.max_batch
     if count > limit:
         raise BodyTooLarge(
             f"a batch of {count:,} items is over the limit of {limit:,}: send several, or raise "
@@ -129,19 +108,34 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
             max_batch=limit,
         )
     service.admit(client, count)
-    room = Room(service)
+    used_bytes = 0
 
-    async def call(value: Any) -> bytes:
-        return await items.call(parse_item(items.model, value), caller_of(request))
+    def fit(reply: bytes) -> bytes:
+        nonlocal used_bytes
+        most = service.settings.max_reply_bytes
+        if used_bytes and used_bytes + len(reply) > most:
+            error = ReplyTooLarge(
+                f"the batch's replies are over {most:,} bytes: send fewer items, or raise "
+                "SQLENV_MAX_REPLY_BYTES",
+                max_bytes=most,
+            )
+            return error_bytes(error, service.metrics)
+        used_bytes += len(reply)
+        return reply
+
+    async def parsed_and_called(value: Any) -> bytes:
+        return await call(parse_item(model, value), caller_of(request))
 
     async def run(value: Any) -> bytes:
-        return room.fit(await reply_or_error(service, call(value)))
+        return fit(await reply_or_error(service, parsed_and_called(value)))
 
     tasks: dict[object, Task] = {}
     episodes: dict[Task, EpisodeName | None] = {}
     shares = []  # each item's task
-    for index, value in enumerate(items.values):
-        if (key := items.key(index)) not in tasks:
+    for index, value in enumerate(values):
+        repeatable = isinstance(value, dict) and value.get(once) is not None
+        key = repr(value) if repeatable else index
+        if key not in tasks:
             tasks[key] = service.start(run(value), client)
             episodes[tasks[key]] = _episode(request, value)
         shares.append(tasks[key])
@@ -149,7 +143,7 @@ async def run_batch(request: Request, items: Items[Request_]) -> Response:
     results, seen = [], set()
     for task in shares:
         if task.done():
-            results.append(room.fit(task.result()) if task in seen else task.result())
+            results.append(fit(task.result()) if task in seen else task.result())
         else:
             results.append(error_bytes(timed_out(service.settings), service.metrics))
         seen.add(task)
@@ -161,27 +155,6 @@ def _client(request: HTTPConnection) -> str:
     client = client_of(request)
     CLIENT.set(client)
     return client
-
-
-class Room:
-    """The bytes left in the reply to a batch. There is always room for the first item."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._used_bytes = 0
-
-    def fit(self, reply: bytes) -> bytes:
-        """Return a reply, or the error of one for which there is no room."""
-        limit = self._service.settings.max_reply_bytes
-        if self._used_bytes and self._used_bytes + len(reply) > limit:
-            error = ReplyTooLarge(
-                f"the batch's replies are over {limit:,} bytes: send fewer items, or raise "
-                "SQLENV_MAX_REPLY_BYTES",
-                max_bytes=limit,
-            )
-            return error_bytes(error, self._service.metrics)
-        self._used_bytes += len(reply)
-        return reply
 
 
 def _episode(request: HTTPConnection, argument: object) -> EpisodeName | None:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +23,6 @@ class Board:
     def __init__(self) -> None:
         self.watchers = 0
         self.replays = asyncio.Semaphore(REPLAYS)
-        self._sent: dict[object, tuple[float, bytes]] = {}
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES)
 
     def numbers(self, service: Service) -> dict[str, Any]:
@@ -56,12 +54,3 @@ class Board:
             },
             "owners": {name or "none": len(held.active) for name, held in owners.items()},
         }
-
-    def once(self, kind: object, make: Callable[[], bytes]) -> bytes:
-        """Return what `make` returns, made once per second for all viewers of a kind."""
-        now = time.monotonic()
-        made, sent = self._sent.get(kind, (-SAMPLE_S, b""))
-        if not sent or now - made >= SAMPLE_S:
-            sent = make()
-            self._sent[kind] = now, sent
-        return sent

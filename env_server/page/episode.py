@@ -22,18 +22,14 @@ from shared.pages.markup import (
 from shared.run_files import EpisodeLine, observation_digest
 
 RAW_CHARS = 600  # shown of a model's own text
-RESULTS = 30  # steps whose results one page shows: one may take 25 kB
 
 
 @dataclass(frozen=True)
 class Step:
-    """One action. `parts` are its reward's; `ledger` has the sums after it, if it was replayed.
-
-    `observation` is None for a step whose result is on another page.
-    """
+    """One action. `parts` are its reward's; `ledger` has the sums after it, if it was replayed."""
 
     action: ActionMarkup
-    observation: ObservationMarkup | None
+    observation: ObservationMarkup
     reward: float | None
     parts: dict[str, float]
     ledger: RewardLedger | None
@@ -55,13 +51,8 @@ class Shown:
     is_live: bool = False
 
 
-async def shown_line(
-    env: SQLEnvironment, sql: SqlPool, line: EpisodeLine, first: int, **link: str
-) -> Shown:
-    """Return a recorded episode, replayed on this server's data.
-
-    `first` is the first step whose result is shown, counted from 1; 0 shows the last ones.
-    """
+async def shown_line(env: SQLEnvironment, sql: SqlPool, line: EpisodeLine, **link: str) -> Shown:
+    """Return a recorded episode, replayed on this server's data."""
     replies = await play(env, sql, line.actions, question_id=line.question_id)
     note = ""
     if isinstance(replies, SQLEnvError):
@@ -72,17 +63,14 @@ async def shown_line(
     elif [observation_digest(one.observation) for one in replies] != line.observations:
         note = "The replay differs from the record: other data, rules or limits."
     title = policy_name(line.phase, line.mode, line.step)
-    steps = await asyncio.to_thread(_steps, line.actions, replies, first, line)
+    steps = await asyncio.to_thread(_steps, line.actions, replies, line)
     return Shown(title, link, line.question_id, line.outcome, steps, note=note)
 
 
 async def shown_pooled(
-    env: SQLEnvironment, sql: SqlPool, episode: PooledEpisode, sees_all: bool, first: int
+    env: SQLEnvironment, sql: SqlPool, episode: PooledEpisode, sees_all: bool
 ) -> Shown:
-    """Return an episode that this server holds, so far; `sees_all` includes withheld rewards.
-
-    `first` is as for `shown_line`.
-    """
+    """Return an episode that this server holds, so far; `sees_all` includes withheld rewards."""
     actions = [*episode.actions]
     question_id, form, outcome = episode.question_id, episode.answer_form, episode.outcome
     rewards = "step" if sees_all else episode.rewards
@@ -96,7 +84,7 @@ async def shown_pooled(
         {"id": episode.episode_id},
         question_id,
         outcome or "unfinished",
-        await asyncio.to_thread(_steps, actions, replies, first),
+        await asyncio.to_thread(_steps, actions, replies),
         last.observation.budget_remaining,
         last.observation.schema_info,
         is_live=not last.done,
@@ -104,12 +92,8 @@ async def shown_pooled(
 
 
 def _steps(
-    actions: Sequence[str],
-    replies: Sequence[StepResult],
-    first: int,
-    line: EpisodeLine | None = None,
+    actions: Sequence[str], replies: Sequence[StepResult], line: EpisodeLine | None = None
 ) -> list[Step]:
-    start = (first or max(1, len(actions) - RESULTS + 1)) - 1
     steps = []
     for index, action in enumerate(actions):
         text, reward, parts, ledger = "", None, dict[str, float](), None
@@ -121,7 +105,6 @@ def _steps(
         elif line is not None:
             reward, parts = line.rewards[index], line.parts[index] if line.parts else {}
         raw = line.texts[index] if line is not None and index < len(line.texts) else None
-        result = observation_markup(action, text) if start <= index < start + RESULTS else None
-        raw = cut(raw or "", RAW_CHARS)
-        steps.append(Step(action_markup(action), result, reward, parts, ledger, raw))
+        shown = action_markup(action), observation_markup(action, text)
+        steps.append(Step(*shown, reward, parts, ledger, cut(raw or "", RAW_CHARS)))
     return steps

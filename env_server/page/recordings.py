@@ -48,13 +48,8 @@ def runs_in(folder: Path) -> dict[str, RunFiles]:
 
 def entries_of(run: RunFiles) -> tuple[list[Entry], int]:
     """Return a run's episodes and how many lines are damaged; read again if the file changed."""
-    stat, kept = run.episodes.stat(), _kept(run.episodes)
-    version = stat.st_size, stat.st_mtime_ns
-    if (found := kept.get(version)) is None:
-        found = _read(run.episodes)
-        kept.clear()
-        kept[version] = found
-    return found
+    stat = run.episodes.stat()
+    return _read(run.episodes, (stat.st_size, stat.st_mtime_ns))
 
 
 def line_at(run: RunFiles, at: int) -> EpisodeLine:
@@ -71,12 +66,7 @@ def line_at(run: RunFiles, at: int) -> EpisodeLine:
 
 
 @lru_cache(maxsize=INDICES)
-def _kept(path: Path) -> dict[tuple[int, int], tuple[list[Entry], int]]:
-    """Return the place of a file's list, by the size and time of the version that was read."""
-    return {}
-
-
-def _read(path: Path) -> tuple[list[Entry], int]:
+def _read(path: Path, _version: tuple[int, int]) -> tuple[list[Entry], int]:
     entries, damaged, at = list[Entry](), 0, 0
     with path.open("rb") as file:
         for line in file:

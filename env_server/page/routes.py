@@ -19,7 +19,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
-from env_server.callers import Caller
+from env_server.episodes import Caller
 from env_server.http.auth import HOME, PAGE, SIGN_IN
 from env_server.http.requests import is_foreign, parse_item, read_body
 from env_server.http.responses import error_reply
@@ -110,16 +110,12 @@ async def events(view: View) -> Response:
     if board.watchers >= WATCHERS:
         raise QueueFull(f"{WATCHERS} browsers watch this server: close one", retry_after_s=WATCH_S)
 
-    def event() -> bytes:
-        shown = view.render("board.html.j2", now=board.numbers(service))
-        return b"data: %b\n\n" % to_json(shown)
-
     async def stream() -> AsyncIterator[bytes]:
         yield b"retry: %d\n" % RETRY_MS
         for _ in range(WATCH_S):
-            draining = service.pool.draining
-            yield board.once((view.caller.is_operator, draining), event)
-            if draining:
+            shown = view.render("board.html.j2", now=board.numbers(service))
+            yield b"data: %b\n\n" % to_json(shown)
+            if service.pool.draining:
                 break
             await asyncio.sleep(1)
 
@@ -218,11 +214,10 @@ async def episodes(view: View) -> Response:
 
 async def episode(view: View) -> str:
     """Show one episode, with a form for its next action if it has not ended."""
-    first = view.number("first")
     if run := view.asked.get("run", ""):
-        shown = await view.recorded(run, view.number("at"), first)
+        shown = await view.recorded(run, view.number("at"))
     else:
-        shown = await view.held(view.asked.get("id", ""), first)
+        shown = await view.held(view.asked.get("id", ""))
     asked = view.question(shown.question_id)
     gold = view.gold(asked)
     return await asyncio.to_thread(

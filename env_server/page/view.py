@@ -12,15 +12,15 @@ from fastapi import Request
 from jinja2 import Environment
 from starlette._utils import get_route_path
 
-from env_server.audit.run_folder import RunFolder
+from env_server.audit.replay import RunFolder
 from env_server.environment import SQLEnvironment
+from env_server.episodes import unknown
 from env_server.http.auth import HOME, OPERATOR, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.work import service_of
 from env_server.page import recordings
 from env_server.page.board import Board
 from env_server.page.episode import Shown, shown_line, shown_pooled
 from env_server.page.recordings import Entry
-from env_server.pool import unknown
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.service import Service
 from shared.dataset import Question
@@ -36,7 +36,6 @@ class View:
         self.request, self.templates, self.board = request, templates, board
         self.asked, self.caller = request.query_params, caller_of(request)
         self._runs: dict[str, RunFiles] | None = None
-        self._opened: dict[str, RunFolder] = {}
 
     @property
     def service(self) -> Service:
@@ -112,13 +111,6 @@ class View:
             raise UnknownEpisode(f"no recorded run {name[:80]!r} in SQLENV_RUNS_DIR")
         return run
 
-    async def opened(self, name: str) -> RunFolder:
-        """Return a run with its settings, read once per request."""
-        if name not in self._opened:
-            run = await self.run(name)
-            self._opened[name] = await asyncio.to_thread(RunFolder.open, run.path)
-        return self._opened[name]
-
     async def entries(self, name: str) -> tuple[list[Entry], int]:
         """Return a run's episodes and how many lines are damaged; "" for this server's."""
         if name:
@@ -144,20 +136,21 @@ class View:
             for one, question in reversed(questions.items())
         ], 0
 
-    async def recorded(self, name: str, at: int, first: int = 0) -> Shown:
+    async def recorded(self, name: str, at: int) -> Shown:
         """Return the episode whose line begins at a byte of a run's file, replayed here."""
-        line = await asyncio.to_thread(recordings.line_at, await self.run(name), at)
-        config = (await self.opened(name)).settings.config
+        run = await self.run(name)
+        line = await asyncio.to_thread(recordings.line_at, run, at)
+        config = (await asyncio.to_thread(RunFolder.open, run.path)).settings.config
         env = self._environment(config.step_budget, config.standard)
-        return await shown_line(env, self.service.pool.sql, line, first, run=name, at=str(at))
+        return await shown_line(env, self.service.pool.sql, line, run=name, at=str(at))
 
-    async def held(self, episode_id: str, first: int) -> Shown:
+    async def held(self, episode_id: str) -> Shown:
         """Return an episode that this server holds, so far."""
         pool = self.service.pool
         if (found := pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)
         env = self._environment(found.step_budget, self.service.settings.standard)
-        return await shown_pooled(env, pool.sql, found, self.caller.is_operator, first)
+        return await shown_pooled(env, pool.sql, found, self.caller.is_operator)
 
     def _environment(self, step_budget: int, standard: StandardName) -> SQLEnvironment:
         return SQLEnvironment(self.bank, step_budget=step_budget, standard=standard)

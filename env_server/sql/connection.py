@@ -121,19 +121,8 @@ def limit_heap(max_bytes: int) -> None:
 class SqlConnection:
     """A read-only connection under the limits. Runs one statement at a time: `start` before each.
 
-    Jailed, it can only read the tables and views of its database; trusted, the catalogue too.
-
-    tables      the names of both, in creation order
-
-    After a statement:
-
-    statement   its text as SQLite parsed it
-    columns     its column names
-    denied      why the authorizer denied it, or None
-    exceeded    the limit that stopped it, or None: "steps", "calls" (of expensive functions),
-                "cpu"; or "stop", if it was asked to
-    compiled    whether it was compiled: memory that runs out before is `max_compile_bytes`
-    vm_steps    its cost, in whole callbacks of the step counter
+    Jailed, it can only read the tables and views of its database, which are its `tables` in
+    creation order; trusted, the catalogue too.
     """
 
     def __init__(
@@ -171,13 +160,13 @@ class SqlConnection:
     def start(self, sql: str) -> None:
         """Reset the state for the next statement, `sql`."""
         self.sql = sql
-        self.statement = ""
+        self.statement = ""  # as SQLite parsed it
         self.columns: list[str] = []
         self._reads_rows = self._reads_cells = self._counts_rows = False
         self._calls_expensive = False
-        self.denied: str | None = None
-        self.exceeded: str | None = None
-        self.compiled = False
+        self.denied: str | None = None  # why the authorizer denied it
+        self.exceeded: str | None = None  # what stopped it: "steps", "calls", "cpu" or "stop"
+        self.compiled = False  # memory that runs out before is `max_compile_bytes`
         self._callbacks = 0
         self._max_callbacks = self.limits.max_vm_steps // self.limits.handler_vm_steps
 
@@ -197,7 +186,7 @@ class SqlConnection:
 
     @property
     def vm_steps(self) -> int:
-        """The last statement's cost, in steps of the virtual machine."""
+        """The last statement's cost, in whole callbacks of the step counter."""
         return self._callbacks * self.limits.handler_vm_steps
 
     def check(self) -> None:

@@ -13,12 +13,9 @@ CHECK_EVERY_S = 0.04  # an interrupt is at most twice as late
 class Deadline:
     """Interrupts the statements of one thread, from another, after `max_cpu_s` of CPU time.
 
-    Call `new_job` before a job, and `start` and `stop` around each attempt at it; an interrupted
-    connection's `exceeded` is "cpu", or "stop" while `asked_to_stop()`.
-
-    SQLite checks for an interrupt in every iteration of a loop, far more often than it counts
-    steps: a thousand steps may be a thousand calls of an expensive function. The watching thread
-    starts with the first job, and costs a statement that finishes in time a microsecond.
+    Call `new_job` before a job, and `start` and `stop` around each attempt at it. SQLite checks for
+    an interrupt in every iteration of a loop, far more often than it counts steps: a thousand steps
+    may be a thousand calls of an expensive function.
     """
 
     def __init__(self, max_cpu_s: float, asked_to_stop: Callable[[], bool] = lambda: False) -> None:

@@ -1,26 +1,26 @@
 """`SqlJob` and `SqlResult`, and their form on a pipe: JSON, since data of a jailed process must not
 execute.
 
-A frame is a length (4 bytes, little-endian) and as many bytes of JSON. A frame to a worker is a
-list of `[number, kind, db_path, sql, max_rows]`; a frame from a worker is a list of `[number,
-*fields of the result, tagged]`. A cell without a JSON form is an object: `{"b": base64}` for a
-blob, `{"f": "inf"}` for a float that is not finite; `tagged` reports whether there are any.
+A frame is a length (4 bytes, little-endian) and as many bytes of JSON: a list of `[number, kind,
+db_path, sql, max_rows]` to a worker, of `[number, *fields of the result, tagged]` from it. A cell
+without a JSON form is an object: `{"b": base64}` for a blob, `{"f": "inf"}` for a float that is not
+finite; `tagged` reports whether there are any.
 
-Each worker also shares a memory page with its parent, the marker. The worker writes the number of
-the job that runs (0: none) and its start, in seconds of the monotonic clock and of the worker's CPU
-time, so that the parent knows which of a frame's jobs killed a worker and how long it has run. It
-also writes the number of the latest job that it has begun, which stays until the next. The parent
-writes up to which number the jobs were reassigned; the worker skips those. It also writes
-the number of a job to stop, which then fails with `STOPPED`.
+Each worker shares a memory page with its parent, the marker. The worker writes the number of the
+job that runs (0: none), its start in seconds of the monotonic clock and of the worker's CPU time,
+and the number of the latest job that it has begun. The parent writes up to which number the jobs
+were reassigned, which the worker skips, and the number of a job to stop, which then fails with
+`STOPPED`.
 """
 
 import base64
 import math
 import mmap
 import struct
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -62,14 +62,9 @@ class SqlJob:
 
 @dataclass(slots=True)
 class SqlResult:
-    """The result of a job. `error` is one line for the agent, without paths; `error_code` is one of
-
-    no_such_table     the database has no such table
-    sql_error         SQLite rejects the statement
-    sql_denied        not allowed: a write, the catalogue, a non-deterministic function, ...
-    sql_budget        over the limit on steps, memory or size
-    sql_killed        it killed two worker processes
-    db_error          the file can't be read: the data's fault, never the agent's
+    """The result of a job. `error` is one line for the agent, without paths; `error_code` is
+    no_such_table, sql_error (SQLite rejects it), sql_denied, sql_budget (over a limit), sql_killed
+    (it killed two workers) or db_error (the data's fault, never the agent's).
     """
 
     columns: list[str] = field(default_factory=list)
@@ -83,23 +78,60 @@ class SqlResult:
 
 
 _FIELDS = tuple(field.name for field in fields(SqlResult))
+# Errors that depend on nothing but data, limits and statement: not on time or on other jobs.
+REPEATABLE = (None, "sql_error", "sql_denied", "no_such_table")
+
+T = TypeVar("T")
+Jobs = Generator[SqlJob, SqlResult, T]  # asks for SQL, and is sent its results
 
 
-def mark(marker: mmap.mmap, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
-    """Write which job runs now, and its start. A number only ever stands beside its own times."""
-    if number:
-        NUMBER.pack_into(marker, BEGUN_AT, number)
-    NUMBER.pack_into(marker, 0, 0)
-    TIMES.pack_into(marker, TIMES_AT, now_s, cpu_s)
-    NUMBER.pack_into(marker, 0, number)
+def drive(jobs: Jobs[T], run: Callable[[SqlJob], SqlResult]) -> T:
+    """Run a generator of jobs to its end, in process."""
+    try:
+        job = next(jobs)
+        while True:
+            job = jobs.send(run(job))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
 
 
-def read_marker(marker: mmap.mmap) -> tuple[int, float, float]:
-    """Return the number of the job that runs, or 0, and its start in wall and in CPU seconds."""
-    while True:
-        number, began_s, began_cpu_s = MARKER.unpack_from(marker)
-        if NUMBER.unpack_from(marker)[0] == number:  # else the times may be the next job's
-            return number, began_s, began_cpu_s
+async def drive_async(jobs: Jobs[T], run: Callable[[SqlJob], Awaitable[SqlResult]]) -> T:
+    """Run a generator of jobs to its end on an event loop."""
+    try:
+        job = next(jobs)
+        while True:
+            job = jobs.send(await run(job))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+class Marker(mmap.mmap):
+    """The page that a worker shares with its parent. A number only stands beside its own times."""
+
+    def __new__(cls, descriptor: int) -> "Marker":
+        return super().__new__(cls, descriptor, MARKER_BYTES)
+
+    def get(self, place: int) -> int:
+        """Return the number of a job."""
+        return int(NUMBER.unpack_from(self, place)[0])
+
+    def put(self, place: int, number: int) -> None:
+        NUMBER.pack_into(self, place, number)
+
+    def begin(self, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
+        """Write which job runs now, and its start."""
+        if number:
+            self.put(BEGUN_AT, number)
+        self.put(0, 0)
+        TIMES.pack_into(self, TIMES_AT, now_s, cpu_s)
+        self.put(0, number)
+
+    def running(self) -> tuple[int, float, float]:
+        """Return the number of the job that runs, or 0, and its start in wall and CPU seconds."""
+        while True:
+            number, began_s, began_cpu_s = MARKER.unpack_from(self)
+            if self.get(0) == number:  # else the times may be the next job's
+                return number, began_s, began_cpu_s
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:

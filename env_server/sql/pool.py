@@ -14,6 +14,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 from env_server.sql.jobs import STOPPED, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
@@ -38,10 +39,7 @@ class SqlPool:
     With one worker, slow jobs have a process of their own, which starts when the first one is
     stopped: one process can't both finish a job of 2 s and answer others within 1 s.
 
-    `counts` has jobs, kills (a job ran over its time), losses (a worker died, by a kill or
-    otherwise), retries (jobs sent again after a loss), moved (jobs taken from behind a slow one),
-    preempted (jobs stopped while others waited), cancelled (jobs whose caller left) and
-    killed_jobs.
+    `telemetry.SQL_COUNTERS` describes the `counts`.
     """
 
     def __init__(self, workers: int = 2, limits: SqlLimits | None = None) -> None:
@@ -53,7 +51,7 @@ class SqlPool:
         self._for_slow = self._workers if workers > 1 else [WorkerProcess(self)]
         self._fresh, self._slow = FairQueue(), FairQueue()
         self._fresh_at = 0.0  # monotonic seconds: the latest fresh job
-        self._last_number = 0
+        self.numbers = count(1)  # under which jobs are sent
         self._dispatch_due = False
         self._relief: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -67,14 +65,13 @@ class SqlPool:
         await self.close()
 
     @property
-    def ready(self) -> bool:
-        """Whether at least one worker is up."""
-        return self.open and any(worker.up for worker in self._workers)
-
-    @property
     def workers_up(self) -> int:
         """How many workers take jobs."""
         return sum(worker.up for worker in self._workers)
+
+    @property
+    def ready(self) -> bool:
+        return self.open and self.workers_up > 0
 
     @property
     def queue_depth(self) -> int:
@@ -93,12 +90,16 @@ class SqlPool:
         self.open = True
         try:
             await asyncio.gather(*(worker.start() for worker in self._workers))
-            await asyncio.wait_for(self._all_up(), self.limits.start_timeout_s)
+            async with asyncio.timeout(self.limits.start_timeout_s):
+                while self.workers_up < len(self._workers):
+                    if any(worker.failures >= MAX_START_FAILURES for worker in self._workers):
+                        raise OSError(f"{MAX_START_FAILURES} starts failed")
+                    await asyncio.sleep(0.005)
         except (OSError, TimeoutError) as error:
             await self.close()
             reason = f"{error or 'no answer'}; see stderr"
             raise NotReady(f"no SQL worker started: {reason}") from error
-        self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._watch_workers)
+        self._watch_workers()
 
     async def close(self) -> None:
         """Stop the workers. Waiting jobs fail with `NotReady`."""
@@ -138,12 +139,6 @@ class SqlPool:
         if result.error_code == "internal":
             raise InternalError(f"a SQL worker failed: {result.error}")
         return result
-
-    async def _all_up(self) -> None:
-        while not all(worker.up for worker in self._workers):
-            if any(worker.failures >= MAX_START_FAILURES for worker in self._workers):
-                raise OSError(f"{MAX_START_FAILURES} starts failed")
-            await asyncio.sleep(0.005)
 
     def _processes(self) -> Iterator[WorkerProcess]:
         yield from self._workers
@@ -261,19 +256,13 @@ class SqlPool:
 
     # -- what the workers report
 
-    def next_number(self) -> int:
-        """Return the number under which to send the next job."""
-        self._last_number += 1
-        return self._last_number
-
     def answered(self, task: Task, result: SqlResult) -> None:
         """Give a result to its caller. A job that was stopped waits again, as a slow one."""
         stopped = result.error_code == STOPPED
         queue = self._slow if task.slow else self._fresh
         queue.charge(task.client, max(result.vm_steps, STOPPED_WORK if stopped else 0))
         if not stopped:
-            if not task.future.done():
-                task.future.set_result(result)
+            task.finish(result)
         elif not task.future.done():
             self.counts["preempted"] += 1
             # one that was slow before keeps its turn
@@ -306,5 +295,4 @@ def _drain(queue: FairQueue) -> list[Task]:
 
 def _fail(tasks: Iterable[Task], reason: str) -> None:
     for task in tasks:
-        if not task.future.done():
-            task.future.set_exception(NotReady(reason, retry_after_s=1))
+        task.finish(NotReady(reason, retry_after_s=1))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import mmap
 import os
 import signal
 import socket
@@ -12,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -21,13 +20,12 @@ from env_server.sql.jobs import (
     BEGUN_AT,
     LENGTH,
     MARKER_BYTES,
-    NUMBER,
     REASSIGNED_AT,
     STOP_AT,
+    Marker,
     SqlResult,
     decode_results,
     encode_jobs,
-    read_marker,
 )
 from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
@@ -46,9 +44,9 @@ class Pool(Protocol):
 
     limits: SqlLimits
     counts: Counter[str]
+    numbers: Iterator[int]
     open: bool
 
-    def next_number(self) -> int: ...
     def answered(self, task: Task, result: SqlResult) -> None: ...
     def put_back(self, tasks: Iterable[Task]) -> None: ...
     def dispatch(self) -> None: ...
@@ -56,10 +54,7 @@ class Pool(Protocol):
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One process and the jobs that it was `sent` and has not answered, by number.
-
-    It runs them in that order.
-    """
+    """One process, and the jobs that it was `sent` and has not answered, in their order."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -71,7 +66,7 @@ class WorkerProcess(asyncio.Protocol):
         self._newest = 0  # the number of the latest job
         self._unwritten: list[Task] = []
         self._transport: asyncio.Transport | None = None
-        self._marker: mmap.mmap | None = None
+        self._marker: Marker | None = None
         self._buffer = bytearray()
         self._heard = 0.0  # monotonic seconds: its last frame, or the job that ended its idleness
         self.failures = 0  # starts in a row that failed
@@ -130,7 +125,7 @@ class WorkerProcess(asyncio.Protocol):
         if not self.sent:
             # `_heard`: otherwise further jobs would keep a stuck worker alive
             self._heard = self.since = now
-        task.number = self.pool.next_number()
+        task.number = next(self.pool.numbers)
         self.sent[task.number] = task
         self._newest = task.number
         self._unwritten.append(task)
@@ -145,14 +140,13 @@ class WorkerProcess(asyncio.Protocol):
     def recall(self, *, finished: bool = False) -> list[Task]:
         """Take back the jobs that the process has not begun; it skips them.
 
-        Those before the current one are finished, but their results may wait for it: take them back
-        too, or not. Without a current job, their results are on their way.
+        `finished`: also those before the current one, whose results may wait for it.
         """
         if not self.up or not self.sent:
             return []
         assert self._marker is not None
-        NUMBER.pack_into(self._marker, REASSIGNED_AT, self._newest)
-        current, begun = self.current, NUMBER.unpack_from(self._marker, BEGUN_AT)[0]
+        self._marker.put(REASSIGNED_AT, self._newest)
+        current, begun = self.current, self._marker.get(BEGUN_AT)
         back = [n for n in self.sent if n > begun or (finished and n < current)]
         self.since = time.monotonic()
         return [self.sent.pop(number) for number in back]
@@ -160,12 +154,11 @@ class WorkerProcess(asyncio.Protocol):
     def stop_job(self, number: int) -> None:
         """Ask the process to give up a job, if it still runs it; it then answers with `STOPPED`."""
         if self._marker is not None and number:
-            NUMBER.pack_into(self._marker, STOP_AT, number)
+            self._marker.put(STOP_AT, number)
             self.stopping = number
 
     def stop_unwanted(self) -> None:
-        """Stop the current job if nobody waits for its result: it was cancelled, or recalled just
-        when the process began it."""
+        """Stop the current job if nobody waits for its result."""
         number = self.current
         task = self.sent.get(number)
         if number and number != self.stopping and (task is None or task.future.done()):
@@ -210,7 +203,7 @@ class WorkerProcess(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as page:
             page.truncate(MARKER_BYTES)
-            self._marker = mmap.mmap(page.fileno(), MARKER_BYTES)
+            self._marker = Marker(page.fileno())
             self._buffer.clear()
             descriptors = (theirs.fileno(), page.fileno())
             command = [sys.executable, "-P", "-m", "env_server.sql.worker", *map(str, descriptors)]
@@ -263,15 +256,13 @@ class WorkerProcess(asyncio.Protocol):
         if running is not None and running.kills >= self.pool.limits.max_kills:
             del self.sent[number]
             self.pool.counts["killed_jobs"] += 1
-            if not running.future.done():
-                error = "the query takes too long or too much memory"
-                running.future.set_result(SqlResult(error=error, error_code="sql_killed"))
+            error = "the query takes too long or too much memory"
+            running.finish(SqlResult(error=error, error_code="sql_killed"))
         elif running is not None and running.stalls >= self.pool.limits.max_kills:
             del self.sent[number]
-            if not running.future.done():
-                reason = "a query got no CPU time in two workers"
-                cause = "is the server suspended, or its disk not responding?"
-                running.future.set_exception(InternalError(f"{reason}: {cause}"))
+            reason = "a query got no CPU time in two workers"
+            cause = "is the server suspended, or its disk not responding?"
+            running.finish(InternalError(f"{reason}: {cause}"))
         tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
         self.pool.counts["retries"] += len(tasks)
         if running is not None:
@@ -325,4 +316,4 @@ class WorkerProcess(asyncio.Protocol):
             self._marker = None
 
     def _read_marker(self) -> tuple[int, float, float]:
-        return read_marker(self._marker) if self._marker is not None else (0, 0.0, 0.0)
+        return self._marker.running() if self._marker is not None else (0, 0.0, 0.0)

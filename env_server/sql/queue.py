@@ -27,6 +27,15 @@ class Task:
     kills: int = 0  # workers that were lost while they worked on it
     stalls: int = 0  # workers that were lost while they had it, but got no CPU time
 
+    def finish(self, result: SqlResult | Exception) -> None:
+        """Give the caller its result or error, if it still waits."""
+        if self.future.done():
+            return
+        if isinstance(result, Exception):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
 
 class FairQueue:
     """Tasks in the order in which they are served: that of the client that has had least work done.

@@ -50,8 +50,7 @@ _JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "da
 class SqlRunner:
     """Runs jobs in this process, one at a time, and keeps connections open. Not thread-safe.
 
-    The executor of a `SQLEnvironment` without a server, and of a worker process. In any other
-    process the modifier 'localtime' follows the process's time zone.
+    The executor of a `SQLEnvironment` without a server, and of a worker process.
     """
 
     def __init__(
@@ -224,9 +223,9 @@ def _take_broken_text(
 ) -> tuple[list[Row], bool]:
     """Return what `_take` does, with U+FFFD for text that is not UTF-8.
 
-    apsw decodes strictly, which is fast, so the statement runs again with its text cast to bytes; a
-    prefix distinguishes text from blobs. The name of the WITH table is one that no table has; the
-    line end and the empty comment close a comment that the statement leaves open.
+    apsw decodes strictly, so the statement runs again with its text cast to bytes; a prefix
+    distinguishes text from blobs. No table has the name of the WITH table; the line end and the
+    empty comment close a comment that the statement leaves open.
     """
     columns = connection.columns
     name = "q" + "_" * max(map(len, [*connection.tables, ""]))
@@ -243,19 +242,18 @@ def _take_broken_text(
         statement = cursor.execute(connection.sql)
     rows, truncated = _take(statement, max_rows, connection.limits.max_result_bytes)
     connection.columns = columns
-    return [tuple(map(_untag_bytes, row)) for row in rows], truncated
 
+    def read(cell: Cell) -> Cell:
+        if not isinstance(cell, bytes):
+            return cell
+        return cell[1:].decode(errors="replace") if cell[:1] == b"t" else cell[1:]
 
-def _untag_bytes(cell: Cell) -> Cell:
-    if not isinstance(cell, bytes):
-        return cell
-    return cell[1:].decode(errors="replace") if cell[:1] == b"t" else cell[1:]
+    return [tuple(map(read, row)) for row in rows], truncated
 
 
 def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
     """Return (one line for the agent, error code)."""
-    limits = connection.limits
-    text = " ".join(str(error).split())[:MAX_ERROR_CHARS]
+    limits, text = connection.limits, _one_line(error)
     if isinstance(error, Refused):
         return text, "sql_denied"
     if connection.denied is not None:
@@ -282,6 +280,10 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
             return f"{text}; {tables_hint(connection.tables)}", "no_such_table"
         return text, "sql_budget" if _TOO_BIG.match(text) else "sql_error"
     raise error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:MAX_ERROR_CHARS]
 
 
 def tables_hint(tables: list[str]) -> str:
@@ -318,6 +320,6 @@ def columns_hint(trusted: SqlConnection, sql: str) -> str:
 
 def _unreadable(error: Exception) -> str:
     """Return the text of a db_error, without SQLite's own text if that may contain a path."""
-    text = " ".join(str(error).split())[:MAX_ERROR_CHARS]
+    text = _one_line(error)
     detail = "" if "/" in text else f", {text}"
     return f"the database can't be read: {type(error).__name__}{detail}"

@@ -19,14 +19,12 @@ from typing import BinaryIO
 
 from env_server.sql.jobs import (
     LENGTH,
-    MARKER_BYTES,
-    NUMBER,
     REASSIGNED_AT,
     STOP_AT,
+    Marker,
     SqlResult,
     decode_jobs,
     encode_results,
-    mark,
 )
 from env_server.sql.limits import SqlLimits
 from env_server.sql.run import SqlRunner
@@ -40,12 +38,12 @@ def main() -> None:
     limits = SqlLimits(**json.loads(limits_json))
     for stop in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, and closes the socket
         signal.signal(stop, signal.SIG_IGN)
-    marker = mmap.mmap(int(marker_fd), MARKER_BYTES)
+    marker = Marker(int(marker_fd))
     os.close(int(marker_fd))
     _set_resource_limits(limits)
 
     def asked_to_stop() -> bool:
-        return bool(NUMBER.unpack_from(marker, STOP_AT)[0] == NUMBER.unpack_from(marker)[0])
+        return marker.get(STOP_AT) == marker.get(0)
 
     with (
         socket.socket(fileno=int(socket_fd)) as channel,
@@ -54,7 +52,7 @@ def main() -> None:
         serve(channel, marker, runner)
 
 
-def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
+def serve(channel: socket.socket, marker: Marker, runner: SqlRunner) -> None:
     """Answer frames until the parent closes its end."""
     try:
         channel.sendall(LENGTH.pack(0))
@@ -63,20 +61,20 @@ def serve(channel: socket.socket, marker: mmap.mmap, runner: SqlRunner) -> None:
             results: list[tuple[int, SqlResult]] = []
             flushed = time.monotonic()
             for number, job in decode_jobs(body):
-                if number <= NUMBER.unpack_from(marker, REASSIGNED_AT)[0]:
+                if number <= marker.get(REASSIGNED_AT):
                     continue
                 now = time.monotonic()
                 if results and now - flushed > FLUSH_AFTER_S:
                     channel.sendall(encode_results(results))
                     results, flushed = [], now
-                mark(marker, number, now, time.process_time())
+                marker.begin(number, now, time.process_time())
                 try:
                     result = runner.run(job)
                 except Exception as error:  # a fault of this package, not of the agent
                     message = f"{type(error).__name__}: {error}"
                     result = SqlResult(error=message, error_code="internal")
                 results.append((number, result))
-            mark(marker, 0)
+            marker.begin(0)
             channel.sendall(encode_results(results))
     except (BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone
@@ -91,8 +89,12 @@ def _read_frame(stream: BinaryIO) -> bytes:
 
 
 def _set_resource_limits(limits: SqlLimits) -> None:
+    try:
+        used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    except OSError:  # a system without /proc: no limit
+        used_bytes = 2**40
     for kind, maximum in (
-        (resource.RLIMIT_AS, _address_space_bytes() + limits.max_address_space_growth_bytes),
+        (resource.RLIMIT_AS, used_bytes + limits.max_address_space_growth_bytes),
         (resource.RLIMIT_NOFILE, limits.max_open_files),
         (resource.RLIMIT_FSIZE, limits.max_file_bytes),
         (resource.RLIMIT_CORE, limits.max_core_bytes),
@@ -100,15 +102,6 @@ def _set_resource_limits(limits: SqlLimits) -> None:
         hard = resource.getrlimit(kind)[1]
         value = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
         resource.setrlimit(kind, (value, value))
-
-
-def _address_space_bytes() -> int:
-    """Return this process's address space; a terabyte, so no limit, on a system without /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
-        return 2**40
-    return pages * mmap.PAGESIZE
 
 
 if __name__ == "__main__":

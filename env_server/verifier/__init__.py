@@ -26,7 +26,6 @@ from env_server.verifier.standards import (
     judge_answer,
     result_verdicts,
 )
-from shared.order_by import TieQuery
 
 __all__ = [
     "STANDARDS",
@@ -34,7 +33,6 @@ __all__ = [
     "VERIFIER_VERSION",
     "Gold",
     "Standard",
-    "TieQuery",
     "answer_verdicts",
     "column_order",
     "is_ordered",

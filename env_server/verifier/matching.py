@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 # comparisons between rows without a partner of equal key: 200 rows with 200
 MAX_UNLIKE_PAIRS = 40_000
@@ -12,33 +12,25 @@ MAX_VISITS = 50_000
 # every order of 26 columns would never end.
 MAX_CELLS = 5_000
 
-A = TypeVar("A")
-B = TypeVar("B")
 Row = Sequence[Any]
 Rows = Sequence[Row]
 Order = list[int] | None
 
 
 def can_pair(
-    rows: Sequence[A],
-    others: Sequence[B],
-    same: Callable[[A, B], bool],
-    key: Callable[[A], Hashable],
-    other_key: Callable[[B], Hashable],
+    rows: Rows, others: Rows, same: Callable[[Any, Any], bool], key: Callable[[Row], Hashable]
 ) -> bool:
-    """Return whether each of `rows` can be paired with a different one of `others` that is `same`.
+    """Return whether each of `rows` can be paired with a different one of `others`.
 
-    Rows with equal keys are paired without comparison; the rest is compared pair by pair. False if
-    that takes more than `MAX_UNLIKE_PAIRS` comparisons.
+    Rows with equal keys are paired without comparison; of the rest, each pair is compared cell by
+    cell by `same`. False if that takes more than `MAX_UNLIKE_PAIRS` comparisons.
     """
-    if len(rows) == len(others) == 1:  # most answers
-        return same(rows[0], others[0])
-    exact: dict[Hashable, list[A]] = {}
+    exact: dict[Hashable, list[Row]] = {}
     for row in rows:
         exact.setdefault(key(row), []).append(row)
     unlike = []
     for other in others:
-        if partners := exact.get(other_key(other)):
+        if partners := exact.get(key(other)):
             partners.pop()
         else:
             unlike.append(other)
@@ -47,7 +39,7 @@ def can_pair(
         return False
     fits = []
     for row in left:
-        fits.append([index for index, other in enumerate(unlike) if same(row, other)])
+        fits.append([index for index, other in enumerate(unlike) if all(map(same, row, other))])
         if not fits[-1]:
             return False
     return _can_match(fits)
@@ -135,62 +127,55 @@ def column_order(rows: Rows, gold: Rows, ordered: bool, max_cells: int = MAX_CEL
     if any(len(row) != width for row in rows):
         return None
     columns, wanted = list(zip(*rows, strict=True)), list(zip(*gold, strict=True))
-    if ordered:
-        return _positions(columns, wanted)
-    return _ColumnSearch(columns, wanted, max_cells + width * len(rows)).run()
+    search = _positions if ordered else _unordered
+    return search(columns, wanted, max_cells + width * len(rows))
 
 
-def _positions(columns: Sequence[Hashable], wanted: Sequence[Hashable]) -> list[int] | None:
-    left: dict[Hashable, list[int]] = {}
+def _positions(columns: Rows, wanted: Rows, _max_cells: int) -> Order:
+    left: dict[Row, list[int]] = {}
     for place, column in enumerate(columns):
         left.setdefault(column, []).append(place)
     order = [left[column].pop(0) for column in wanted if left.get(column)]
     return order if len(order) == len(wanted) else None
 
 
-class _ColumnSearch:
-    """Assigns the gold's columns one by one while the bags of the assigned parts of rows agree."""
+def _unordered(columns: Rows, wanted: Rows, max_cells: int) -> Order:
+    """Assign the gold's columns one by one while the bags of the assigned parts of rows agree."""
+    places = defaultdict[Hashable, list[int]](list)  # by the column's bag
+    for place, column in enumerate(columns):
+        places[frozenset(Counter(column).items())].append(place)
+    fits = [places[frozenset(Counter(column).items())] for column in wanted]
+    turns = sorted(range(len(wanted)), key=lambda column: len(fits[column]))
+    order: dict[int, int] = {}
+    cells_left = max_cells
 
-    def __init__(self, columns: Sequence[Row], wanted: Sequence[Row], max_cells: int) -> None:
-        self.columns, self.wanted, self.cells_left = columns, wanted, max_cells
-        places = defaultdict[Hashable, list[int]](list)  # by the column's bag
-        for place, column in enumerate(columns):
-            places[frozenset(Counter(column).items())].append(place)
-        self.fits = [places[frozenset(Counter(column).items())] for column in wanted]
-        self.turns = sorted(range(len(wanted)), key=lambda column: len(self.fits[column]))
-        self.order: dict[int, int] = {}
-        self.used: set[int] = set()
-
-    def run(self) -> list[int] | None:
-        height = len(self.wanted[0])
-        if not self._assign(0, [0] * height, [0] * height):
-            return None
-        return [self.order[column] for column in range(len(self.wanted))]
-
-    def _assign(self, turn: int, labels: list[int], wanted_labels: list[int]) -> bool:
+    def assign(turn: int, labels: list[int], wanted_labels: list[int]) -> bool:
         """Assign the columns from `turn` on. Equal labels mark equal assigned parts of rows."""
-        if turn == len(self.turns):
+        nonlocal cells_left
+        if turn == len(turns):
             return True
-        column = self.turns[turn]
+        wanted_column = turns[turn]
         tried: set[Row] = set()
-        for place in self.fits[column]:
-            if place in self.used or self.columns[place] in tried:
-                self.cells_left -= 1
+        for place in fits[wanted_column]:
+            if place in order.values() or columns[place] in tried:
+                cells_left -= 1
                 continue
-            self.cells_left -= len(labels)
-            if self.cells_left < 0:
+            cells_left -= len(labels)
+            if cells_left < 0:
                 return False
-            tried.add(self.columns[place])
+            tried.add(columns[place])
             names: dict[tuple[int, Any], int] = {}
-            pairs = ((labels, self.columns[place]), (wanted_labels, self.wanted[column]))
+            pairs = ((labels, columns[place]), (wanted_labels, wanted[wanted_column]))
             next_labels, next_wanted = (
                 [names.setdefault(part, len(names)) for part in zip(old, cells, strict=True)]
                 for old, cells in pairs
             )
             if Counter(next_labels) == Counter(next_wanted):
-                self.order[column] = place
-                self.used.add(place)
-                if self._assign(turn + 1, next_labels, next_wanted):
+                order[wanted_column] = place
+                if assign(turn + 1, next_labels, next_wanted):
                     return True
-                self.used.remove(place)
+                del order[wanted_column]
         return False
+
+    nothing = [0] * len(wanted[0])
+    return [order[column] for column in range(len(wanted))] if assign(0, nothing, nothing) else None

@@ -25,9 +25,6 @@ from env_server.verifier.values import Cells, Fits, GoldValues, IdRow, values_of
 from shared.models import StandardName
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None
-SameRow = Callable[[Any, Any], bool]
-RowKey = Callable[[Any], Hashable]
-
 STRICT: StandardName = "strict"
 RESULT_TOLERANCE = 1e-6  # relative: between numbers that two queries compute
 NEAR_ZERO = 1e-9  # absolute: the same for numbers near 0
@@ -49,14 +46,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """A rule for what is right. `rule` is one line for people.
+    """A rule for what is right.
 
     accepts(reading)        whether one reading of an ANSWER is right
     result(rows, gold)      whether a SQL result is right; ties need `Gold.with_ties` first
     """
 
-    name: str
-    rule: str
     accepts: Callable[[Reading], bool]
     result: Callable[[Rows, Gold], bool]
 
@@ -120,21 +115,13 @@ def _strict_answer(reading: Reading) -> bool:
 
 
 def _strict_result(rows: Rows, gold: Gold) -> bool:
-    return _same_blocks(rows, gold, _same_values, _value_key, _value_key)
-
-
-def _same_blocks(rows: Rows, gold: Gold, same: SameRow, key: RowKey, gold_key: RowKey) -> bool:
     if list(map(len, rows)) != list(map(len, gold.rows)):
         return False
     rest = iter(rows)
     return all(
-        can_pair(list(islice(rest, block.take)), block.rows, same, key, gold_key)
+        can_pair(list(islice(rest, block.take)), block.rows, _same_value, _value_key)
         for block in gold.blocks
     )
-
-
-def _same_values(row: Sequence[Any], gold: Sequence[Any]) -> bool:
-    return all(map(_same_value, row, gold))
 
 
 def _same_value(value: Any, gold: Any) -> bool:
@@ -156,34 +143,23 @@ def _value_key(row: Sequence[Any]) -> Hashable:
 # -- Spider's and BIRD's
 
 
-def _order_by_words(gold: Gold) -> bool:
-    return "order by" in gold.sql.lower()
+def _spider(rows: Rows, right: Rows, gold: Gold) -> bool:
+    return column_order(rows, right, "order by" in gold.sql.lower()) is not None
 
 
-def _spider_rows(rows: Rows, right: Rows, gold: Gold) -> bool:
-    return column_order(rows, right, _order_by_words(gold)) is not None
-
-
-def _bird_rows(rows: Rows, right: Rows, _gold: Gold) -> bool:
+def _bird(rows: Rows, right: Rows, _gold: Gold) -> bool:
     return set(rows) == set(right)
 
 
-SameRows = Callable[[Rows, Rows, Gold], bool]
-
-
-def _other(name: str, rule: str, same: SameRows) -> Standard:
+def _other(same: Callable[[Rows, Rows, Gold], bool]) -> Standard:
     return Standard(
-        name,
-        rule,
         lambda reading: same(reading.likeliest, reading.values.rows, reading.gold),
         lambda rows, gold: same(list(map(tuple, rows)), gold.rows, gold),
     )
 
 
-_STRICT_RULE = "columns by position, bag of rows, order where the gold orders"
-_STANDARDS = (
-    Standard(STRICT, _STRICT_RULE, _strict_answer, _strict_result),
-    _other("spider", "columns in any order, bag of rows, 'order by' in the gold", _spider_rows),
-    _other("bird", "columns by position, set of rows", _bird_rows),
-)
-STANDARDS: Mapping[str, Standard] = {standard.name: standard for standard in _STANDARDS}
+STANDARDS: Mapping[str, Standard] = {
+    STRICT: Standard(_strict_answer, _strict_result),
+    "spider": _other(_spider),
+    "bird": _other(_bird),
+}

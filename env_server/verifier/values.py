@@ -66,7 +66,6 @@ class GoldValues:
         # white space and combining characters may make a text longer than what it stands for
         self._max_chars = 4 * max(map(len, texts), default=0) + 200
         self._own = {str(cell): self.number_of(cell) for cell in cells if cell is not None}
-        self._own_fits: dict[str, Fits] = {}  # remembered: most right answers have only these
         self.rows = self.number_rows(gold.rows)
         self.blocks = [(block.take, self.number_rows(block.rows)) for block in gold.blocks]
         columns = zip(*self.rows, *(row for _, rows in self.blocks for row in rows), strict=False)
@@ -107,13 +106,6 @@ class GoldValues:
         """Return the values that a cell may be, none or several, and the likeliest of them."""
         if text is None:
             return self._null_fits()
-        if text not in self._own:
-            return self._fits(text)
-        if text not in self._own_fits:
-            self._own_fits[text] = self._fits(text)
-        return self._own_fits[text]
-
-    def _fits(self, text: str) -> Fits:
         if len(text) > self._max_chars:
             return _NOTHING
         found: list[int] = []  # likeliest first

@@ -12,29 +12,26 @@
         ...
 
 Steps (and resets) that are started together go to their server in one request, so start many at
-once: with `asyncio.gather`, or `step_many`. Every failure is a `shared.errors.SQLEnvError`. The
-client recovers from a lost connection, a busy server, a server that has lost the episode and one
-that is lost itself; the caller gets only what it cannot recover from.
+once: with `asyncio.gather`, or `step_many`. Every failure is a `shared.errors.SQLEnvError`: the
+caller gets only what the client cannot recover from. The way of one step:
 
-The way of one step:
+    SQLEnvClient.step       numbers the step, keeps the episode's latest reply
+      |
+    Failover.run            FAIL-OVER LAYER, one loop per call: which server?
+      |   ^                   server lost the episode -> rebuild it there by replay
+      |   |                   server lost or refuses  -> the next server of the Fleet
+      |   |                   none left               -> wait, then all again
+    Replica.step            one server; parses the reply
+      |
+    Batcher                 gathers the steps of one moment
+      |
+    Replica.request         RETRY LAYER, one loop per HTTP request: again?
+      |   ^                   broken connection, 429, 5xx -> wait, then the same again
+      |   |                   server lost, another serves -> raise, for the fail-over layer
+    Replica.request_once    one HTTP request; every failure becomes a `SQLEnvError`
 
-    SQLEnvClient.step            numbers the step, keeps the episode's latest reply
-      |
-    Failover.run                 FAIL-OVER LAYER, one loop per call: which server?
-      |   ^                        server lost the episode -> rebuild it there by replay
-      |   |                        server lost or refuses  -> the next server of the Fleet
-      |   |                        none left               -> wait, then all again
-    Replica.step                 one server; parses the reply
-      |
-    Batcher                      gathers the steps of one moment
-      |
-    Replica.request              RETRY LAYER, one loop per HTTP request: again?
-      |   ^                        broken connection, 429, 5xx -> wait, then the same again
-      |   |                        server lost, another serves -> raise, for the fail-over layer
-    Replica.request_once         one HTTP request; every failure becomes a `SQLEnvError`
-
-Both loops count and wait with `Attempts` (retry.py), under the same `ClientLimits`. `Fleet` knows
-the servers, resolves names and sees lost servers return.
+Both loops count and wait with `Attempts`, under the same `ClientLimits`. `Fleet` knows the servers,
+resolves names and sees lost servers return.
 """
 
 from shared.client.async_client import AsyncClient

@@ -3,9 +3,8 @@ what users import."""
 
 import asyncio
 import os
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from time import perf_counter
@@ -42,48 +41,13 @@ from shared.models import (
 )
 
 T = TypeVar("T")
+Call = Callable[[Replica], Awaitable[T]]
 
 # A running host accepts within milliseconds; one that is down should not use up the whole timeout.
 CONNECT_TIMEOUT_S = 5.0
-# Shorter than any server's, so that no request meets a connection that is about to be closed.
-KEEPALIVE_S = 4.0
 HEALTH_TIMEOUT_S = 5.0
+ENDED_KEPT = 10_000  # ended episodes whose server is remembered
 READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
-ENDED_KEPT = 10_000  # ended episodes whose server is remembered; any other is searched for
-
-
-class _Waiting:
-    """Adds to `stats.wait_s` the time in which at least one `with` block is under way.
-
-    Raises `RuntimeError` in another process or event loop than that of the first block: the
-    connections are theirs, and a call would wait without end.
-    """
-
-    def __init__(self, stats: ClientStats) -> None:
-        self._stats, self._since = stats, 0.0
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-
-    def __enter__(self) -> None:
-        if self.loop is not asyncio.get_running_loop() or self._pid != os.getpid():
-            self._begin()
-        if self._stats.calls_waiting == 0:
-            self._since = perf_counter()
-        self._stats.calls_waiting += 1
-
-    def _begin(self) -> None:
-        if self.loop is not None:
-            where = "event loop" if self._pid == os.getpid() else f"process ({self._pid})"
-            raise RuntimeError(
-                f"this client was opened in another {where}: open one of its own here, with"
-                " 'async with SQLEnvClient(...)', or use SQLEnvClient(...).sync()"
-            )
-        self.loop, self._pid = asyncio.get_running_loop(), os.getpid()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stats.calls_waiting -= 1
-        if self._stats.calls_waiting == 0:
-            self._stats.wait_s += perf_counter() - self._since
 
 
 class AsyncClient:
@@ -110,28 +74,14 @@ class AsyncClient:
         resolve: Resolve | None = system_addresses,
         api_key: str | None = None,
     ) -> None:
-        self._made_by = partial(
-            type(self),
-            urls,
-            limits,
-            transport=transport,
-            digest=digest,
-            resolve=resolve,
-            api_key=api_key,
-        )
+        made = partial(type(self), urls, limits, transport=transport, digest=digest)
+        self._made_by = partial(made, resolve=resolve, api_key=api_key)
         limits = limits or ClientLimits()
         if transport is not None and resolve is system_addresses:
             resolve = None  # the transport decides what names mean
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
-            transport=transport
-            or ProxyTransport(
-                httpx.Limits(
-                    max_connections=None,
-                    max_keepalive_connections=None,
-                    keepalive_expiry=KEEPALIVE_S,
-                )
-            ),
+            transport=transport or ProxyTransport(),
             headers=bearer(api_key),
             # the replica sets one deadline for the whole request
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, limits.timeout_s)),
@@ -142,13 +92,13 @@ class AsyncClient:
         self._failover = Failover(self._fleet, limits, self.stats)
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
-        self._ended: OrderedDict[str, Replica] = OrderedDict()
+        self._ended: dict[str, Replica] = {}
         self._orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         # episode -> number and text of a step that was sent and has no reply
         self._pending: dict[str, tuple[int, str]] = {}
         self._leaving: dict[asyncio.Task[None], str] = {}  # what ends a cancelled call -> episode
-        self._waiting = _Waiting(self.stats)
-        self._closed = False
+        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None  # of the first call
+        self._waiting_since = 0.0
 
     @property
     def urls(self) -> list[str]:
@@ -170,12 +120,8 @@ class AsyncClient:
         return self._made_by, ()
 
     async def __aenter__(self) -> Self:
-        if self._closed:
-            raise RuntimeError("this client was closed: make another one with SQLEnvClient(...)")
-        if self._waiting.loop is not None:
-            raise RuntimeError("this client is open already: enter it once, before the first call")
-        with self._waiting:
-            await self._http.__aenter__()
+        with self._call():
+            await self._http.__aenter__()  # which refuses to be opened twice
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -184,14 +130,11 @@ class AsyncClient:
     async def aclose(self) -> None:
         """End the calls under way and close the connections. Open episodes stay on their servers
         until their leases end."""
-        with self._waiting:
-            self._closed = True
+        with self._call():
             for task in self._leaving:
                 task.cancel()
             await asyncio.gather(*self._leaving, return_exceptions=True)
             await self._fleet.close()
-            for held in (self._episodes, self._ended, self._pending):
-                held.clear()
             await self._http.aclose()
 
     async def reset(
@@ -207,29 +150,26 @@ class AsyncClient:
         rewards: Rewards | None = None,
         episode_id: str | None = None,
         actions: Sequence[AnyAction] | None = None,
-        digest: str | None = None,
     ) -> ResetResult:
         """Start an episode, under a new id unless one is given. See `shared.models.ResetRequest`.
 
-        With `actions`, the episode starts with them played, and the reply is the last one's. With
-        `digest`, a server whose data or rules differ refuses (`DigestMismatch`). `rewards` "step"
-        asks for every step's reward (`Forbidden` for an agent's key), "end" for none before the
-        last reply.
+        With `actions`, the episode starts with them played, and the reply is the last one's.
+        `rewards` "step" asks for every step's reward (`Forbidden` for an agent's key), "end" for
+        none before the last reply.
         """
         episode_id = episode_id or str(uuid4())
-        several = difficulty is not None and not isinstance(difficulty, str)
         request = {
             "episode_id": episode_id,
             "question_id": question_id,
             "split": split,
-            "difficulty": list(difficulty or ()) if several else difficulty,
+            "difficulty": difficulty,
             "db_id": db_id,
             "seed": seed,
             "step_budget": step_budget,
             "answer_form": answer_form,
             "rewards": rewards,
             "actions": [_text(action) for action in actions or ()] or None,
-            "digest": digest or self._digest,
+            "digest": self._digest,
         }
         item = encode(request)
 
@@ -240,14 +180,13 @@ class AsyncClient:
             options = {name: request[name] for name in REBUILT}
             return OpenEpisode(episode_id, server, its_digest, options, result), result
 
-        with self._waiting:
+        with self._call():
             if leaving := [task for task, left in self._leaving.items() if left == episode_id]:
                 await asyncio.wait(leaving)
             episode, result = await self._failover.run(episode_id, start)
+        self._episodes[episode_id] = episode
         if result.done:
-            self._episodes.pop(episode_id, None)
-        else:
-            self._episodes[episode_id] = episode
+            del self._episodes[episode_id]
         return result
 
     async def step(self, episode_id: str, action: AnyAction, step: int | None = None) -> StepResult:
@@ -255,8 +194,8 @@ class AsyncClient:
 
         `step` is the number of steps that the caller has seen answered; the client fills it in, and
         asks the server for it if another client started the episode. Repeating an answered step
-        returns its stored reply. An episode of this client that is lost with its server is rebuilt
-        first, elsewhere if need be. `Behind` if `step` is ahead of the episode.
+        returns its stored reply; `Behind` if `step` is ahead of the episode. An episode of this
+        client that is lost with its server is rebuilt first, elsewhere if need be.
 
         A step that was sent and got no reply, as the call was cancelled or failed
         (`ServerUnreachable`, `TimedOut`), is settled by the next call on the episode, which sends
@@ -264,7 +203,7 @@ class AsyncClient:
         action is played afterwards, and `step(episode_id, action, number)` returns the reply.
         """
         text = _text(action)
-        with self._waiting:
+        with self._call():
             async with self._orders.setdefault(episode_id, asyncio.Lock()):
                 if (pending := self._pending.get(episode_id)) is not None:
                     if step is None and text == pending[1]:
@@ -293,7 +232,7 @@ class AsyncClient:
 
         Few attempts are made (`ServerUnreachable`), as the episode also ends with its lease.
         """
-        with suppress(UnknownEpisode), self._waiting:
+        with suppress(UnknownEpisode), self._call():
             episode = self._episodes.pop(episode_id, None)
             self._pending.pop(episode_id, None)
             if episode is None:
@@ -304,38 +243,31 @@ class AsyncClient:
 
     async def state(self, episode_id: str) -> SQLState:
         """Return where an episode stands. One of this client's that is lost is rebuilt first."""
-        with self._waiting:
-            async with self._orders.setdefault(episode_id, asyncio.Lock()):
-                await self._settle(episode_id)
-                return await self._state(episode_id)
+        return await self._settled(episode_id, lambda server: server.state(episode_id))
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
         """Return an ended episode's verdicts by every standard: for people, never for the agent."""
-        with self._waiting:
-            async with self._orders.setdefault(episode_id, asyncio.Lock()):
-                await self._settle(episode_id)
-                return await self._find(episode_id, lambda server: server.verdicts(episode_id))
+        return await self._settled(episode_id, lambda server: server.verdicts(episode_id))
 
     async def metadata(self) -> ServerMetadata:
         """Return what the servers are; `DigestMismatch` names two that differ in data or rules."""
-        first: ServerMetadata | None = None
-        with self._waiting:
-            for replica in await self._fleet.open():
-                metadata = await replica.metadata()
-                first = first or metadata
-                if metadata.digest != first.digest:
+        with self._call():
+            first, *others = await self._fleet.open()
+            metadata = await first.metadata()
+            for other in others:
+                digest = (await other.metadata()).digest
+                if digest != metadata.digest:
                     raise DigestMismatch(
-                        f"{replica.url} and {self.urls[0]} serve different data or rules (digests"
-                        f" {metadata.digest[:12]} and {first.digest[:12]}); start both with the"
-                        " same data and version"
+                        f"{other.url} and {first.url} serve different data or rules (digests"
+                        f" {digest[:12]} and {metadata.digest[:12]}); start both with the same data"
+                        " and version"
                     )
-        assert first is not None
-        return first
+        return metadata
 
     async def health(self) -> dict[str, str]:
         """Return URL -> the status that each server reports, asked once and without retries."""
         found = {}
-        with self._waiting:
+        with self._call():
             for replica in await self._fleet.open():
                 body = await replica.request_once("GET", "/health", timeout_s=HEALTH_TIMEOUT_S)
                 found[replica.url] = str(body.get("status", "")) if isinstance(body, dict) else ""
@@ -345,9 +277,41 @@ class AsyncClient:
         """Return when every server is ready; `ServerUnreachable` names the first that is not in
         time."""
         deadline = perf_counter() + timeout_s
-        with self._waiting:
+        with self._call():
             for replica in await self._fleet.open():
                 await _until_ready(replica, deadline, timeout_s)
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Count a call as one that waits.
+
+        Raises `RuntimeError` in another process or event loop than the first call's: the
+        connections are theirs, and a call would wait without end.
+        """
+        here = (os.getpid(), asyncio.get_running_loop())
+        self._home = self._home or here
+        if self._home != here:
+            where = "event loop" if self._home[0] == here[0] else f"process ({self._home[0]})"
+            raise RuntimeError(
+                f"this client was opened in another {where}: open one of its own here, with"
+                " 'async with SQLEnvClient(...)', or use SQLEnvClient(...).sync()"
+            )
+        if self.stats.calls_waiting == 0:
+            self._waiting_since = perf_counter()
+        self.stats.calls_waiting += 1
+        try:
+            yield
+        finally:
+            self.stats.calls_waiting -= 1
+            if self.stats.calls_waiting == 0:
+                self.stats.wait_s += perf_counter() - self._waiting_since
+
+    async def _settled(self, episode_id: str, call: Call[T]) -> T:
+        """Return what `call` returns on an episode's server, after its pending step."""
+        with self._call():
+            async with self._orders.setdefault(episode_id, asyncio.Lock()):
+                await self._settle(episode_id)
+                return await self._ask(episode_id, call)
 
     async def _settle(self, episode_id: str) -> None:
         """Get the reply to the episode's pending step, if there is one."""
@@ -363,9 +327,9 @@ class AsyncClient:
         """Send a step, by default the next one; it is pending until it is answered or refused."""
         episode = self._episodes.get(episode_id)
         answered = None if episode is None else episode.latest.observation.step_count
-        if step is None:
+        if step is None and (step := answered) is None:
             # without its number, a step whose reply is lost would be counted twice
-            step = (await self._state(episode_id)).step_count if answered is None else answered
+            step = (await self._ask(episode_id, lambda one: one.state(episode_id))).step_count
         item = encode({"episode_id": episode_id, "action": text, "step": step})
 
         def send(server: Replica) -> Awaitable[StepResult]:
@@ -387,16 +351,19 @@ class AsyncClient:
             if step == answered:
                 episode.latest = result
             if result.done and self._episodes.get(episode_id) is episode:
-                self._remember_ended(episode)
+                del self._episodes[episode_id]
+                self._ended[episode_id] = episode.replica
+                if len(self._ended) > ENDED_KEPT:
+                    del self._ended[next(iter(self._ended))]
         return result
 
-    async def _state(self, episode_id: str) -> SQLState:
-        def ask(server: Replica) -> Awaitable[SQLState]:
-            return server.state(episode_id)
-
+    async def _ask(self, episode_id: str, call: Call[T]) -> T:
         if (episode := self._episodes.get(episode_id)) is None:
-            return await self._find(episode_id, ask)
-        return await self._failover.run(episode_id, ask, episode)
+            return await self._find(episode_id, call)
+        return await self._failover.run(episode_id, call, episode)
+
+    async def _find(self, episode_id: str, call: Call[T]) -> T:
+        return await self._failover.find(episode_id, call, self._ended.get(episode_id))
 
     async def _completed(
         self,
@@ -413,16 +380,6 @@ class AsyncClient:
             self._leaving[leaving] = episode_id
             leaving.add_done_callback(self._leaving.pop)
             raise
-
-    async def _find(self, episode_id: str, call: Callable[[Replica], Awaitable[T]]) -> T:
-        """Return what `call` returns on the server of an episode that is not open here."""
-        return await self._failover.find(episode_id, call, self._ended.get(episode_id))
-
-    def _remember_ended(self, episode: OpenEpisode) -> None:
-        del self._episodes[episode.episode_id]
-        self._ended[episode.episode_id] = episode.replica
-        if len(self._ended) > ENDED_KEPT:
-            self._ended.popitem(last=False)
 
 
 async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:

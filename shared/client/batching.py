@@ -1,13 +1,13 @@
 """Batching: many small requests that are made at once leave as one."""
 
 import asyncio
-import copy
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from shared.errors import ServerUnreachable, SQLEnvError
 
 Send = Callable[[Sequence[bytes]], Awaitable[Sequence[object]]]
+Item = tuple[bytes, asyncio.Future[object]]  # with the future of its reply
 
 
 class Batcher:
@@ -15,17 +15,16 @@ class Batcher:
 
     Items submitted within one tick of the event loop leave together. While `max_in_flight` batches
     are under way, further items wait and leave together when one returns, so batches grow with the
-    load. `send` gets the items in the order of their submission and returns one reply each, in that
-    order. A batch holds at most `max_items` items, and at most `max_bytes` bytes unless a single
-    item is larger.
+    load. `send` returns one reply per item, in order. A batch holds at most `max_items` items, and
+    at most `max_bytes` bytes unless a single item is larger.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_bytes: int, max_in_flight: int) -> None:
         self._send = send
         self._max_items, self._max_bytes = max_items, max_bytes
         self._max_in_flight = max_in_flight
-        self._pending: deque[tuple[bytes, asyncio.Future[object]]] = deque()
-        self._in_flight: dict[asyncio.Task[None], list[asyncio.Future[object]]] = {}
+        self._pending: deque[Item] = deque()
+        self._in_flight: dict[asyncio.Task[None], list[Item]] = {}
         self._flush_due = False
         self._closed = False
 
@@ -42,8 +41,7 @@ class Batcher:
     async def close(self) -> None:
         """End all batches under way; whoever waits for a reply gets `ServerUnreachable`."""
         self._closed = True
-        waiting = [future for futures in self._in_flight.values() for future in futures]
-        waiting += [future for _, future in self._pending]
+        waiting = [*self._pending, *(item for batch in self._in_flight.values() for item in batch)]
         self._pending.clear()
         tasks = list(self._in_flight)
         for task in tasks:
@@ -58,42 +56,37 @@ class Batcher:
 
     def _flush(self) -> None:
         self._flush_due = False
-        while self._pending and len(self._in_flight) < self._max_in_flight and not self._closed:
-            items, futures = self._take()
-            if items:
-                task = asyncio.get_running_loop().create_task(self._deliver(items, futures))
-                self._in_flight[task] = futures
+        while self._pending and len(self._in_flight) < self._max_in_flight:
+            if batch := self._take():
+                task = asyncio.get_running_loop().create_task(self._deliver(batch))
+                self._in_flight[task] = batch
                 task.add_done_callback(self._returned)
 
-    def _take(self) -> tuple[list[bytes], list[asyncio.Future[object]]]:
-        items: list[bytes] = []
-        futures: list[asyncio.Future[object]] = []
+    def _take(self) -> list[Item]:
+        batch: list[Item] = []
         size_bytes = 0
-        while self._pending and len(items) < self._max_items:
+        while self._pending and len(batch) < self._max_items:
             item, future = self._pending[0]
-            if items and size_bytes + len(item) > self._max_bytes:
+            if batch and size_bytes + len(item) > self._max_bytes:
                 break
             self._pending.popleft()
             if not future.cancelled():
-                items.append(item)
-                futures.append(future)
+                batch.append((item, future))
                 size_bytes += len(item)
-        return items, futures
+        return batch
 
     def _returned(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)
-        if self._pending and not self._closed:
+        if self._pending:
             self._schedule_flush()
 
-    async def _deliver(self, items: list[bytes], futures: Sequence[asyncio.Future[object]]) -> None:
+    async def _deliver(self, batch: Sequence[Item]) -> None:
         try:
-            replies = await self._send(items)
-            if len(replies) != len(items):
-                raise ValueError(f"{len(replies)} replies to a batch of {len(items)}")
+            replies = await self._send([item for item, _ in batch])
         except Exception as error:
-            _fail(futures, error)
+            _fail(batch, error)
             return
-        for future, reply in zip(futures, replies, strict=True):
+        for (_, future), reply in zip(batch, replies, strict=True):
             if not future.done():
                 future.set_result(reply)
 
@@ -103,8 +96,8 @@ def closed_error() -> ServerUnreachable:
     return ServerUnreachable("this client was closed; open another", attempts=0)
 
 
-def _fail(futures: Sequence[asyncio.Future[object]], error: Exception) -> None:
-    for future in futures:
+def _fail(batch: Iterable[Item], error: Exception) -> None:
+    for _, future in batch:
         if not future.done():
             future.set_exception(own_copy(error) if isinstance(error, SQLEnvError) else error)
 
@@ -115,7 +108,6 @@ def own_copy(error: SQLEnvError) -> SQLEnvError:
     One exception raised in several tasks would collect all their tracebacks, and what one waiter
     notes in its details (that its attempts are spent) does not hold for the others.
     """
-    own = copy.copy(error)
-    own.details = dict(error.details)
+    own = type(error)(error.message, **error.details)
     own.__cause__ = error
     return own

@@ -97,15 +97,17 @@ class Failover:
         self,
         episode_id: str,
         call: Callable[[Replica], Awaitable[T]],
-        likeliest: Replica | None = None,
+        ended_on: Replica | None = None,
     ) -> T:
         """Return what `call` returns on the first server that knows an episode not open here.
 
-        The order is `likeliest`, then by the episode's id. `UnknownEpisode` if none knows it.
+        `ended_on` is asked first: others may have the episode as it was before it moved.
+        `UnknownEpisode` if none knows it.
         """
         await self._fleet.open()
-        ranked = self._fleet.ranked(episode_id)
-        servers = ranked if likeliest is None else list(dict.fromkeys([likeliest, *ranked]))
+        servers = self._fleet.ranked(episode_id)
+        if ended_on is not None:
+            servers = list(dict.fromkeys([ended_on, *servers]))
         attempts = Attempts(self._limits, self._stats, self._fleet)
         while True:
             try:

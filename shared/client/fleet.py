@@ -6,12 +6,12 @@ import logging
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from time import monotonic
 from weakref import WeakSet
 
 import httpx
 
 from shared.client.limits import ClientLimits, ClientStats
-from shared.client.outages import Outages
 from shared.client.replica import Replica, is_loss
 from shared.client.resolver import Address, Resolve, addresses_of, is_name
 from shared.errors import ServerUnreachable, SQLEnvError
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 RETURN_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a lost server
 SHORTEST_REFRESH_S = 0.5  # between two questions to a name server, however many servers are lost
+QUIET_S = 30.0  # between two lines of the log about the same server and kind of error
 
 
 def normalise_urls(urls: str | Sequence[str]) -> list[str]:
@@ -65,7 +66,8 @@ class Fleet:
         resolve: Resolve | None = None,
     ) -> None:
         self._http, self._limits, self._stats, self._resolve = http, limits, stats, resolve
-        self._outages = Outages(stats)
+        self._outages: dict[str, float] = {}  # URL -> when an outage began that was logged
+        self._logged: dict[tuple[str, str], float] = {}  # URL, kind of error -> time of its line
         self._names: dict[str, list[Address]] = {}  # URL -> what its name stood for last
         self._listed: dict[str, Replica] = {}
         self._all: WeakSet[Replica] = WeakSet()  # those that are no longer listed, too
@@ -93,7 +95,7 @@ class Fleet:
                     await self._refresh()
                     if not self._closed:
                         self._refresher = asyncio.create_task(self._refresh_forever())
-        return list(self._listed.values())
+        return self.replicas
 
     async def close(self) -> None:
         self._closed = True
@@ -132,12 +134,15 @@ class Fleet:
         if self._closed or replica.lost is not None:
             return
         replica.silent = True
+        others = len([one for one in self._serving() if one is not replica])
+        if self._may_log(replica.url, "lost"):
+            self._outages[replica.url] = monotonic()
+            remedy = f"{others} others serve" if others else "calls wait for it"
+            log.warning("an environment server is lost, %s: %s", remedy, error)
         if len(self._listed) == 1 and not self._names:  # a single server is simply tried again
-            self._outages.lost(replica.url, error, 0)
             return
         replica.lost = error.message
         self._stats.servers_lost += 1
-        self._outages.lost(replica.url, error, len(self._serving()))
         self._returning[replica] = asyncio.create_task(self._await_return(replica))
         self._look_again.set()
 
@@ -145,12 +150,15 @@ class Fleet:
         """Note that `replica` answered a request."""
         if replica.lost is None:
             replica.silent = False
-            self._outages.answered(replica.url)
+            if (since := self._outages.pop(replica.url, None)) is not None:
+                outage_s, waited = monotonic() - since, self._stats.calls_waiting
+                message = "the environment server at %s is back after %.1f s; %d calls waited"
+                log.warning(message, replica.url, outage_s, waited)
 
     def report(self, error: SQLEnvError) -> None:
         """Note that a call is repeated because of `error`; a lost server has its own line."""
-        if not is_loss(error):
-            self._outages.refused(error)
+        if not is_loss(error) and self._may_log(str(error.details.get("url", "")), error.code):
+            log.warning("calls are repeated until they succeed: %s", error)
 
     async def pause(self, wait_s: float) -> None:
         """Wait for `wait_s` seconds, or until a server has returned or was added."""
@@ -160,6 +168,14 @@ class Fleet:
 
     def _serving(self) -> list[Replica]:
         return [one for one in self._listed.values() if one.lost is None]
+
+    def _may_log(self, url: str, kind: str) -> bool:
+        """Return whether to log a line: calls that fail alike are not logged one by one."""
+        now = monotonic()
+        if now - self._logged.get((url, kind), -QUIET_S) < QUIET_S:
+            return False
+        self._logged[url, kind] = now
+        return True
 
     def _notify_returned(self) -> None:
         self._returned.set()

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Self
 
 import httpx
-from asgi_lifespan import LifespanManager, LifespanNotSupported
+from asgi_lifespan import LifespanManager
 
 Message = MutableMapping[str, Any]
 ASGIApp = Callable[
@@ -31,10 +31,7 @@ class InProcessTransport(httpx.AsyncBaseTransport):
             raise RuntimeError("this client was opened before; make another with in_process(app)")
         # No time limits: a server may load its data for minutes.
         self._lifespan = LifespanManager(self._run, startup_timeout=None, shutdown_timeout=None)
-        try:
-            await self._lifespan.__aenter__()
-        except LifespanNotSupported as error:
-            raise error.__cause__ or error from None
+        await self._lifespan.__aenter__()
         self._requests = httpx.ASGITransport(self._lifespan.app, raise_app_exceptions=False)
         return self
 
@@ -55,18 +52,5 @@ class InProcessTransport(httpx.AsyncBaseTransport):
     async def _run(self, scope: Message, receive: Any, send: Any) -> None:
         if scope["type"] != "lifespan":
             # `LifespanManager` gives all requests one dict; servers give each a copy.
-            await self._app({**scope, "state": dict(scope["state"])}, receive, send)
-            return
-        sent: dict[str, Message] = {}
-
-        async def note(message: Message) -> None:
-            sent[message["type"]] = message
-            await send(message)
-
-        await self._app(scope, receive, note)
-        # `LifespanManager` would wait forever for an app that just returns.
-        for event in ("startup", "shutdown"):
-            if f"lifespan.{event}.complete" not in sent:
-                reason = sent.get(f"lifespan.{event}.failed", {}).get("message", "it ended")
-                problem = f"did not complete its {event}: {reason}"
-                raise RuntimeError(f"the app in this process {problem}")
+            scope = {**scope, "state": dict(scope["state"])}
+        await self._app(scope, receive, send)

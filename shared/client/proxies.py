@@ -14,7 +14,8 @@ import httpx
 
 from shared.errors import ServerUnreachable
 
-SCHEMES = ("http", "https", "socks5", "socks5h")
+# Shorter than any server's, so that no request meets a connection that is about to be closed.
+KEEPALIVE_S = 4.0
 
 
 def proxy_of(url: str | httpx.URL) -> str | None:
@@ -31,20 +32,19 @@ def proxy_of(url: str | httpx.URL) -> str | None:
     if problem := _problem(proxy):
         name = f"{parsed.scheme if proxies.get(parsed.scheme) else 'all'}_proxy".upper()
         remedy = f"correct {name}, or list {parsed.host} in NO_PROXY"
-        raise ServerUnreachable(f"the proxy of {name} {problem}: {remedy}", url=str(url))
+        message = f"the proxy of {name} can't be used ({problem}): {remedy}"
+        raise ServerUnreachable(message, url=str(url))
     return proxy
 
 
 def _problem(proxy: str) -> str | None:
     try:
-        parsed = httpx.URL(proxy)
-    except httpx.InvalidURL as error:
-        return f"is not a URL ({error})"
-    if parsed.scheme not in SCHEMES or not parsed.host:
-        return f"is {without_password(proxy)}, not a URL such as http://host:3128"
-    if parsed.scheme.startswith("socks") and find_spec("socksio") is None:
-        return "is of SOCKS, which needs 'pip install socksio'"
-    return None
+        url = httpx.Proxy(proxy).url
+    except (ValueError, httpx.InvalidURL) as error:
+        return str(error)
+    if url.scheme.startswith("socks") and find_spec("socksio") is None:
+        return "SOCKS needs 'pip install socksio'"
+    return None if url.host else "it names no host"
 
 
 @cache
@@ -69,23 +69,16 @@ def is_this_machine(host: str) -> bool:
     return True
 
 
-def without_password(proxy: str) -> str:
-    """Return a proxy's URL as it may be shown."""
-    try:
-        parsed = httpx.URL(proxy)
-    except httpx.InvalidURL:
-        return "(invalid)"
-    port = f":{parsed.port}" if parsed.port else ""
-    return f"{parsed.scheme}://{parsed.host}{port}"
-
-
 def through_proxy(url: str) -> str:
-    """Return " through the proxy URL" for the text of an error, or nothing without a proxy."""
+    """Return " through the proxy URL" for the text of an error, or nothing without a proxy.
+
+    The URL is shown without its password.
+    """
     try:
         proxy = proxy_of(url)
     except (ServerUnreachable, httpx.InvalidURL):
         return ""
-    return f" through the proxy {without_password(proxy)}" if proxy else ""
+    return f" through the proxy {httpx.URL(proxy).copy_with(userinfo=b'')}" if proxy else ""
 
 
 class ProxyTransport(httpx.AsyncBaseTransport):
@@ -94,20 +87,20 @@ class ProxyTransport(httpx.AsyncBaseTransport):
     So a request to one of the addresses that a name stands for follows the rule of the name.
     """
 
-    def __init__(self, limits: httpx.Limits) -> None:
-        self._limits = limits
-        self._of_proxy: dict[str | None, httpx.AsyncHTTPTransport] = {}
-        self._of_host: dict[str, httpx.AsyncHTTPTransport] = {}
+    def __init__(self) -> None:
+        self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}  # by proxy
+        self._proxies: dict[str, str | None] = {}  # by host
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = f"{request.url.scheme}://{request.headers['Host']}"
-        if host not in self._of_host:
-            proxy = proxy_of(host)
-            if proxy not in self._of_proxy:
-                self._of_proxy[proxy] = httpx.AsyncHTTPTransport(limits=self._limits, proxy=proxy)
-            self._of_host[host] = self._of_proxy[proxy]
-        return await self._of_host[host].handle_async_request(request)
+        if host not in self._proxies:
+            self._proxies[host] = proxy_of(host)
+        proxy = self._proxies[host]
+        if proxy not in self._transports:
+            limits = httpx.Limits(keepalive_expiry=KEEPALIVE_S)  # and as many as are needed
+            self._transports[proxy] = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy)
+        return await self._transports[proxy].handle_async_request(request)
 
     async def aclose(self) -> None:
-        for transport in self._of_proxy.values():
+        for transport in self._transports.values():
             await transport.aclose()

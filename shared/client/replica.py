@@ -2,9 +2,9 @@
 requests that hang."""
 
 import asyncio
-import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -15,13 +15,13 @@ from urllib.parse import quote
 import anyio
 import httpx
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
-from shared.client.retry import Attempts, Waiting, parse_retry_after
+from shared.client.retry import Attempts, Waiting
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -53,8 +53,6 @@ _BROKEN = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
 )
-# One encoder for all calls: `json.dumps` spends half of its time on creating one.
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Peers(Waiting, Protocol):
@@ -68,9 +66,8 @@ class Peers(Waiting, Protocol):
 def encode(request: Mapping[str, object]) -> bytes:
     """Return the fields that are not None as JSON; `InvalidRequest` if they can't be written."""
     try:
-        fields = {name: value for name, value in request.items() if value is not None}
-        return _JSON.encode(fields).encode()
-    except (TypeError, ValueError) as error:
+        return to_json({name: value for name, value in request.items() if value is not None})
+    except ValueError as error:
         raise InvalidRequest(f"can't be written as JSON: {error}") from error
 
 
@@ -140,12 +137,10 @@ class Replica:
         return self._parse(ResetResult, await self._shard(episode_id).resets.submit(item))
 
     async def state(self, episode_id: str) -> SQLState:
-        path = f"/state?episode_id={quote(episode_id, safe='')}"
-        return self._parse(SQLState, await self._single(episode_id, path))
+        return await self._single(SQLState, "/state?episode_id=", episode_id)
 
     async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        path = f"/operator/verdicts/{quote(episode_id, safe='')}"
-        return self._parse(EpisodeVerdicts, await self._single(episode_id, path))
+        return await self._single(EpisodeVerdicts, "/operator/verdicts/", episode_id)
 
     async def metadata(self) -> ServerMetadata:
         return self._parse(ServerMetadata, await self.request("GET", "/metadata"))
@@ -155,16 +150,15 @@ class Replica:
         path, headers = f"/episodes/{quote(episode_id, safe='')}", self._shard(episode_id).headers
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
-        options = {"headers": headers, "timeout_s": CLOSE_TIMEOUT_S}
         async with self._singles:
-            await self.request("DELETE", path, limits, **options)
+            await self.request("DELETE", path, limits, headers=headers, timeout_s=CLOSE_TIMEOUT_S)
 
     async def digest(self) -> str:
-        """Return the digest of this server's data and rules.
+        """Return the digest of this server's data and rules, fetched at first contact and after a
+        lost connection; a gateway's answer also states the number of shards.
 
-        It is fetched at first contact and after a lost connection. A gateway's answer also states
-        the number of shards. Calls that wait for one that fails fail with it; else each would wait
-        for the whole patience, one after another.
+        Calls that wait for one that fails fail with it; else each would wait for the whole
+        patience, one after another.
         """
         failed = self._digest_error
         async with self._digest_lock:
@@ -249,8 +243,8 @@ class Replica:
             return body
         failure = from_wire(body, response.status_code, self.url)
         failure.details.setdefault("url", self.url)
-        retry_after_s = parse_retry_after(response.headers.get("Retry-After"))
-        if retry_after_s is not None:
+        with suppress(ValueError):  # without a number of seconds
+            retry_after_s = float(response.headers.get("Retry-After", ""))
             failure.details.setdefault("retry_after_s", retry_after_s)
         raise failure
 
@@ -318,9 +312,10 @@ class Replica:
             problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
             raise SQLEnvError(f"{problem}; client/server version mismatch?") from error
 
-    async def _single(self, episode_id: str, path: str) -> object:
+    async def _single(self, model: type[M], path: str, episode_id: str) -> M:
+        path, headers = path + quote(episode_id, safe=""), self._shard(episode_id).headers
         async with self._singles:
-            return await self.request("GET", path, headers=self._shard(episode_id).headers)
+            return self._parse(model, await self.request("GET", path, headers=headers))
 
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""
@@ -359,9 +354,10 @@ class Replica:
             try:
                 await self.request_once("GET", "/health", timeout_s=limit_s, watched=False)
                 return True
-            except SQLEnvError as error:
-                if not isinstance(error, ServerUnreachable):
-                    return True  # any reply will do
+            except ServerUnreachable:
+                continue
+            except SQLEnvError:
+                return True  # any reply will do
         return False
 
     def _unreachable(self, why: str) -> ServerUnreachable:

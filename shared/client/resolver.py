@@ -1,10 +1,9 @@
 """Name resolution: the replicas that a URL's host name stands for.
 
 The name servers of Docker and of Kubernetes (headless services) answer with one address per
-replica. Each becomes a URL of its own, so that an episode can stay on one of them. A URL whose host
-is an address or `localhost`, or whose scheme is https (a certificate is for the name), stands for
-itself, and so does a name that can't be resolved or that is reached through a proxy, which resolves
-it.
+replica. Each becomes a URL of its own, so that an episode can stay on one of them. Other URLs stand
+for themselves: with an address, `localhost` or https (a certificate is for the name), and those
+that are reached through a proxy, which resolves them.
 """
 
 import asyncio
@@ -35,11 +34,8 @@ async def system_addresses(host: str, port: int) -> list[str]:
     """Return all addresses of one family, IPv4 if there is one: a replica that has both must not
     count twice."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for family in (socket.AF_INET, socket.AF_INET6):
-        addresses = {str(address[0]) for kind, _, _, _, address in found if kind == family}
-        if addresses:
-            return sorted(addresses)
-    return []
+    ipv4 = {str(address[0]) for family, *_, address in found if family == socket.AF_INET}
+    return sorted(ipv4 or {str(address[0]) for *_, address in found})
 
 
 def is_name(url: str) -> bool:

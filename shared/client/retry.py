@@ -5,16 +5,12 @@ number, and a server answers a repeat with its stored reply. So a retry is alway
 time and the number of attempts bound it.
 """
 
-import logging
 import random
-from email.utils import parsedate_to_datetime
-from time import monotonic, time
+from time import monotonic
 from typing import Protocol
 
 from shared.client.limits import ClientLimits, ClientStats
 from shared.errors import SQLEnvError, is_retryable
-
-logger = logging.getLogger(__name__)
 
 # A longer Retry-After is cut to this, so that no server can stop a run for hours.
 LONGEST_RETRY_AFTER_S = 60.0
@@ -55,14 +51,12 @@ class Waiting(Protocol):
 class Attempts:
     """The attempts of one operation: counted, timed, and with a wait between one and the next.
 
-        attempts = Attempts(limits, stats, peers)
-        while True:
-            try:
-                return await operation()
-            except SQLEnvError as error:
-                await attempts.wait(error)
-
-    `peers.pause(seconds)` is awaited between attempts; it may return early.
+    attempts = Attempts(limits, stats, peers)
+    while True:
+        try:
+            return await operation()
+        except SQLEnvError as error:
+            await attempts.wait(error)
     """
 
     def __init__(self, limits: ClientLimits, stats: ClientStats, peers: Waiting) -> None:
@@ -82,23 +76,8 @@ class Attempts:
             if is_retryable(error):
                 error.details.setdefault("attempts", self.count)
             raise error
-        logger.debug("%s; attempt %d in %.2f s", error, self.count + 1, wait_s)
         if self.count > 1:  # one failure is common
             self._peers.report(error)
         self._stats.retries += 1
         await self._peers.pause(wait_s)
         self.count += 1
-
-
-def parse_retry_after(value: str | None) -> float | None:
-    """Return the seconds of a Retry-After header (a number or a date); None without a valid one."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
-    except ValueError:
-        return None

@@ -17,7 +17,7 @@ from pygments.token import Comment, Keyword, Name, Number, Operator, String
 from shared.actions import ActionType
 
 ACTION_CHARS, CELL_CHARS, TEXT_CHARS = 2_000, 120, 1_200
-RESULT_ROWS, SCHEMA_ROWS = 12, 40
+RESULT_ROWS = 12
 ERROR = "Error: "
 
 # pygments' token types that have a colour, the most specific first
@@ -110,14 +110,12 @@ def _schema(lines: list[str]) -> ObservationMarkup | None:
             column["type"] or "",
             ", ".join(filter(None, (column["key"], column["target"] and f"→ {column['target']}"))),
         )
-        for column in columns[:SCHEMA_ROWS]
+        for column in columns
     )
-    hidden = len(columns) - len(rows)
     return ObservationMarkup(
         "table",
         headings=("column", "type", "key"),
         rows=rows,
-        remark=f"{hidden} more columns are not shown here" if hidden else "",
         caption=f"{head['table']}: {int(head['rows']):,} rows",
     )
 

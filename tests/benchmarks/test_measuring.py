@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from benchmarks.measuring import Timing, chosen, make_scripts, print_table, train
+from benchmarks.measuring import Timing, chosen, make_scripts
 from env_server.questions import QuestionBank
 
 
@@ -34,20 +34,3 @@ def test_unknown_names_end_the_benchmark(capsys: pytest.CaptureFixture[str]) -> 
         chosen(["b", "c"], ("a", "b"), "part")
     assert ended.value.exit_code == 2
     assert "no part 'c'; the parts are a, b" in capsys.readouterr().err
-
-
-def test_a_table_shows_its_title_and_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table("Steps", ("way", "steps/s"), [("plain", "1,000")])
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == ["Steps"]
-    assert ["way", "steps/s"] in lines
-    assert ["plain", "1,000"] in lines
-
-
-def test_a_training_that_fails_ends_the_benchmark_with_its_output(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(typer.Exit) as ended:
-        train(tmp_path / "out", ["--no-such-option"], lambda pid: None)
-    assert ended.value.exit_code == 1
-    assert "--no-such-option ended with exit code 2:" in capsys.readouterr().err

@@ -10,9 +10,11 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 
 from benchmarks.publish import write_published
-from tests.benchmarks.finished_run import finished_run
 from tests.trainer import conftest as training
+from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
+from trainer.evaluation.inputs import JobOptions
+from trainer.grpo.job import run_job
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
 
@@ -22,7 +24,19 @@ def test_the_weights_are_the_runs_and_the_card_has_the_measurements(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     console = Console(file=io.StringIO(), width=200)
-    latest, out = finished_run(config, model, tokenizer, tmp_path, 2, console), tmp_path / "shipped"
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    settings = config.override(
+        data_dir=make_data(tmp_path / "data"),
+        model_name=str(tmp_path / "base"),
+        max_steps=2,
+        logging_steps=1,
+        step_budget=3,
+        max_new_tokens=6,
+    )
+    options = JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2)
+    run_job(settings, options, console=console)
+    latest, out = tmp_path / "runs" / "latest", tmp_path / "shipped"
     write_published(latest, out, console)
     trained = AutoModelForCausalLM.from_pretrained(latest / "model", dtype=torch.float32)
     shipped = AutoModelForCausalLM.from_pretrained(out)

@@ -102,17 +102,6 @@ def test_it_opens_without_messages_and_requests(
     assert window.overflow() <= 0
 
 
-def test_a_list_has_room_for_numbers_of_two_digits(opened: Any) -> None:
-    page = opened(viewport=PHONE).page
-    room, needed = page.locator("#groups ol.acts").first.evaluate(
-        "(list) => { const number = document.createElement('span');"
-        " number.textContent = '10. '; number.style.whiteSpace = 'pre'; list.append(number);"
-        " const width = number.getBoundingClientRect().width; number.remove();"
-        " return [parseFloat(getComputedStyle(list).paddingLeft), width]; }"
-    )
-    assert room > needed
-
-
 def test_the_charts_are_drawn_and_are_read_with_pointer_and_keys(opened: Any) -> None:
     page = opened().page
     boxes = page.eval_on_selector_all(

@@ -54,14 +54,6 @@ def test_a_directory_of_root_is_given_to_the_owner_of_the_checkout_or_the_image_
     assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (1000, 1001)
 
 
-def test_too_few_arguments_print_the_usage() -> None:
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), "/tmp"], capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 1
-    assert "usage: as_owner DIR COMMAND" in result.stderr
-
-
 def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

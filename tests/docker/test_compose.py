@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from env_server.settings import Settings
 from tests.conftest import needs_program
 
 ROOT = Path(__file__).parents[2]
@@ -75,22 +76,13 @@ def job(folder: Path, *overlays: str, **settings: str) -> list[str]:
 
 
 # -- with Docker's client
-# --------------------------------------------------------------------------------------
-
-
-def test_every_compose_file_is_among_those_checked() -> None:
-    assert {path.name for path in ROOT.glob("compose*.yaml")} == {
-        name for files in FILES for name in files
-    }
 
 
 @needs_compose
 @pytest.mark.parametrize("files", FILES, ids=lambda files: "+".join(files))
-def test_docker_accepts_the_files(files: tuple[str, ...]) -> None:
+def test_docker_accepts_the_files_without_a_warning(files: tuple[str, ...]) -> None:
     result = config(files, "-q")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", ""), (
-        "without a warning either"
-    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 @needs_compose
@@ -103,9 +95,8 @@ def test_the_settings_reach_the_containers() -> None:
     assert result.returncode == 0, result.stderr
     found = yaml.safe_load(result.stdout)["services"]
     trainer, server = found["trainer"], found["env-server"]
-    assert trainer["environment"]["SQLENV_SERVER_URL"] == "http://env-server:8000"
-    assert trainer["environment"]["SQLENV_DATA_DIR"] == "/data"
-    assert trainer["environment"]["GPUS"] == "2"
+    own = {"SQLENV_SERVER_URL": "http://env-server:8000", "SQLENV_DATA_DIR": "/data", "GPUS": "2"}
+    assert trainer["environment"].items() >= own.items()
     for one in (trainer, server):
         assert one["environment"]["SQLENV_STANDARD"] == "spider"
         assert one["environment"]["SQLENV_API_KEY"] == "k" * 20
@@ -125,14 +116,9 @@ def test_the_file_train_env_and_no_shell_sets_the_training(tmp_path: Path) -> No
 
     def trainer(**shell: str) -> dict[str, Any]:
         result = subprocess.run(
-            ["docker", "compose", "config"],
-            cwd=tmp_path,
-            env=CLIENT | shell,
-            timeout=60,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+            ["docker", "compose", "config"], cwd=tmp_path, env=CLIENT | shell,
+            timeout=60, capture_output=True, text=True, check=True,
+        )  # fmt: skip
         return dict(yaml.safe_load(result.stdout)["services"]["trainer"])
 
     without = trainer()
@@ -169,8 +155,6 @@ def test_the_trainer_generates_on_the_vllm_service() -> None:
     assert command.endswith("--enable-lora --max-lora-rank 32")
     assert server["environment"].keys() >= {"VLLM_API_KEY", "HF_HOME"}
     assert services("compose.vllm.yaml")["vllm"]["env_file"] == services()["trainer"]["env_file"]
-    assert server["environment"]["VLLM_SERVER_DEV_MODE"] == "1"
-    assert server["environment"]["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
     # the weights and a model in ./runs have the same paths in both
     shared = [one for one in server["volumes"] if one["target"] == "/app/runs"]
     assert [one["read_only"] for one in shared] == [True]
@@ -180,24 +164,14 @@ def test_the_trainer_generates_on_the_vllm_service() -> None:
     assert set(trainer["networks"]) & set(server["networks"])
 
 
-@needs_compose
-def test_the_gateways_port_is_fixed() -> None:
-    found = yaml.safe_load(config(("compose.yaml",)).stdout)["services"]
-    assert found["gateway"]["ports"][0]["published"] == "8000"
-
-
 # -- in the container
-# ------------------------------------------------------------------------------------------
 
 
 JOB = ["-m", "trainer", "train", "--resume-or-new"]
 
 
-def test_without_settings_the_offline_model_trains(tmp_path: Path) -> None:
-    assert job(tmp_path) == JOB
-
-
 def test_settings_are_words_whatever_they_hold(tmp_path: Path) -> None:
+    assert job(tmp_path) == JOB, "the offline model"
     settings = {
         "SEED": "3", "STEPS": "7", "PRESET": "offline", "MODEL": "runs/a 'model' $(false) *",
         "SQLENV_STANDARD": "spider", "PROCESSES": "2",
@@ -236,7 +210,6 @@ def test_the_trained_model_is_the_one_that_vllm_serves(tmp_path: Path) -> None:
 
 
 # -- as text
-# ------------------------------------------------------------------------------------------------
 
 
 def test_the_examples_name_every_variable_with_its_default() -> None:
@@ -270,45 +243,27 @@ def test_our_services_are_confined_and_limited(service: str) -> None:
     assert ("healthcheck" in one) == (service != "trainer")
 
 
-def test_scaling_and_commands_leave_the_training_and_the_servers_alone() -> None:
-    """docker/prove.sh shows it on an engine."""
-    trainer = services()["trainer"]
-    assert "profiles" not in trainer  # `docker compose up` trains
-    assert "depends_on" not in trainer  # `run` does not scale the servers
+def test_the_servers_and_the_training_do_not_depend_on_each_other() -> None:
+    """docker/prove.sh shows on an engine that scaling the one leaves the other alone."""
+    trainer, server = services()["trainer"], services()["env-server"]
+    assert not {"profiles", "depends_on"} & trainer.keys()  # `up` trains; `run` does not scale
     assert trainer["restart"].startswith("on-failure")
     assert trainer["env_file"] == [{"path": "train.env", "required": False}]
-    assert "train.env" in (ROOT / ".gitignore").read_text().splitlines()
-
-
-def test_the_trainers_image_has_what_its_commands_need() -> None:
-    text = (ROOT / "docker" / "trainer.Dockerfile").read_text()
-    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
-    # play and `python -m data` need the server's packages and its sources
-    assert set(extras.split(",")) == {"server", "trainer", "lora", "tensorboard", "api"}
-    assert "COPY env_server/" in text
-
-
-def test_a_scaled_service_has_no_fixed_name_or_port() -> None:
-    server = services()["env-server"]
-    assert "ports" not in server
-    assert "container_name" not in server
+    assert not {"ports", "container_name"} & server.keys()  # it has several replicas
     assert server["networks"] == ["inside"]
-    assert yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]["inside"] == {
-        "internal": True
-    }
+    networks = yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]
+    assert networks["inside"] == {"internal": True}
 
 
 def test_ports_are_published_on_this_machine_only() -> None:
-    for name in ("compose.yaml", "compose.vllm.yaml", "compose.monitoring.yaml"):
-        for service in services(name).values():
+    for path in ROOT.glob("compose*.yaml"):
+        for service in services(path.name).values():
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
 def test_the_servers_have_time_to_drain() -> None:
     server = services()["env-server"]
     drain_s = int(VARIABLE.findall(server["environment"]["SQLENV_DRAIN_S"])[0][1])
-    from env_server.settings import Settings
-
     grace_s = Settings.model_fields["shutdown_grace_s"].default
     assert int(server["stop_grace_period"].removesuffix("s")) > drain_s + grace_s
 
@@ -328,7 +283,6 @@ def test_an_image_is_pinned_and_does_not_run_as_root(path: Path) -> None:
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert users
     assert users[-1] not in ("root", "0")
-    assert (ROOT / ".dockerignore").read_text().startswith("# Only what an image needs")
 
 
 def test_the_servers_image_has_no_torch() -> None:
@@ -346,11 +300,8 @@ def test_the_servers_image_has_no_torch() -> None:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_files_that_an_image_copies_are_in_the_build_context(path: Path) -> None:
-    sent = [
-        line[1:]
-        for line in (ROOT / ".dockerignore").read_text().splitlines()
-        if line.startswith("!")
-    ]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    sent = [line[1:] for line in ignored if line.startswith("!")]
     for line in path.read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
             for source in line.split()[1:-1]:

@@ -13,8 +13,6 @@ import pytest
 from benchmarks.chaos.gateway import CONFIG, Gateway, missing, running_gateway
 from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import all_checks
-from env_server.conformance.headers import headers
-from env_server.conformance.parsing import parsing
 from env_server.conformance.wire import Wire
 from env_server.settings import Settings
 from shared.server_process import running_server
@@ -39,12 +37,9 @@ def test_large_bodies(http: httpx.Client) -> None:
 def test_the_errors_of_the_gateway_have_the_common_shape(
     http: httpx.Client, gateway: Gateway
 ) -> None:
-    for reply, status, code in [
-        (http.get("/metrics"), 404, "not_found"),
-        (http.get("/operator/verdicts"), 404, "not_found"),
-        (httpx.get(gateway.admin + "/else"), 404, "not_found"),
-    ]:
-        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+    for url in ("/metrics", "/operator/verdicts", f"{gateway.admin}/else"):
+        reply = http.get(url)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
         assert reply.json()["error"]["message"]
     assert httpx.get(gateway.admin + "/ready").json() == {"status": "ready"}
 
@@ -139,7 +134,7 @@ def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data: Path) ->
     ):
         results = asyncio.run(main(gateway.url))
     assert [result for result in results if result.status != "ok"] == []
-    assert len(results) == len(headers.checks) + len(parsing.checks)
+    assert {result.group for result in results} == {"headers", "parsing"}
 
 
 def test_without_a_server_the_error_is_retryable(

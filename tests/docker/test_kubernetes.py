@@ -1,6 +1,5 @@
 """docker/k8s: each object against the schema of the Kubernetes API, and against the others."""
 
-import copy
 import re
 import shutil
 import subprocess
@@ -109,9 +108,6 @@ def test_every_file_is_a_resource_once() -> None:
     found = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert sorted(KUSTOMIZATION["resources"]) == sorted(found)
     assert len(set(NAMES)) == len(NAMES)
-    assert {"Deployment/env-server", "PodDisruptionBudget/env-server", "Service/env-server",
-            "Deployment/gateway",
-            "CronJob/trainer"} <= set(NAMES)  # fmt: skip
     folders = {path.parent.name for path in FOLDER.glob("*/kustomization.yaml")}
     assert folders == {*OPTIONS, *KUSTOMIZATION["components"], "results"}
 
@@ -120,18 +116,6 @@ def test_every_file_is_a_resource_once() -> None:
 @pytest.mark.parametrize("index", range(len(OBJECTS)), ids=NAMES)
 def test_an_object_matches_the_schema_of_the_api(index: int, version: str) -> None:
     validate(OBJECTS[index], version)
-
-
-def test_the_schemas_notice_a_mistake() -> None:
-    wrong = copy.deepcopy(the("Deployment", "env-server"))
-    wrong["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        validate(wrong, VERSIONS[-1])
-    rule = yaml.safe_load((FOLDER / "monitoring" / "alerts.yaml").read_text())
-    validate(rule, VERSIONS[-1])
-    rule["spec"]["groups"][0]["rules"][0]["four"] = "1m"
-    with pytest.raises(jsonschema.ValidationError):
-        validate(rule, VERSIONS[-1])
 
 
 @needs_kubectl
@@ -176,12 +160,13 @@ def test_options_change_what_they_say(tmp_path: Path) -> None:
     scaled = the("HorizontalPodAutoscaler", "env-server", built)["spec"]["scaleTargetRef"]
     assert (scaled["kind"], scaled["name"]) == ("Deployment", "env-server")
     callers = the("NetworkPolicy", "env-server", built)["spec"]["ingress"][0]["from"]
-    assert callers[-1] == {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
-    }
-    for pod in ("env-server", "trainer"):
-        (copier,) = pods(built)[pod]["spec"]["initContainers"]
-        assert copier["image"] == "registry/sqlenv-data:1"
+    assert "monitoring" in callers[-1]["namespaceSelector"]["matchLabels"].values()
+    for name in ("env-server", "trainer"):
+        spec = pods(built)[name]["spec"]
+        assert {"name": "SQLENV_DATA_DIR", "value": "/data"} in spec["containers"][0]["env"]
+        (copying,) = spec["initContainers"]
+        assert copying["image"] == "registry/sqlenv-data:1"
+        assert copying["volumeMounts"] == [{"name": "data", "mountPath": "/copy"}]
     trainer = pods(built)["trainer"]["spec"]
     (container,) = trainer["containers"]
     preset, gpus = container["args"][-3], container["args"][-1]
@@ -190,15 +175,8 @@ def test_options_change_what_they_say(tmp_path: Path) -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
     assert trainer["tolerations"][0]["key"] == "nvidia.com/gpu"
     memory = [one["name"] for one in trainer["volumes"] if one.get("emptyDir", {}).get("medium")]
-    assert [one["mountPath"] for one in container["volumeMounts"] if one["name"] in memory] == [
-        "/dev/shm"
-    ]
-    for name in ("env-server", "trainer"):
-        spec = pods(built)[name]["spec"]
-        (container,) = spec["containers"]
-        assert {"name": "SQLENV_DATA_DIR", "value": "/data"} in container["env"]
-        (copying,) = spec["initContainers"]
-        assert copying["volumeMounts"] == [{"name": "data", "mountPath": "/copy"}]
+    mounted = [one["mountPath"] for one in container["volumeMounts"] if one["name"] in memory]
+    assert mounted == ["/dev/shm"]
 
 
 def test_the_documented_metric_is_one_of_the_autoscaler() -> None:
@@ -285,12 +263,6 @@ def test_replicas_are_spread_over_nodes(name: str) -> None:
     (spread,) = template["spec"]["topologySpreadConstraints"]
     assert spread["topologyKey"] == "kubernetes.io/hostname"
     assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
-
-
-def test_a_training_starts_only_as_a_job_of_its_own() -> None:
-    spec = the("CronJob", "trainer")["spec"]
-    assert spec["suspend"] is True  # `kubectl create job NAME --from=cronjob/trainer` starts one
-    assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] > 0
 
 
 def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:

@@ -17,7 +17,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,6 @@ ROOT = Path(__file__).parents[2]
 PATH = Path(__file__).with_name("behaviour.json")
 RECORD = "python -m tests.env_server.behaviour"
 Cases = dict[str, Any]  # name -> anything that JSON or repr can write
-
-
-@dataclass(frozen=True)
-class Area:
-    """What one version stands for."""
-
-    constant: str
-    module: str
-    cases: Callable[[QuestionBank, SqlRunner], Cases]
 
 
 # -- environment
@@ -147,27 +138,14 @@ def episode(bank: QuestionBank, runner: SqlRunner, question: Question) -> Iterat
 
 
 def without_text(result: StepResult) -> Any:
-    fields = result.model_dump()
-    paths = sorted(key_paths(fields))
-    observation, info = fields["observation"], fields["info"]
-    text = observation.pop("result"), observation.pop("schema_info"), observation.pop("reward")
-    facts = sorted({"exec_ok", "new_info", "repeat"} & set(info["ledger"]["step"]))
-    return (
-        observation,
-        [bool(one) for one in text],
-        facts,
-        info["error_code"],
-        info["outcome"],
-        paths,
-    )
-
-
-def key_paths(value: Any, path: str = "") -> Iterator[str]:
-    if isinstance(value, dict) and path != ".info.ledger.step":
-        for key, inner in value.items():
-            yield from key_paths(inner, f"{path}.{key}")
-    else:
-        yield path
+    """Return a reply's fields, of texts and rewards only whether there are any."""
+    fields = result.model_dump(exclude={"episode_id"})
+    observation, info, ledger = fields["observation"], fields["info"], fields["info"].pop("ledger")
+    observation |= {name: bool(observation[name]) for name in ("result", "schema_info")}
+    for part in (fields, observation):
+        part["reward"] = part["reward"] is None
+    facts = sorted({"exec_ok", "new_info", "repeat"} & set(ledger["step"]))
+    return {**fields, "info": {**info, "reward_version": ""}}, sorted(ledger), facts
 
 
 def attempt(call: Callable[[str], Any], text: str) -> Any:
@@ -181,14 +159,12 @@ def attempt(call: Callable[[str], Any], text: str) -> Any:
 
 
 def render_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
-    wide = SqlResult(columns=["a\nb", "c"], rows=[("x" * 300, n) for n in range(30)])
-    odd = SqlResult(
-        columns=["v"], rows=[(v,) for v in (None, 0, -1.5, 1e300, 2.0, "", "é\r\n|", b"\0\1")]
-    )
-    cut = SqlResult(columns=["a"], rows=[(1,), (2,)], truncated=True)
+    wide = SqlResult(["a\nb", "c"], [("x" * 300, n) for n in range(30)])
+    odd = [(v,) for v in (None, 0, -1.5, 1e300, 2.0, "", "é\r\n|", b"\0\1")]
+    cut = SqlResult(["a"], [(1,), (2,)], truncated=True)
+    results = [wide, SqlResult(["v"], odd), cut, SqlResult(["a"])]
     cases: Cases = {
-        "rows": [render.render_rows(one, 20) for one in (wide, odd, cut, SqlResult(columns=["a"]))],
-        "cells": [render.render_cell(row[0]) for row in odd.rows],
+        "rows": [render.render_rows(one, 20) for one in results],
         "schema": render.render_schema(["a", "b\nc"], ["a(x, y)"]),
         "cap": [render.cap("x" * 5000), render.cap("é\n" * 5000), render.cap("short")],
     }
@@ -255,10 +231,10 @@ def verifier_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
             copied(gold),
         ]
     for number, form in enumerate(FORMS):
-        gold = form.gold
-        others = [form.text.upper(), f"{form.text}.", f"{form.text}\n{form.text}", f"{form.text} x"]
-        judged = [verifier.answer_verdicts(text, gold) for text in (form.text, *others)]
-        cases[f"form {number} {form.text!r}"] = judged
+        for text in (*form.right, *form.wrong):
+            others = [text.upper(), f"{text}.", f"{text}\n{text}", f"{text} x"]
+            judged = [verifier.answer_verdicts(one, form.gold) for one in (text, *others)]
+            cases[f"form {number} {text!r}"] = judged
     return cases
 
 
@@ -269,37 +245,30 @@ def copied(gold: verifier.Gold) -> list[Any]:
     return [verifier.answer_verdicts(text, gold), verifier.answer_verdicts(text, gold, text.__eq__)]
 
 
-def answers(gold: Any) -> Iterator[str]:
-    """Yield texts that are right, nearly right and wrong."""
-    yield from ("", "NULL", "42", "[]", json.dumps(gold))
-    if not isinstance(gold, list):
-        yield from (
-            f" {gold}. ",
-            f'"{gold}"',
-            f"{gold}.0",
-            f"${gold}",
-            f"{gold} units",
-            f"It is {gold}",
-        )
-        yield from (str(gold).upper(), f"{gold}\n{gold}", json.dumps([gold]), json.dumps([[gold]]))
-        if isinstance(gold, int | float):
-            yield from (f"{gold:,}", str(gold + 1), str(gold * 1.001), f"{gold:.1f}", f"{gold:.3f}")
-        return
-    rows = [row if isinstance(row, list) else [row] for row in gold]
-    yield "\n".join(" | ".join(map(str, row)) for row in rows)
-    yield ", ".join(str(row[0]) for row in rows)
-    for other in (gold[::-1], gold[1:], [*gold, gold[0]], sorted(gold, key=str), gold * 2):
-        yield json.dumps(other)
-    yield json.dumps([row[::-1] for row in rows])
+def answers(gold: Any) -> list[str]:
+    """Return texts that are right, nearly right and wrong."""
+    texts = ["", "NULL", "42", "[]", json.dumps(gold)]
+    if isinstance(gold, list):
+        rows = [row if isinstance(row, list) else [row] for row in gold]
+        texts += ["\n".join(" | ".join(map(str, row)) for row in rows)]
+        texts += [", ".join(str(row[0]) for row in rows), json.dumps([row[::-1] for row in rows])]
+        others = (gold[::-1], gold[1:], [*gold, gold[0]], sorted(gold, key=str), gold * 2)
+        return texts + [json.dumps(other) for other in others]
+    texts += [f" {gold}. ", f'"{gold}"', f"{gold}.0", f"${gold}", f"{gold} units", f"It is {gold}"]
+    texts += [str(gold).upper(), f"{gold}\n{gold}", json.dumps([gold]), json.dumps([[gold]])]
+    if isinstance(gold, int | float):
+        texts += [f"{gold:,}", str(gold + 1), str(gold * 1.001), f"{gold:.1f}", f"{gold:.3f}"]
+    return texts
 
 
 # -- the record
 
-AREAS = {
-    "environment": Area("ENVIRONMENT_VERSION", "env_server/environment.py", environment_cases),
-    "render": Area("RENDER_VERSION", "env_server/render.py", render_cases),
-    "reward": Area("REWARD_VERSION", "env_server/rewards.py", reward_cases),
-    "verifier": Area("VERIFIER_VERSION", "env_server/verifier/__init__.py", verifier_cases),
+# name -> its version's constant, the module of that, and what is recorded
+AREAS: dict[str, tuple[str, str, Callable[[QuestionBank, SqlRunner], Cases]]] = {
+    "environment": ("ENVIRONMENT_VERSION", "env_server/environment.py", environment_cases),
+    "render": ("RENDER_VERSION", "env_server/render.py", render_cases),
+    "reward": ("REWARD_VERSION", "env_server/rewards.py", reward_cases),
+    "verifier": ("VERIFIER_VERSION", "env_server/verifier/__init__.py", verifier_cases),
 }
 
 
@@ -310,41 +279,33 @@ def sample(bank: QuestionBank, every: int) -> list[Question]:
 
 def record(bank: QuestionBank, names: Sequence[str] = tuple(AREAS)) -> dict[str, Any]:
     """Return what behaviour.json holds, computed by the code as it is."""
+    areas = {}
     with SqlRunner(bank.limits) as runner:
-        areas = {
-            name: {
-                "version": service.VERSIONS[name],
-                "cases": {
-                    case: digest(out) for case, out in AREAS[name].cases(bank, runner).items()
-                },
-            }
-            for name in names
-        }
+        for name in names:
+            cases = AREAS[name][2](bank, runner)
+            digests = {case: digest(output) for case, output in cases.items()}
+            areas[name] = {"version": service.VERSIONS[name], "cases": digests}
     return {"sqlite": bank.sqlite_version, "data": bank.data_digest, "areas": areas}
 
 
 def digest(output: Any) -> str:
-    return hashlib.sha256(json.dumps(output, sort_keys=True, default=repr).encode()).hexdigest()[
-        :12
-    ]
+    text = json.dumps(output, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def changes(recorded: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
     """Yield an error message for each area whose outputs or version differ from the record."""
     for name, now in current["areas"].items():
-        before, area = recorded["areas"][name], AREAS[name]
-        differing = [
-            case
-            for case in {**before["cases"], **now["cases"]}
-            if before["cases"].get(case) != now["cases"].get(case)
-        ]
+        before, (constant, module, _) = recorded["areas"][name], AREAS[name]
+        cases = {**before["cases"], **now["cases"]}
+        differing = [one for one in cases if before["cases"].get(one) != now["cases"].get(one)]
         if now["version"] != before["version"]:
             versions = f"{now['version']}, recorded is {before['version']}"
-            yield f"{area.constant} is {versions}: run {RECORD}"
+            yield f"{constant} is {versions}: run {RECORD}"
         elif differing:
             yield (
                 f"{name}: {len(differing)} outputs changed ({', '.join(differing[:3])}), but not "
-                f"their version: raise {area.constant} in {area.module}, then run {RECORD}"
+                f"their version: raise {constant} in {module}, then run {RECORD}"
             )
 
 

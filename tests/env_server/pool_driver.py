@@ -1,6 +1,8 @@
 """An `EpisodePool` in this process whose SQL and clock the test controls."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from env_server.pool import EpisodePool
@@ -56,6 +58,16 @@ class Driver:
 
     async def step(self, action: Any, step: int | None = None, episode_id: str = "e") -> bytes:
         return await self.pool.step(StepRequest(episode_id=episode_id, action=action, step=step))
+
+    @asynccontextmanager
+    async def in_flight(self, action: Any, step: int) -> AsyncIterator[asyncio.Task[bytes]]:
+        """Yield a step whose SQL waits for the end of the block."""
+        self.sql.open.clear()
+        task = asyncio.create_task(self.step(action, step))
+        await asyncio.sleep(0.01)
+        yield task
+        await asyncio.sleep(0.01)
+        self.sql.open.set()
 
     async def state(self, episode_id: str = "e") -> SQLState:
         return SQLState.model_validate_json(await self.pool.state(episode_id))

@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from env_server.drive import drive, drive_async
-from env_server.environment import SQLEnvironment, find_table
+from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql import JobKind, SqlJob, SqlResult, drive_async
 from env_server.sql.pool import SqlPool
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
-from shared.errors import ActionParseError, Conflict, DatabaseLoadError, NotReady, UnknownQuestion
-from shared.models import Outcome, ResetRequest
-from shared.sqltext import quote_identifier
+from shared.errors import Conflict, DatabaseLoadError, NotReady
+from shared.models import Outcome, StepResult
 from trainer.rollout.generators.policies import read_schema
 
 EPISODE = [
@@ -44,90 +42,72 @@ def env(bank: QuestionBank, runner: SqlRunner) -> SQLEnvironment:
     return SQLEnvironment(bank, runner, step_budget=15)
 
 
+class Faulty(SqlRunner):
+    """Runs jobs, except those of the `kind` that fails, which raise or return its `fault`."""
+
+    kind: JobKind | None = None
+    fault: SqlResult | Exception | None = None
+
+    def run(self, job: SqlJob) -> SqlResult:
+        if self.fault is None or job.kind != self.kind:
+            return super().run(job)
+        if isinstance(self.fault, Exception):
+            raise self.fault
+        return self.fault
+
+
+@pytest.fixture
+def faulty() -> Iterator[Faulty]:
+    with Faulty() as runner:
+        yield runner
+
+
 def test_first_observation(env: SQLEnvironment) -> None:
     result = env.reset(question_id="shop-1", episode_id="e-1")
-    seen = result.observation
     assert result.episode_id == "e-1"
-    assert (seen.question, seen.schema_info) == (
-        "How many customers are there?",
-        "Tables: customers, products, orders",
-    )
-    assert (seen.result, seen.error, seen.reward, seen.done) == ("", None, None, False)
-    assert (seen.step_count, seen.budget_remaining, seen.action_history) == (0, 15, [])
-    assert (result.reward, result.done, result.info.outcome, result.info.ledger.total) == (
-        None,
-        False,
-        None,
-        0.0,
-    )
+    assert result.observation.model_dump() == {
+        "question": "How many customers are there?",
+        "schema_info": "Tables: customers, products, orders",
+        "result": "", "error": None, "reward": None, "done": False,
+        "step_count": 0, "budget_remaining": 15, "action_history": [],
+    }  # fmt: skip
+    assert (result.reward, result.done, result.info.outcome) == (None, False, None)
 
 
 def test_a_whole_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-5")
     described = env.step("describe `Orders`;")
-    assert described.observation.result.split("\n")[:2] == [
-        "orders: 6 rows",
-        "order_id INTEGER primary key",
-    ]
-    assert described.observation.schema_info == (
-        "Tables: customers, products, orders\n"
-        "orders(order_id, customer_id, product_id, quantity, note)"
-    )
-    assert described.observation.action_history == ["DESCRIBE: `Orders`;"]
-    assert described.reward == described.observation.reward == 0.01
+    seen = described.observation
+    assert seen.result.startswith("orders: 6 rows\norder_id INTEGER primary key\n")
+    columns = "orders(order_id, customer_id, product_id, quantity, note)"
+    assert seen.schema_info == f"Tables: customers, products, orders\n{columns}"
+    assert seen.action_history == ["DESCRIBE: `Orders`;"]
+    assert described.reward == seen.reward == 0.01
     sampled = env.step(SQLAction(action_type=ActionType.SAMPLE, argument="products"))
-    assert sampled.observation.result.split("\n") == [
-        "product_id | title | price",
-        "1 | lamp | 24.5",
-        "2 | chair | 80.0",
-        "3 | desk | 120.25",
-        "4 | mug | 7.75",
-    ]
+    rows = "1 | lamp | 24.5\n2 | chair | 80.0\n3 | desk | 120.25\n4 | mug | 7.75"
+    assert sampled.observation.result == f"product_id | title | price\n{rows}"
     wrong = env.step("QUERY: SELECT nam FROM products")
     hint = "no such column: nam; the columns are products(product_id, title, price)"
     assert (wrong.observation.result, wrong.observation.error) == ("", hint)
     assert (wrong.info.error_code, wrong.reward) == ("sql_error", -0.02)
     right = env.step(EPISODE[5])
-    assert right.observation.error is None
-    assert right.info.ledger.potential == 1.0
-    assert right.reward == 0.16
+    assert (right.observation.error, right.info.ledger.potential, right.reward) == (None, 1.0, 0.16)
     end = env.step(EPISODE[6])
     assert (end.done, end.info.outcome, end.info.ledger.correctness) == (True, Outcome.CORRECT, 1.0)
-    assert (end.observation.result, end.observation.error, end.observation.budget_remaining) == (
-        "",
-        None,
-        10,
-    )
-    assert end.reward == 1.0
-    assert end.info.ledger.total == 0.01 + 0.01 - 0.02 + 0.16 + 1.0
+    assert (end.observation.result, end.observation.budget_remaining) == ("", 10)
+    assert (end.reward, end.info.ledger.total) == (1.0, 0.01 + 0.01 - 0.02 + 0.16 + 1.0)
     with pytest.raises(Conflict, match="over"):
         env.step("ANSWER: 1")
     assert env.state.outcome == Outcome.CORRECT
-
-
-def test_a_wrong_answer_ends_the_episode(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-1")
-    end = env.step("ANSWER: 6")
-    assert (end.done, end.info.outcome, end.reward) == (True, Outcome.WRONG, 0.0)
 
 
 def test_the_budget_ends_an_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-1", step_budget=2)
     assert not env.step("DESCRIBE: orders").done
     end = env.step("SAMPLE: orders")
-    assert (end.done, end.info.outcome, end.observation.budget_remaining) == (
-        True,
-        Outcome.BUDGET,
-        0,
-    )
+    assert (end.done, end.info.outcome) == (True, Outcome.BUDGET)
     env.reset(question_id="shop-1", step_budget=1)
     assert env.step("ANSWER: 5").info.outcome == Outcome.CORRECT
-    assert (
-        SQLEnvironment(env.bank, env.executor, step_budget=7)
-        .reset(seed=1)
-        .observation.budget_remaining
-        == 7
-    )
 
 
 @pytest.mark.parametrize(
@@ -153,10 +133,8 @@ def test_unknown_tables(env: SQLEnvironment, action: str) -> None:
 def test_failing_queries_show_the_reason(env: SQLEnvironment, sql: str, code: str) -> None:
     env.reset(question_id="shop-1")
     result = env.step(f"QUERY: {sql}")
-    assert result.info.error_code == code
+    assert (result.info.error_code, result.observation.result, result.done) == (code, "", False)
     assert result.observation.error
-    assert result.observation.result == ""
-    assert not result.done
 
 
 def test_repeat_and_new_info(env: SQLEnvironment) -> None:
@@ -171,25 +149,6 @@ def test_repeat_and_new_info(env: SQLEnvironment) -> None:
     env.step("DESCRIBE: keepers")
     assert "repeat" in env.step("DESCRIBE: 'KEEPERS'").info.ledger.step
     assert env.step("DESCRIBE: keepers").observation.schema_info.count("keepers(") == 1
-
-
-def test_rows_beyond_the_shown_ones_are_compared_too(tiny_data: Path, tmp_path: Path) -> None:
-    """The gold of a data set may have more rows than an agent is shown."""
-    import json
-
-    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
-    path = data / "questions" / "questions_eval.json"
-    questions = json.loads(path.read_text())
-    sql = "SELECT a.name, b.name FROM customers a, customers b"
-    questions[0] |= {"gold_sql": sql, "gold_answer": [["x", "y"]] * 25, "answer_type": "table"}
-    path.write_text(json.dumps(questions))
-    with SqlRunner() as runner:
-        env = SQLEnvironment(QuestionBank.load(data), runner)
-        env.reset(question_id="shop-7")
-        result = env.step(f"QUERY: {sql}")
-    assert result.observation.result.count("\n") == 21
-    assert result.observation.result.endswith("(first 20 rows; there are more)")
-    assert result.info.ledger.potential == 1.0
 
 
 def test_constants_earn_no_progress(env: SQLEnvironment) -> None:
@@ -242,12 +201,8 @@ def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> N
         assert seen.schema_info == 'Tables: customers, products, orders, "group", "a, b"'
         assert seen.tables == ["customers", "products", "orders", "group", "a, b"]
         described = env.step('DESCRIBE: "group"').observation
-        assert described.result.splitlines() == [
-            '"group": 0 rows',
-            '"Home Town" TEXT primary key',
-            '"say ""hi""" INT',
-            "size INT",
-        ]
+        columns = '"Home Town" TEXT primary key\n"say ""hi""" INT\nsize INT'
+        assert described.result == f'"group": 0 rows\n{columns}'
         line = '"group"("Home Town", "say ""hi""", size)'
         assert described.schema_info.splitlines()[1] == line
         assert read_schema(described.schema_info)[1] == {"group": ["Home Town", 'say "hi"', "size"]}
@@ -261,32 +216,6 @@ def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> N
         error = env.step("DESCRIBE: towns").observation.error
         assert error is not None
         assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
-
-
-def test_an_invalid_action_costs_nothing(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-1")
-    with pytest.raises(ActionParseError, match="expected"):
-        env.step("JUMP: high")
-    assert env.state.step_count == 0
-
-
-def test_there_is_no_episode_before_a_reset(env: SQLEnvironment) -> None:
-    with pytest.raises(Conflict, match="reset"):
-        env.step("DESCRIBE: orders")
-    with pytest.raises(Conflict, match="reset"):
-        _ = env.state
-    with pytest.raises(UnknownQuestion):
-        env.reset(question_id="nope")
-    with pytest.raises(RuntimeError, match="executor"):
-        SQLEnvironment(env.bank).reset(seed=1)
-
-
-def test_a_seed_or_an_id_chooses_the_question(env: SQLEnvironment) -> None:
-    assert env.reset(seed=3).info.question_id == env.reset(seed=3, episode_id="x").info.question_id
-    assert env.reset(episode_id="x").info.question_id == env.reset(episode_id="x").info.question_id
-    resets = [env.reset(split="eval", db_id="zoo", seed=seed) for seed in range(40)]
-    assert {reset.info.question_id for reset in resets} == {"zoo-1", "zoo-2", "zoo-3"}
-    assert env.reset(ResetRequest(question_id="shop-2", seed=1)).info.question_id == "shop-2"
 
 
 def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> None:
@@ -305,80 +234,45 @@ def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> N
     async def in_workers() -> list[str]:
         async with SqlPool(2) as pool:
             env = SQLEnvironment(QuestionBank.load(tiny_data))
-
             jobs = env.reset_jobs(question_id="shop-5", episode_id="e")
-            replayed = [(await drive_async(jobs, pool.run)).model_dump_json()]
+            replayed: list[StepResult] = [await drive_async(jobs, pool.run)]
             for action in EPISODE:
-                replayed.append(
-                    (await drive_async(env.step_jobs(action), pool.run)).model_dump_json()
-                )
-            return replayed
+                replayed.append(await drive_async(env.step_jobs(action), pool.run))
+            return [reply.model_dump_json() for reply in replayed]
 
     assert asyncio.run(in_workers()) == replies
 
 
-def test_a_replay_past_the_end_is_refused(env: SQLEnvironment) -> None:
-    with pytest.raises(Conflict):
-        env.reset(question_id="shop-1", actions=["ANSWER: 5", "DESCRIBE: orders"])
-    with pytest.raises(ActionParseError):
-        env.reset(question_id="shop-1", actions=["FLY: away"])
-
-
-def test_a_killed_query_ends_the_episode(bank: QuestionBank, runner: SqlRunner) -> None:
-    class Deadly:
-        def run(self, job: SqlJob) -> SqlResult:
-            if job.kind == JobKind.QUERY:
-                return SqlResult(
-                    error="the query takes too long or too much memory", error_code="sql_killed"
-                )
-            return runner.run(job)
-
-    env = SQLEnvironment(bank, Deadly())
+def test_a_killed_query_ends_the_episode(bank: QuestionBank, faulty: Faulty) -> None:
+    env = SQLEnvironment(bank, faulty)
     env.reset(question_id="shop-1")
+    faulty.kind, faulty.fault = JobKind.QUERY, SqlResult(error="long", error_code="sql_killed")
     result = env.step("QUERY: SELECT 1")
     assert (result.done, result.info.outcome, result.reward) == (True, Outcome.SQL_KILLED, -0.02)
-    assert result.observation.error
+    assert result.observation.error == "long"
 
 
 def test_a_description_that_took_too_long_once_is_read_again(
-    bank: QuestionBank, runner: SqlRunner
+    tiny_data: Path, faulty: Faulty
 ) -> None:
-    class SlowOnce:
-        slow = True
-
-        def run(self, job: SqlJob) -> SqlResult:
-            if self.slow and job.kind == JobKind.DESCRIBE:
-                self.slow = False
-                return SqlResult(error="it takes too much CPU time", error_code="sql_budget")
-            return runner.run(job)
-
-    env = SQLEnvironment(bank, SlowOnce())
+    env = SQLEnvironment(QuestionBank.load(tiny_data), faulty)
     env.reset(question_id="shop-1")
+    faulty.kind, faulty.fault = JobKind.DESCRIBE, SqlResult(error="long", error_code="sql_budget")
     assert env.step("DESCRIBE: customers").observation.error
+    faulty.kind = None
     assert not env.step("DESCRIBE: customers").observation.error
 
 
-def test_a_lost_sql_worker_leaves_the_episode_unchanged(
-    bank: QuestionBank, runner: SqlRunner
-) -> None:
-    class Flaky:
-        down = False
-
-        def run(self, job: SqlJob) -> SqlResult:
-            if self.down:
-                raise NotReady("no worker")
-            return runner.run(job)
-
-    executor = Flaky()
-    env = SQLEnvironment(bank, executor)
+def test_a_lost_sql_worker_leaves_the_episode_unchanged(bank: QuestionBank, faulty: Faulty) -> None:
+    env = SQLEnvironment(bank, faulty)
     env.reset(question_id="shop-1")
     env.step("QUERY: SELECT 1")
     before = env.state
-    executor.down = True
+    faulty.kind, faulty.fault = JobKind.QUERY, NotReady("no worker")
     with pytest.raises(NotReady):
         env.step("QUERY: SELECT count(*) FROM customers")
     assert env.state == before
-    executor.down = False
+    faulty.kind = None
     assert env.step("QUERY: SELECT count(*) FROM customers").observation.step_count == 2
 
 
@@ -386,24 +280,15 @@ def test_broken_data_is_no_agent_error(tiny_data: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     path = data / "databases" / "zoo" / "zoo.sqlite"
     path.write_bytes(path.read_bytes()[:1000])
+    path = data / "questions" / "questions_train.json"
+    path.write_text(path.read_text().replace("count(*) FROM customers", "count(*) FROM clients"))
     with SqlRunner() as runner:
         env = SQLEnvironment(QuestionBank.load(data), runner)
         with pytest.raises(DatabaseLoadError, match="zoo"):
             env.reset(question_id="zoo-1")
-        assert env.reset(question_id="shop-1").observation.schema_info
-        path.unlink()
-
-
-def test_a_gold_that_fails_is_named(tiny_data: Path, tmp_path: Path) -> None:
-    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
-    path = data / "questions" / "questions_train.json"
-    path.write_text(
-        path.read_text().replace("SELECT count(*) FROM customers", "SELECT count(*) FROM clients")
-    )
-    with SqlRunner() as runner:
-        env = SQLEnvironment(QuestionBank.load(data), runner)
         with pytest.raises(DatabaseLoadError, match=r"shop-1.*no such table: clients"):
             env.reset(question_id="shop-1")
+        assert env.reset(question_id="shop-2").observation.schema_info
 
 
 def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
@@ -411,49 +296,3 @@ def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
     reply = env.step("DESCRIBE: products").model_dump_json() + env.state.model_dump_json()
     assert "desk" not in reply
     assert "SELECT" not in reply
-
-
-@pytest.mark.parametrize(
-    "actions",
-    [
-        ["QUERY: SELECT 1"] * 15,
-        [f"QUERY: SELECT {i}" for i in range(15)],
-        ["QUERY: SELECT 1", "QUERY: SELECT 2"] * 7,
-        ["SAMPLE: customers", "SAMPLE: products", "SAMPLE: orders"] * 5,
-        ["DESCRIBE: customers", "DESCRIBE: nope"] * 7,
-        [f"QUERY: SELECT * FROM customers LIMIT {i}" for i in range(1, 16)],
-        ["QUERY: SELECT a.*, b.*, c.* FROM customers a, products b, orders c", "ANSWER: 1"],
-        ["ANSWER: 0"],
-    ],
-)
-def test_reward_hacking_does_not_pay(env: SQLEnvironment, actions: list[str]) -> None:
-    for question in ("shop-3", "shop-4", "shop-5", "zoo-2"):
-        env.reset(question_id=question)
-        for action in actions:
-            result = env.step(action)
-        assert result.info.ledger.operational <= 0.05
-        assert result.info.ledger.total <= 0.15
-
-
-def test_find_table() -> None:
-    tables = ["orders", "Orders", "order details"]
-    meant = {
-        "orders": "orders",
-        "ORDERS": "orders",
-        "Orders": "Orders",
-        '"order details"': "order details",
-    }
-    meant |= {"[orders] ;": "orders", "`orders`": "orders", "'Orders'": "Orders"}
-    assert {name: find_table(name, tables) for name in meant} == meant
-    for strange in ('a "b"', "[a]", "'x'", '"y"'):
-        for name in (strange, quote_identifier(strange)):
-            assert find_table(name, [strange]) == strange
-    assert find_table("x", tables) is find_table("", tables) is None
-
-
-def test_an_error_of_the_executor_reaches_the_generator(bank: QuestionBank) -> None:
-    def fail(job: SqlJob) -> SqlResult:
-        raise NotReady("gone")
-
-    with pytest.raises(NotReady, match="gone"):
-        drive(SQLEnvironment(QuestionBank(bank.data_dir, bank.splits)).reset_jobs(seed=1), fail)

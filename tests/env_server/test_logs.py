@@ -3,26 +3,23 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from env_server.logs import TEXT, JsonLines, WithEpisode, about, episode_of
-from shared.models import Outcome
-from tests.env_server.pool_driver import Driver
-
-pytestmark = pytest.mark.anyio
+from env_server.telemetry import TEXT, JsonLines, WithEpisode, about, episode_of
 
 
 class Lines:
-    """What a logger wrote, in either form."""
+    """What a logger writes in one form."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         self.stream = io.StringIO()
-        self.handler = logging.StreamHandler(self.stream)
-        self.handler.setFormatter(formatter)
-        self.handler.addFilter(WithEpisode())
+        handler = logging.StreamHandler(self.stream)
+        handler.setFormatter(formatter)
+        handler.addFilter(WithEpisode())
+        self.log = logging.Logger("env_server")
+        self.log.addHandler(handler)
 
     @property
     def text(self) -> list[str]:
@@ -34,76 +31,31 @@ class Lines:
 
 
 @pytest.fixture
-def log() -> Iterator[logging.Logger]:
-    logger = logging.getLogger("env_server")
-    before, logger.level = logger.level, logging.DEBUG
-    yield logger
-    logger.setLevel(before)
+def as_json() -> Lines:
+    return Lines(JsonLines())
 
 
-@pytest.fixture
-def as_json(log: logging.Logger) -> Iterator[Lines]:
-    lines = Lines(JsonLines())
-    log.addHandler(lines.handler)
-    yield lines
-    log.removeHandler(lines.handler)
-
-
-@pytest.fixture
-def as_text(log: logging.Logger) -> Iterator[Lines]:
-    lines = Lines(logging.Formatter(TEXT))
-    log.addHandler(lines.handler)
-    yield lines
-    log.removeHandler(lines.handler)
-
-
-def test_a_line_in_a_block_about_an_episode_names_it(
-    log: logging.Logger, as_json: Lines, as_text: Lines
-) -> None:
-    log.info("before")
-    with about("ep-1"):
-        log.warning('a "query"\nof %d lines', 2)
-    log.info("after", extra={"episode_id": "ep-2"})
+def test_a_line_in_a_block_about_an_episode_names_it(as_json: Lines) -> None:
+    as_text = Lines(logging.Formatter(TEXT))
+    for log in (as_json.log, as_text.log):
+        log.info("before")
+        with about("ep-1"):
+            log.warning('a "query"\nof %d lines', 2)
+        log.info("after", extra={"episode_id": "ep-2"})
     assert [line.get("episode_id") for line in as_json.fields] == [None, "ep-1", "ep-2"]
     line = as_json.fields[1]
-    assert (line["level"], line["logger"], line["message"]) == (
-        "warning",
-        "env_server",
-        'a "query"\nof 2 lines',
-    )
+    assert (line["level"], line["message"]) == ("warning", 'a "query"\nof 2 lines')
     assert line["time"].endswith("+00:00")
-    assert len(as_json.text) == 3, "one object per line"
     assert as_text.text[0].endswith("INFO env_server: before")
     assert as_text.text[-1].endswith("INFO env_server: after [ep-2]")
 
 
-def test_exceptions_carry_the_episode_of_their_block(log: logging.Logger, as_json: Lines) -> None:
+def test_exceptions_carry_the_episode_of_their_block(as_json: Lines) -> None:
     try:
         with about("ep-1"), about("ep-2"):
             raise ZeroDivisionError("a bug")
     except ZeroDivisionError as error:
-        log.exception("a step failed", extra=episode_of(error))
+        as_json.log.exception("a step failed", extra=episode_of(error))
     (line,) = as_json.fields
     assert line["episode_id"] == "ep-2", "the innermost block counts"
     assert "ZeroDivisionError: a bug" in line["traceback"]
-
-
-async def test_log_of_an_episode(driver: Driver, as_json: Lines) -> None:
-    await driver.reset("one", actions=[driver.describe])
-    await driver.step("ANSWER: x", 1, "one")
-    await driver.reset("two")
-    await driver.pool.close("two")
-    lines = [(line["episode_id"], line["level"], line["message"]) for line in as_json.fields]
-    assert lines == [
-        ("one", "info", "rebuilt from 1 actions"),
-        ("one", "debug", f"ended after 2 steps: {Outcome.WRONG}"),
-        ("two", "debug", "abandoned after 0 steps"),
-    ]
-
-
-async def test_a_server_fault_names_its_episode(driver: Driver) -> None:
-    await driver.reset("one")
-    driver.sql.fault = RuntimeError("a bug")
-    with pytest.raises(RuntimeError) as caught:
-        await driver.step("QUERY: SELECT 1", 0, "one")
-    assert episode_of(caught.value) == {"episode_id": "one"}

@@ -1,12 +1,9 @@
 import asyncio
-import json
 from uuid import UUID
 
 import pytest
 
-from env_server.callers import ANYONE
-from env_server.questions import QuestionBank
-from shared.dataset import Question
+from env_server.episodes import ANYONE
 from shared.errors import (
     ActionParseError,
     Behind,
@@ -14,9 +11,7 @@ from shared.errors import (
     Conflict,
     DigestMismatch,
     NotReady,
-    SQLEnvError,
     UnknownEpisode,
-    UnknownQuestion,
 )
 from shared.models import Outcome, ResetResult, SQLState
 from tests.env_server.pool_driver import Driver, read
@@ -25,17 +20,6 @@ pytestmark = pytest.mark.anyio
 
 
 # -- starting
-
-
-async def test_a_reset_starts_an_episode_under_the_clients_id(driver: Driver) -> None:
-    result = ResetResult.model_validate_json(await driver.reset("mine"))
-    assert result.episode_id == "mine"
-    assert result.info.question_id == driver.question.question_id
-    assert (result.observation.step_count, result.observation.budget_remaining, result.done) == (
-        0,
-        5,
-        False,
-    )
 
 
 async def test_a_reset_without_id_gets_a_new_one(driver: Driver) -> None:
@@ -50,29 +34,8 @@ async def test_only_reset_replies_hold_the_episode_id(driver: Driver) -> None:
     assert await driver.step(driver.query, 0, "aaaa") == await driver.step(driver.query, 0, "bbbb")
 
 
-async def test_a_seed_picks_the_same_question_on_every_server(
-    bank: QuestionBank, question: Question
-) -> None:
-    async def picked() -> list[str]:
-        driver = Driver(bank, question)
-        return [
-            read(await driver.reset(None, question_id=None, seed=seed)).info.question_id
-            for seed in range(12)
-        ]
-
-    first = await picked()
-    assert await picked() == first
-    assert len(set(first)) > 1
-
-
 async def test_without_a_seed_a_repeated_reset_draws_the_same_question(driver: Driver) -> None:
     assert await driver.reset("x", question_id=None) == await driver.reset("x", question_id=None)
-
-
-async def test_an_unknown_question_takes_no_place(driver: Driver) -> None:
-    with pytest.raises(UnknownQuestion):
-        await driver.reset(question_id="no such question")
-    assert len(driver.pool) == 0
 
 
 async def test_another_servers_digest_is_refused(driver: Driver) -> None:
@@ -106,46 +69,27 @@ async def test_a_repeated_step_gets_the_same_reply_and_counts_once(driver: Drive
 
 async def test_text_and_object_are_the_same_action(driver: Driver) -> None:
     await driver.reset()
-    first = await driver.step(
-        {"action_type": "QUERY", "argument": f"  {driver.question.gold_sql}\n"}, 0
-    )
+    action = {"action_type": "QUERY", "argument": f"  {driver.question.gold_sql}\n"}
+    first = await driver.step(action, 0)
     assert await driver.step(f"query {driver.question.gold_sql}", 0) == first
 
 
 async def test_a_repeat_of_a_step_in_flight_waits_for_it(driver: Driver) -> None:
     await driver.reset()
-    driver.sql.open.clear()
-    both = [asyncio.create_task(driver.step(driver.query, 0)) for _ in range(2)]
-    await asyncio.sleep(0.01)
-    assert not any(task.done() for task in both)
-    driver.sql.open.set()
-    replies = await asyncio.gather(*both)
-    assert replies[0] == replies[1]
+    async with driver.in_flight(driver.query, 0) as step:
+        repeat = asyncio.create_task(driver.step(driver.query, 0))
+    assert await step == await repeat
     assert (await driver.state()).step_count == 1
 
 
 async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver: Driver) -> None:
     await driver.reset()
-    driver.sql.open.clear()
     actions = [driver.describe, driver.sample, driver.query]
-    tasks = [asyncio.create_task(driver.step(action)) for action in actions]
-    await asyncio.sleep(0.01)
-    driver.sql.open.set()
-    counts = [read(reply).observation.step_count for reply in await asyncio.gather(*tasks)]
-    assert counts == [1, 2, 3]
+    async with driver.in_flight(driver.describe, 0):
+        later = [asyncio.create_task(driver.step(action)) for action in actions[1:]]
+    counts = [read(reply).observation.step_count for reply in await asyncio.gather(*later)]
+    assert counts == [2, 3]
     assert (await driver.state()).action_history == actions
-
-
-async def test_a_slow_episode_does_not_delay_others(driver: Driver) -> None:
-    await driver.reset("slow")
-    await driver.reset("quick")
-    driver.sql.open.clear()
-    slow = asyncio.create_task(driver.step(driver.query, 0, "slow"))
-    await asyncio.sleep(0.01)
-    assert read(await driver.step("ANSWER: nothing", 0, "quick")).done
-    assert not slow.done()
-    driver.sql.open.set()
-    await slow
 
 
 async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver) -> None:
@@ -189,13 +133,6 @@ async def test_after_the_end_only_repeats_are_answered(driver: Driver) -> None:
     assert (state.done, state.outcome, state.step_count) == (True, Outcome.WRONG, 2)
 
 
-async def test_the_budget_ends_an_episode(driver: Driver) -> None:
-    await driver.reset(step_budget=2)
-    await driver.step(driver.query, 0)
-    assert read(await driver.step(driver.query, 1)).info.outcome == Outcome.BUDGET
-    assert driver.pool.ended[Outcome.BUDGET] == 1
-
-
 async def test_a_closed_episode_is_abandoned_and_unknown(driver: Driver) -> None:
     await driver.reset()
     state = SQLState.model_validate_json(await driver.pool.close("e"))
@@ -207,13 +144,9 @@ async def test_a_closed_episode_is_abandoned_and_unknown(driver: Driver) -> None
 
 async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
     await driver.reset()
-    driver.sql.open.clear()
-    step = asyncio.create_task(driver.step(driver.query, 0))
-    await asyncio.sleep(0.01)
-    close = asyncio.create_task(driver.pool.close("e"))
-    late = asyncio.create_task(driver.step(driver.query, 1))
-    await asyncio.sleep(0.01)
-    driver.sql.open.set()
+    async with driver.in_flight(driver.query, 0) as step:
+        close = asyncio.create_task(driver.pool.close("e"))
+        late = asyncio.create_task(driver.step(driver.query, 1))
     assert read(await step).observation.step_count == 1
     assert SQLState.model_validate_json(await close).step_count == 1
     with pytest.raises(UnknownEpisode):
@@ -235,28 +168,12 @@ async def test_a_full_pool_refuses_and_keeps_its_episodes(driver: Driver) -> Non
     assert [(await driver.state(name)).done for name in "abcd"] == [False, True, False, False]
 
 
-async def test_a_full_pool_whose_leases_never_end_refuses_too(
-    bank: QuestionBank, question: Question
-) -> None:
-    driver = Driver(bank, question, capacity=1, lease_s=float("inf"))
-    await driver.reset("a")
-    with pytest.raises(CapacityReached) as caught:
-        await driver.reset("b")
-    assert caught.value.details["retry_after_s"] == 5
-    assert driver.pool.sweep() == 0
-
-
 async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
     for name in "abcd":
         await driver.reset(name)
         await driver.step("ANSWER: x", 0, name)
     assert driver.pool.counts["evicted"] == 2
-    assert [driver.pool.store.find(name, ANYONE) is None for name in "abcd"] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert [name for name in "abcd" if driver.pool.store.find(name, ANYONE)] == ["c", "d"]
 
 
 async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) -> None:
@@ -284,12 +201,9 @@ async def test_a_full_pool_frees_expired_places_by_itself(driver: Driver) -> Non
 
 async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
     await driver.reset()
-    driver.sql.open.clear()
-    step = asyncio.create_task(driver.step(driver.query, 0))
-    await asyncio.sleep(0.01)
-    driver.clock.now += 1000
-    assert driver.pool.sweep() == 0
-    driver.sql.open.set()
+    async with driver.in_flight(driver.query, 0) as step:
+        driver.clock.now += 1000
+        assert driver.pool.sweep() == 0
     assert read(await step).observation.step_count == 1
 
 
@@ -306,50 +220,22 @@ async def test_a_server_fault_counts_no_step(driver: Driver, fault: Exception) -
 
 async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
     await driver.reset()
-    driver.sql.open.clear()
-    step = asyncio.create_task(driver.step(driver.query, 0))
-    await asyncio.sleep(0.01)
-    step.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await step
-    driver.sql.open.set()
+    async with driver.in_flight(driver.query, 0) as step:
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
     assert read(await driver.step(driver.query, 0)).observation.step_count == 1
-
-
-async def test_draining_starts_nothing_and_continues_pooled_episodes(driver: Driver) -> None:
-    await driver.reset()
-    driver.pool.draining = True
-    with pytest.raises(NotReady):
-        await driver.reset("f")
-    assert read(await driver.step("ANSWER: x", 0)).done
-
-
-async def test_every_error_says_what_to_do(driver: Driver) -> None:
-    await driver.reset()
-    for call in (
-        driver.step("x"),
-        driver.step(driver.query, 9),
-        driver.state("nobody"),
-        driver.reset(step_budget=9),
-    ):
-        with pytest.raises(SQLEnvError) as caught:
-            await call
-        assert json.loads(json.dumps(caught.value.to_wire()))["error"]["code"] == caught.value.code
-        assert len(caught.value.message) > 30
 
 
 async def test_closing_finishes_what_is_in_flight_and_refuses_the_rest(driver: Driver) -> None:
     await driver.reset()
     await driver.step(driver.describe, 0)
-    driver.sql.open.clear()
-    step = asyncio.create_task(driver.step(driver.query, 1))
-    await asyncio.sleep(0.01)
-    driver.pool.closing = True
-    assert driver.pool.in_flight == 1
-    for call in (driver.reset("f"), driver.step(driver.query, 1), driver.step(driver.describe, 0)):
-        with pytest.raises(NotReady) as caught:
-            await call
-        assert caught.value.details["retry_after_s"] >= 1
-    driver.sql.open.set()
+    repeat = driver.step(driver.describe, 0)
+    async with driver.in_flight(driver.query, 1) as step:
+        driver.pool.closing = True
+        assert driver.pool.in_flight == 1
+        for call in (driver.reset("f"), driver.step(driver.query, 1), repeat):
+            with pytest.raises(NotReady):
+                await call
     assert read(await step).observation.step_count == 2
     assert driver.pool.in_flight == 0

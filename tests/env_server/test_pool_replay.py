@@ -14,30 +14,6 @@ from tests.env_server.pool_driver import Driver, read
 pytestmark = pytest.mark.anyio
 
 
-async def test_replay_gives_the_original_bytes(driver: Driver) -> None:
-    await driver.reset("a")
-    actions = [driver.describe, "QUERY: SELECT nonsense", driver.query]
-    replies = [await driver.step(action, step, "a") for step, action in enumerate(actions)]
-    rebuilt = await driver.reset("b", actions=actions)
-    assert rebuilt == replies[-1][:-1] + b',"episode_id":"b"}'
-
-
-async def test_a_pooled_id_with_the_same_history_is_kept(driver: Driver) -> None:
-    start = await driver.reset()
-    await driver.step(driver.describe, 0)
-    await driver.step(driver.query, 1)
-    assert await driver.reset() == start, "the reply to the actions of the request"
-    assert read(await driver.reset(actions=[driver.describe])).observation.step_count == 1
-    assert (await driver.state()).step_count == 2, "the episode keeps its later steps"
-
-
-async def test_a_pooled_id_is_fast_forwarded(driver: Driver) -> None:
-    await driver.reset()
-    await driver.step(driver.describe, 0)
-    result = read(await driver.reset(actions=[driver.describe, driver.query]))
-    assert result.observation.action_history == [driver.describe, driver.query]
-
-
 @pytest.mark.parametrize("other", [{"step_budget": 4}, {"actions": ["SAMPLE: other"]}])
 async def test_a_pooled_id_with_another_history_is_a_conflict(
     driver: Driver, other: dict[str, Any]

@@ -87,12 +87,6 @@ def test_a_long_result_is_cut_at_a_line_with_a_note() -> None:
     assert len(lines) > 10
 
 
-def test_a_long_first_line_is_cut_within() -> None:
-    text = render_rows(SqlResult(["ü" * 190] * 30), 20)
-    assert len(text.encode()) <= MAX_RESULT_BYTES
-    assert text.split("\n")[-1] == "(cut: the result is too long)"
-
-
 def test_describe_and_schema() -> None:
     rows = [
         ("order_id", "INTEGER", 1, None),

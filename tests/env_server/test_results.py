@@ -1,15 +1,10 @@
 """The cache of QUERYs' results: equal replies, fewer SQL jobs, bounded memory, an off switch."""
 
-import asyncio
-from pathlib import Path
-
 import pytest
 
 from env_server.questions import QuestionBank
-from env_server.results import OVERHEAD_BYTES, REPEATABLE, Effect, ResultCache
-from env_server.sql.queue import CLIENT
+from env_server.state import OVERHEAD_BYTES, Effect, ResultCache
 from shared.dataset import Question
-from shared.errors import NotReady
 from tests.env_server.pool_driver import Driver
 
 pytestmark = pytest.mark.anyio
@@ -35,13 +30,6 @@ def test_errors_that_may_not_repeat_are_not_held(code: str) -> None:
     cache = ResultCache(100_000)
     cache.put(key(1), Effect(error="too much", error_code=code))
     assert cache.get(key(1)) is None
-    assert code not in REPEATABLE
-
-
-def test_without_bytes_nothing_is_held() -> None:
-    cache = ResultCache(0)
-    cache.put(key(1), Effect("1"))
-    assert (cache.get(key(1)), cache.held_bytes) == (None, 0)
 
 
 @pytest.mark.parametrize("sql", ["SELECT title FROM products", "SELECT nothing FROM products"])
@@ -66,58 +54,16 @@ async def test_an_equal_query_runs_no_sql_and_gets_an_equal_reply(
 async def test_another_question_about_the_database_has_its_own_result(
     bank: QuestionBank, question: Question
 ) -> None:
-    others = [
+    other = next(
         one
         for one in bank.splits["train"]
         if one.database_name == question.database_name and one.gold_sql != question.gold_sql
-    ]
-    driver = Driver(bank, question)
-    replies = []
-    for one in (question, others[0], question):
+    )
+    driver, replies = Driver(bank, question), []
+    for one in (question, other, question):
         episode_id = f"e{len(replies)}"
         await driver.reset(episode_id, question_id=one.question_id)
         replies.append(await driver.step(driver.query, 0, episode_id))
     driver.sql.runner.close()
     assert replies[0] == replies[2] != replies[1]
     assert driver.pool.results.hits == 1
-
-
-async def test_resets_of_one_question_share_its_jobs(tiny_data: Path, question: Question) -> None:
-    driver = Driver(QuestionBank.load(tiny_data), question)
-    driver.sql.open.clear()
-    resets = [asyncio.create_task(driver.reset(f"e{number}")) for number in range(8)]
-    await asyncio.sleep(0)
-    resets[0].cancel()  # the first, whose job the others wait for
-    driver.sql.open.set()
-    done = await asyncio.gather(*resets, return_exceptions=True)
-    assert [isinstance(one, bytes) for one in done] == [False] + [True] * 7
-    assert driver.sql.jobs == 2  # tables, gold
-    driver.sql.runner.close()
-
-
-async def test_another_clients_reset_waits_in_its_own_queue(
-    tiny_data: Path, question: Question
-) -> None:
-    driver = Driver(QuestionBank.load(tiny_data), question)
-    driver.sql.open.clear()
-    resets = []
-    for client in ("one", "one", "another"):
-        CLIENT.set(client)
-        resets.append(asyncio.create_task(driver.reset(f"e{len(resets)}")))
-    await asyncio.sleep(0)
-    driver.sql.open.set()
-    await asyncio.gather(*resets)
-    assert driver.sql.jobs == 4  # tables and gold, for each client
-    driver.sql.runner.close()
-
-
-async def test_resets_that_fail_together_have_an_error_each(
-    tiny_data: Path, question: Question
-) -> None:
-    driver = Driver(QuestionBank.load(tiny_data), question)
-    driver.sql.fault = NotReady("the worker ended")
-    resets = [driver.reset(f"e{number}") for number in range(3)]
-    errors = await asyncio.gather(*resets, return_exceptions=True)
-    driver.sql.runner.close()
-    assert {str(error) for error in errors} == {"the worker ended"}
-    assert len(set(map(id, errors))) == 3

@@ -1,23 +1,20 @@
 """Reward hacking does not pay: every policy stays under its bound, and an oracle gets its due."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from env_server.audit.replay import IN_FLIGHT
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
-from env_server.sql import SqlLimits
-from env_server.sql.pool import SqlPool
+from env_server.sql import SqlJob, SqlResult
+from env_server.sql.run import SqlRunner
 from shared.dataset import Question
 from shared.models import Outcome, StepResult
 from tests.env_server.hacking_policies import (
+    ENDLESS,
     LEAST_CORRECT,
     MOST_INCORRECT,
     POLICIES,
@@ -33,8 +30,6 @@ SHIPPED = Path(__file__).parents[2] / "data"
 SAMPLE = 19  # every 19th question: 61 of 1,150, of every database and difficulty
 SEED = 7
 STEP_BUDGET = 15
-# kills a worker as a server does, after 0.2 s of CPU time in place of 10
-SHORT_LIMITS = SqlLimits(max_vm_steps=10**15, max_cpu_s=1e6, kill_after_cpu_s=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +43,20 @@ def chosen(bank: QuestionBank, every: int) -> list[Question]:
     return sorted(questions, key=lambda question: question.question_id)[::every]
 
 
-async def play(
-    bank: QuestionBank, sql: SqlPool, question: Question, policy: Policy, constant: str
-) -> StepResult:
-    """Play one episode and return its last reply."""
-    env = SQLEnvironment(bank, step_budget=STEP_BUDGET)
-    reply: Any = await drive_async(env.reset_jobs(question_id=question.question_id), sql.run)
-    rng, seen = np.random.default_rng((SEED, *question.question_id.encode())), [reply.observation]
-    episode = HackingEpisode(
-        question.question_id, 0, rng, seen, question=question, constant=constant
-    )
-    for action in policy(episode):
-        reply = await drive_async(env.step_jobs(action), sql.run)
-        episode.actions.append(action)
-        episode.observations.append(reply.observation)
-        if reply.done:
-            break
-    return reply
-
-
-async def play_all(
-    bank: QuestionBank, sql: SqlPool, questions: Sequence[Question], policy: Policy
-) -> list[StepResult]:
+def play(env: SQLEnvironment, questions: Sequence[Question], policy: Policy) -> list[StepResult]:
     """Play an episode of each question and return their last replies."""
-    constant, replies = most_common_answer(bank), list[StepResult]()
-    for start in range(0, len(questions), IN_FLIGHT):
-        group = questions[start : start + IN_FLIGHT]
-        played = (play(bank, sql, question, policy, constant) for question in group)
-        replies += await asyncio.gather(*played)
+    constant, replies = most_common_answer(env.bank), list[StepResult]()
+    for one in questions:
+        reply: StepResult = env.reset(question_id=one.question_id)
+        rng, seen = np.random.default_rng((SEED, *one.question_id.encode())), [reply.observation]
+        episode = HackingEpisode(one.question_id, 0, rng, seen, question=one, constant=constant)
+        for action in policy(episode):
+            reply = env.step(action)
+            episode.actions.append(action)
+            episode.observations.append(reply.observation)
+            if reply.done:
+                break
+        replies.append(reply)
     return replies
 
 
@@ -92,44 +73,49 @@ def check(replies: Sequence[StepResult], bound: Bound) -> None:
 def owed(question: Question) -> float:
     """Return the oracle's exact reward: correctness, progress, and what its looks and query pay."""
     shown = len(question.tables_involved) + 1
-    pay = sum(OPERATIONAL[name][0] for name in ("exec_ok", "new_info", "step_cost"))
+    pay = sum(OPERATIONAL[name] for name in ("exec_ok", "new_info", "step_cost"))
     looks = min(round(shown * pay, 6), RULES.sum_bounds[1])
     return round(RULES.correct + RULES.progress_weight + looks, 6)
 
 
-async def check_all(bank: QuestionBank, questions: Sequence[Question]) -> None:
-    async with SqlPool(1, bank.limits) as sql:
+def check_all(bank: QuestionBank, questions: Sequence[Question]) -> None:
+    with SqlRunner(bank.limits) as runner:
+        env = SQLEnvironment(bank, runner, step_budget=STEP_BUDGET)
         for name, (policy, bound) in POLICIES.items():
-            replies = await play_all(bank, sql, questions, policy)
+            replies = play(env, questions, policy)
             check(replies, bound)
             if name == "silent oracle":  # its bound is tight
                 assert max(one.ledger.total for one in replies) == MOST_INCORRECT
-        replies = await play_all(bank, sql, questions, oracle)
-    paid = {
-        one.question_id: reply.ledger.total for one, reply in zip(questions, replies, strict=True)
-    }
-    assert paid == {one.question_id: owed(one) for one in questions}
+        replies = play(env, questions, oracle)
+    assert [one.ledger.total for one in replies] == list(map(owed, questions))
 
 
 def test_reward_hacking_policies_stay_under_their_bounds(bank: QuestionBank) -> None:
     questions = chosen(bank, SAMPLE)
     assert {question.database_name for question in questions} == set(bank.databases)
     assert {question.difficulty for question in questions} == {"easy", "medium", "hard"}
-    asyncio.run(check_all(bank, questions))
+    check_all(bank, questions)
 
 
 @pytest.mark.slow
 def test_reward_hacking_policies_stay_under_their_bounds_on_every_question(
     bank: QuestionBank,
 ) -> None:
-    asyncio.run(check_all(bank, chosen(bank, 1)))
+    check_all(bank, chosen(bank, 1))
+
+
+class Killed(SqlRunner):
+    """Has the result that a server has for a query that killed its workers."""
+
+    def run(self, job: SqlJob) -> SqlResult:
+        if job.sql == ENDLESS:
+            return SqlResult(error="the query takes too long", error_code="sql_killed")
+        return super().run(job)
 
 
 def test_killing_the_worker_does_not_pay(bank: QuestionBank) -> None:
-    async def run() -> list[StepResult]:
-        async with SqlPool(1, SHORT_LIMITS) as sql:
-            return await play_all(bank, sql, chosen(bank, 600), kill_worker)
-
-    replies = asyncio.run(run())
+    with Killed() as runner:
+        env = SQLEnvironment(bank, runner, step_budget=STEP_BUDGET)
+        replies = play(env, chosen(bank, 600), kill_worker)
     assert {reply.info.outcome for reply in replies} == {Outcome.SQL_KILLED}
     check(replies, Bound(0.0, 0.05))

@@ -31,34 +31,18 @@ def play(steps: list[StepFacts]) -> tuple[list[float], RewardLedger]:
 @pytest.mark.parametrize(
     ("step", "parts", "reward"),
     [
-        (facts(), {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02}, 0.01),
-        (facts(new_info=False), {"exec_ok": 0.02, "step_cost": -0.02}, 0.0),
-        (
-            facts(new_info=False, repeat=True),
-            {"exec_ok": 0.02, "repeat": -0.03, "step_cost": -0.02},
-            -0.03,
-        ),
-        (facts(exec_ok=False, new_info=False), {"step_cost": -0.02}, -0.02),
-        (
-            facts(exec_ok=False, new_info=False, repeat=True),
-            {"repeat": -0.03, "step_cost": -0.02},
-            -0.05,
-        ),
-        (
-            facts(new_info=False, correct=True),
-            {"exec_ok": 0.02, "step_cost": -0.02, "correctness": 1.0},
-            1.0,
-        ),
-        (
-            facts(potential=0.5),
-            {"exec_ok": 0.02, "new_info": 0.01, "step_cost": -0.02, "progress": 0.075},
-            0.085,
-        ),
+        (facts(), {"exec_ok": 0.02, "new_info": 0.01}, 0.01),
+        (facts(new_info=False), {"exec_ok": 0.02}, 0.0),
+        (facts(new_info=False, repeat=True), {"exec_ok": 0.02, "repeat": -0.03}, -0.03),
+        (facts(exec_ok=False, new_info=False), {}, -0.02),
+        (facts(exec_ok=False, new_info=False, repeat=True), {"repeat": -0.03}, -0.05),
+        (facts(new_info=False, correct=True), {"exec_ok": 0.02, "correctness": 1.0}, 1.0),
+        (facts(potential=0.5), {"exec_ok": 0.02, "new_info": 0.01, "progress": 0.075}, 0.085),
     ],
 )
 def test_reward_of_a_first_step(step: StepFacts, parts: dict[str, float], reward: float) -> None:
     paid, ledger = settle(EMPTY_LEDGER, step)
-    assert (paid, ledger.step, ledger.total) == (reward, parts, reward)
+    assert (paid, ledger.step, ledger.total) == (reward, {**parts, "step_cost": -0.02}, reward)
 
 
 def test_a_step_pays_the_change_of_the_clamped_sum() -> None:
@@ -89,17 +73,6 @@ steps = st.lists(
     ),
     max_size=40,
 )
-
-
-@given(steps, steps)
-def test_every_correct_episode_outscores_every_other(
-    right: list[StepFacts], wrong: list[StepFacts]
-) -> None:
-    _, correct = play([*right, facts(new_info=False, correct=True)])
-    _, other = play(wrong)
-    assert correct.total >= 0.75
-    assert other.total <= 0.20
-    assert -0.25 <= other.operational <= 0.05
 
 
 def test_amounts_are_whole_millionths_and_never_minus_zero() -> None:
@@ -141,34 +114,6 @@ def test_nothing_is_paid_without_a_table_or_a_row() -> None:
     assert potential(GOLD, False, [], True) == 0.0
 
 
-def test_potential_grows_towards_the_gold() -> None:
-    everything = [
-        (name, number) for name in ("Oslo", "Bergen", "Tromsø", "Moss") for number in range(5)
-    ]
-    near = potential([("Oslo", 3), ("Bergen", 2)], False, GOLD, True)
-    right_shape = potential([("x", 9), ("y", 90)], False, GOLD, True)
-    shown = [potential(everything, truncated, GOLD, True) for truncated in (False, True)]
-    assert 0 < right_shape < near < 1
-    assert shown[1] < shown[0] < 0.5  # a query that returns everything
-    assert potential([("Oslo",)], False, GOLD, True) < near
-
-
-def test_duplicates_count() -> None:
-    gold = [("a",), ("a",), ("b",)]
-    assert potential([("a",), ("b",)], False, gold, True) < 1
-    assert potential([("a",), ("a",), ("b",)], False, gold, True) == 1
-    assert potential([("a",)] * 3, False, gold, True) < 1
-
-
-def test_numbers_near_the_gold_earn_potential() -> None:
-    gold = [(100,)]
-    scores = [potential([(value,)], False, gold, True) for value in (100, 99, 80, 0, -500, "many")]
-    assert scores == sorted(scores, reverse=True)
-    assert scores[0] == 1.0
-    assert scores[-1] == 0.25  # only the cardinality counts
-    assert potential([(float("inf"),)], False, gold, True) == 0.25
-
-
 @pytest.mark.parametrize(
     ("value", "gold", "near"),
     [
@@ -198,26 +143,11 @@ def test_minimum_and_maximum_count_half_each() -> None:
     assert potential([(200,), (200,)], False, gold, True) == round(0.25 + 0.5 / 3 + 0.25 * 0.5, 4)
 
 
-def test_a_potential_has_four_decimals() -> None:
-    assert potential([("a",)], False, [("a",), ("b",), ("c",)], True) == 0.3333
-
-
 def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
     assert potential([(" Oslo\n",)], False, [("Oslo",)], True) == 1.0
     assert potential([("os lo",)], False, [("Oslo",)], True) < 1.0
     assert potential([(0.1 + 0.2,)], False, [(0.3,)], True) == 1.0
     assert potential([(0.30001,)], False, [(0.3,)], True) == 0.5
-
-
-@given(
-    st.lists(
-        st.tuples(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.integers()),
-        max_size=6,
-    )
-)
-def test_potential_is_between_0_and_1(rows: list[tuple[object, int]]) -> None:
-    assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0
-    assert 0.0 <= potential(GOLD, True, rows, True) <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -240,6 +170,12 @@ def test_what_counts_as_a_repeat(one: str, other: str, same: bool) -> None:
     assert (normalise(one) == normalise(other)) is same
 
 
-@given(st.text())
-def test_normalise_takes_any_text_and_is_idempotent(text: str) -> None:
-    assert isinstance(normalise(text), str)
+@given(
+    st.lists(
+        st.tuples(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.integers()),
+        max_size=6,
+    )
+)
+def test_potential_is_between_0_and_1(rows: list[tuple[object, int]]) -> None:
+    assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0
+    assert 0.0 <= potential(GOLD, True, rows, True) <= 1.0

@@ -2,9 +2,7 @@
 
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +14,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.dataset import database_path, load_questions, questions_path
 from shared.models import ServerMetadata
 from shared.server_process import ServerProcess, running_server
 
@@ -26,10 +23,16 @@ SLOW = (  # well under the limits on SQL
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(tiny_data: Path) -> Iterator[ServerProcess]:
-    with running_server(tiny_data, "--workers", "1", max_body_bytes=4096) as server:
+    with running_server(tiny_data, "--workers", "1") as server:
         yield server
+
+
+@pytest.fixture
+def http(server: ServerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
 
 
 def children(pid: int | None) -> list[int]:
@@ -84,71 +87,38 @@ def test_it_announces_its_url_and_data(server: ServerProcess, tiny_data: Path) -
     ) in server.log()
 
 
-def test_steps_over_a_socket_are_not_logged(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url) as http:
-        episode_id = http.post("/reset", json={"seed": 1}).json()["episode_id"]
-        for step in range(3):
-            reply = http.post(
-                "/step", json={"episode_id": episode_id, "action": "QUERY: SELECT 1", "step": step}
-            )
-            assert reply.json()["observation"]["step_count"] == step + 1
-        assert http.delete(f"/episodes/{episode_id}").status_code == 200
-    lines = server.log().splitlines()
-    assert len(lines) == 2, "the workers' processes and the announcement"
-    assert not [line for line in lines if "/step" in line or episode_id in line]
-
-
-def test_an_oversize_body_is_answered_and_does_no_harm(server: ServerProcess) -> None:
-    for content in (b" " * 5000, b" " * 3_000_000, iter([b" " * 1000] * 9)):
-        reply = httpx.post(server.url + "/reset", content=content)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
-    assert httpx.get(server.url + "/ready").status_code == 200
-
-
-def test_bytes_that_are_not_http_get_the_error_shape(server: ServerProcess) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        connection.sendall(b"GARBAGE\r\n\r\n")
-        reply = b"".join(iter(lambda: connection.recv(4096), b""))
-    head, _, body = reply.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(body)["error"]["code"] == "bad_request"
-
-
-def test_disconnecting_in_mid_request_does_no_harm(server: ServerProcess) -> None:
-    head = b"POST /step HTTP/1.1\r\nHost: e\r\nContent-Length: 1000\r\n\r\n{"
-    for _ in range(3):
-        with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(head)
-    assert httpx.post(server.url + "/reset").status_code == 200
-    assert "the client left before it got its reply" in server.log()
+def test_a_signal_finishes_the_step_in_flight_refuses_others_and_exits_with_0(
+    server: ServerProcess, http: httpx.Client, tiny_data: Path
+) -> None:
+    workers = children(server.pid)
+    http.post("/reset", json={"episode_id": "e"})
+    replies: list[httpx.Response] = []
+    body = {"episode_id": "e", "action": SLOW, "step": 0}
+    step = threading.Thread(
+        target=lambda: replies.append(httpx.post(server.url + "/step", json=body, timeout=60))
+    )
+    with stopped_workers(server):
+        step.start()
+        until_in_flight(http, step)
+        server.send_signal(signal.SIGTERM)
+        while http.get("/ready").status_code == 200:
+            assert step.is_alive()
+        later = {"episode_id": "e", "action": "QUERY: SELECT 1", "step": 1}
+        refused = [
+            http.post("/reset", json={"episode_id": "f"}),
+            http.post("/step", json=later),
+            http.post("/step_batch", json={"steps": [body]}),
+        ]
+        assert step.is_alive()
+    assert [reply.status_code for reply in refused] == [503, 503, 200]
+    errors = [refused[0].json(), refused[1].json(), refused[2].json()["results"][0]]
+    codes = {(one["error"]["code"], one["error"]["retryable"]) for one in errors}
+    assert codes == {("not_ready", True)}
+    step.join()
+    assert "1500000" in replies[0].json()["observation"]["result"]
+    assert server.wait(30) == 0, server.log()
+    assert not [pid for pid in workers if alive(pid)]
     assert "Traceback" not in server.log()
-
-
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_finishes_the_step_in_flight_and_exits_with_0(tiny_data: Path, sig: int) -> None:
-    with (
-        running_server(tiny_data, "--workers", "1") as server,
-        httpx.Client(base_url=server.url, timeout=30) as http,
-    ):
-        workers = children(server.pid)
-        assert workers
-        http.post("/reset", json={"episode_id": "e"})
-        replies: list[httpx.Response] = []
-        step = threading.Thread(
-            target=lambda: replies.append(
-                http.post("/step", json={"episode_id": "e", "action": SLOW})
-            )
-        )
-        with stopped_workers(server):
-            step.start()
-            until_in_flight(http, step)
-            server.send_signal(signal.Signals(sig))
-        assert server.wait(30) == 0, server.log()
-        step.join()
-        assert replies[0].status_code == 200
-        assert "1500000" in replies[0].json()["observation"]["result"]
-        assert not [pid for pid in workers if alive(pid)]
-        assert "Traceback" not in server.log()
 
 
 def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
@@ -159,50 +129,11 @@ def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
         while http.get("/ready").status_code == 200:
             assert time.monotonic() < deadline
         assert http.post("/reset").status_code == 503
-        assert (
-            http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1"}).status_code
-            == 200
-        )
+        step = {"episode_id": "e", "action": "QUERY: SELECT 1"}
+        assert http.post("/step", json=step).status_code == 200
         began = time.monotonic()
         assert server.stop() == 0, "a second signal ends the draining"
         assert time.monotonic() - began < 15
-
-
-def test_closing_finishes_requests_in_flight_and_refuses_others(tiny_data: Path) -> None:
-    # exceeds the limit on VM steps, which is an ordinary reply
-    longer = SLOW.replace("1500000", "9000000")
-    with (
-        running_server(tiny_data, "--workers", "1") as server,
-        httpx.Client(base_url=server.url, timeout=60) as http,
-    ):
-        http.post("/reset", json={"episode_id": "e"})
-        replies: list[httpx.Response] = []
-        body = {"episode_id": "e", "action": longer, "step": 0}
-        step = threading.Thread(
-            target=lambda: replies.append(httpx.post(server.url + "/step", json=body, timeout=60))
-        )
-        with stopped_workers(server):
-            step.start()
-            until_in_flight(http, step)
-            server.send_signal(signal.SIGTERM)
-            while http.get("/ready").status_code == 200:
-                assert step.is_alive()
-            refused = [
-                http.post("/reset", json={"episode_id": "f"}),
-                http.post(
-                    "/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 1}
-                ),
-                http.post("/step_batch", json={"steps": [body]}),
-            ]
-            assert step.is_alive()
-        assert [reply.status_code for reply in refused] == [503, 503, 200]
-        errors = [refused[0].json(), refused[1].json(), refused[2].json()["results"][0]]
-        assert [(one["error"]["code"], one["error"]["retryable"]) for one in errors] == [
-            ("not_ready", True)
-        ] * 3
-        step.join()
-        assert replies[0].json()["info"]["error_code"] == "sql_budget"
-        assert server.wait(30) == 0, server.log()
 
 
 def test_json_log(tiny_data: Path) -> None:
@@ -211,102 +142,29 @@ def test_json_log(tiny_data: Path) -> None:
         assert httpx.post(server.url + "/reset", json=body).status_code == 200
         server.stop()
         lines = [json.loads(line) for line in server.log().splitlines()]
-    assert lines[0]["message"].startswith("SQL workers: processes ")
-    assert lines[1]["message"].startswith(f"SQLEnv serves {server.url} "), (
-        "the announcement is JSON too"
-    )
-    assert {
-        "episode_id": "one",
-        "message": "rebuilt from 1 actions",
-        "level": "info",
-    }.items() <= lines[2].items()
-    assert any("episodes ended" in line["message"] for line in lines)
+    messages = [line["message"] for line in lines]
+    assert any(one.startswith(f"SQLEnv serves {server.url} ") for one in messages)
+    assert any("episodes ended" in one for one in messages)
+    rebuilt = next(line for line in lines if line.get("episode_id") == "one")
+    assert (rebuilt["message"], rebuilt["level"]) == ("rebuilt from 1 actions", "info")
 
 
-def test_it_is_announced_at_any_log_level(tiny_data: Path) -> None:
-    with running_server(tiny_data, log_format="json", log_level="error") as server:
-        assert json.loads(server.log())["message"].startswith(f"SQLEnv serves {server.url} ")
-
-
-def test_the_workers_end_with_a_server_that_is_killed(tiny_data: Path) -> None:
-    with running_server(tiny_data, "--workers", "2") as server:
-        workers = children(server.pid)
-        assert len(workers) == 2
-        server.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while any(map(alive, workers)):
-            assert time.monotonic() < deadline, "workers outlive the server"
-            time.sleep(0.05)
-
-
-def test_a_lost_sql_worker_is_replaced(tiny_data: Path) -> None:
-    with (
-        running_server(tiny_data, "--workers", "1") as server,
-        httpx.Client(base_url=server.url, timeout=30) as http,
+def test_starts_that_fail_print_one_clear_line(
+    server: ServerProcess, tiny_data: Path, tmp_path: Path
+) -> None:
+    data, port = str(tiny_data), str(server.port)
+    for options, environment, named in (
+        (("--data", str(tmp_path / "gone")), {}, (str(tmp_path / "gone"), "--data")),
+        (("--data", data, "--port", port), {}, (port, "--port")),
+        (("--data", data), {"SQLENV_CAPACITY": "many"}, ("capacity", "--settings")),
     ):
-        http.post("/reset", json={"episode_id": "e"})
-        os.kill(children(server.pid)[0], signal.SIGKILL)
-        reply = http.post("/step", json={"episode_id": "e", "action": "QUERY: SELECT 1", "step": 0})
-        assert reply.status_code == 200
-        assert reply.json()["observation"]["error"] is None
+        result = run("--port", "0", *options, **environment)
+        assert result.returncode not in (0, None)
+        assert result.stdout == ""
+        assert result.stderr.startswith("error: ")
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert all(text in result.stderr for text in named)
 
 
-# -- starts that fail: one clear line, no traceback
-
-
-def assert_fails(result: "subprocess.CompletedProcess[str]", *named: str) -> None:
-    assert result.returncode not in (0, None)
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1, result.stderr
-    for text in named:
-        assert text in result.stderr
-
-
-def test_a_missing_data_directory(tmp_path: Path) -> None:
-    assert_fails(
-        run("--data", str(tmp_path / "gone"), "--port", "0"), str(tmp_path / "gone"), "--data"
-    )
-
-
-def test_a_malformed_questions_file(tiny_data: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_data, tmp_path / "data")
-    path = questions_path(tmp_path / "data", "train")
-    path.write_text('[{"question_id": "x"}]')
-    assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
-
-
-def test_a_missing_database(tiny_data: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_data, tmp_path / "data")
-    path = database_path(
-        tmp_path / "data", load_questions(questions_path(tiny_data, "train"))[0].database_name
-    )
-    path.unlink()
-    assert_fails(run("--data", str(tmp_path / "data"), "--port", "0"), str(path))
-
-
-def test_a_port_in_use(server: ServerProcess, tiny_data: Path) -> None:
-    assert_fails(
-        run("--data", str(tiny_data), "--port", str(server.port)), str(server.port), "--port"
-    )
-
-
-def test_an_unknown_host(tiny_data: Path) -> None:
-    assert_fails(
-        run("--data", str(tiny_data), "--port", "0", "--host", "no.such.host.invalid"),
-        "no.such.host.invalid",
-    )
-
-
-def test_a_bad_setting(tiny_data: Path) -> None:
-    assert_fails(run("--data", str(tiny_data), SQLENV_CAPACITY="many"), "capacity", "many")
-
-
-def test_help_and_settings() -> None:
-    text = run("--help").stdout
-    assert all(
-        option in text
-        for option in ("--host", "--port", "--data", "--workers", "--capacity", "--settings")
-    )
-    assert "[SQLENV_PORT; default: 8000]" in " ".join(text.split())
+def test_settings_are_listed() -> None:
     assert "SQLENV_LEASE_S" in run("--settings").stdout

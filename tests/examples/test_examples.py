@@ -50,16 +50,8 @@ def test_it_runs(server: ServerProcess, tmp_path: Path, name: str) -> None:
         tiny_tokenizer("qwen3").save_pretrained(tmp_path / "model")
         arguments += [str(tmp_path / "model"), "1"]
     done = subprocess.run(
-        [
-            "bash" if name.endswith(".sh") else sys.executable,
-            str(ROOT / "examples" / name),
-            *arguments,
-        ],
-        env=child_environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+        ["bash" if name.endswith(".sh") else sys.executable, ROOT / "examples" / name, *arguments],
+        env=child_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert expected in done.stdout

@@ -79,9 +79,7 @@ def check_rows(result: SqlResult, sql: str) -> None:
     assert len(lines) <= LIMITS.shown_rows + 2, "a cell has made a line of its own"
     assert all(len(line) <= (MAX_CELL_CHARS + 40) * max(1, len(result.columns)) for line in lines)
     if result.truncated:
-        assert lines[-1] == f"(first {len(result.rows)} rows; there are more)" or lines[
-            -1
-        ].startswith("(cut: ")
+        assert lines[-1].startswith((f"(first {len(result.rows)} rows; there are more)", "(cut: "))
 
 
 def check_error(error: str, sql: str) -> None:
@@ -93,22 +91,17 @@ def check_error(error: str, sql: str) -> None:
     assert SECRET in sql or SECRET not in error
 
 
-def check_action(world: World, text: str) -> SQLAction | None:
+def check_action(text: str) -> SQLAction | None:
     """A text is an action or an `ActionParseError`; an action's text parses to the same action."""
-    action, refusal = read(text)
-    if action is None:
-        assert 0 < len(refusal) < 1_000
-        return None
-    assert parse_action(render_action(action)) == action
-    return action
-
-
-def read(text: str) -> tuple[SQLAction | None, str]:
-    """Return the action, or the error."""
     try:
-        return parse_action(text), ""
+        action = parse_action(text)
     except ActionParseError as error:
-        return None, error.message
+        refusal = error.message
+    else:
+        assert parse_action(render_action(action)) == action
+        return action
+    assert 0 < len(refusal) < 1_000
+    return None
 
 
 def check_episode(world: World, actions: list[str]) -> list[bytes]:
@@ -118,7 +111,7 @@ def check_episode(world: World, actions: list[str]) -> list[bytes]:
     taken: list[str] = []
     replies: list[bytes] = []
     for text in actions:
-        action = check_action(world, text)
+        action = check_action(text)
         if action is None:
             continue
         if action.action_type == ActionType.QUERY:
@@ -131,9 +124,8 @@ def check_episode(world: World, actions: list[str]) -> list[bytes]:
         if seen.error is not None:
             assert result.info.error_code in CODES
             check_error(seen.error, text)
-        assert result.done == (
-            action.action_type == ActionType.ANSWER or len(taken) + 1 == env.state.step_budget
-        )
+        is_last = len(taken) + 1 == env.state.step_budget
+        assert result.done == (action.action_type == ActionType.ANSWER or is_last)
         assert -0.25 <= result.info.ledger.total <= 1.2
         taken.append(text)
         replies.append(to_json(result))

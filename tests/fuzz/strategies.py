@@ -6,48 +6,18 @@ from env_server.conformance.corpus import load
 from env_server.sql.limits import FUNCTIONS
 from shared.sqltext import quote_text
 
-TABLES = [
-    "customers",
-    "products",
-    "orders",
-    "t",
-    "sqlite_master",
-    "carray",
-    "no_such",
-    "main.orders",
-    "x",
-]
-COLUMNS = [
-    "name",
-    "city",
-    "price",
-    "quantity",
-    "note",
-    "a",
-    "b",
-    "*",
-    "rowid",
-    "customer_id",
-    "no_such",
-    "i",
-    '"it"',
-]
+TABLES = ["customers", "products", "orders", "t", "sqlite_master"]
+TABLES += ["carray", "no_such", "main.orders", "x"]
+COLUMNS = ["name", "city", "price", "quantity", "note", "a", "b", "*", "rowid", "customer_id"]
+COLUMNS += ["no_such", "i", '"it"']
 OWN_COLUMNS = {
     "customers": ["customer_id", "name", "city", "joined_on"],
     "products": ["product_id", "title", "price"],
     "orders": ["order_id", "customer_id", "quantity", "note"],
     "t": ["a", "b", "rowid"],
 }
-FORBIDDEN = [
-    "random",
-    "randomblob",
-    "load_extension",
-    "sqlite_version",
-    "unhex",
-    "zeroblob",
-    "readfile",
-    "changes",
-]
+FORBIDDEN = ["random", "randomblob", "load_extension", "sqlite_version"]
+FORBIDDEN += ["unhex", "zeroblob", "readfile", "changes"]
 WORDS = [
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "UNION",
     "UNION ALL", "EXCEPT", "INTERSECT", "WITH", "RECURSIVE", "AS", "MATERIALIZED", "VALUES", "JOIN",
@@ -75,22 +45,19 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     operators = st.sampled_from(
         ["+", "-", "*", "/", "%", "||", "=", "<", ">=", "<>", "AND", "OR", "LIKE", "GLOB", "IS"]
     )
+    lists = st.lists(inner, max_size=3).map(", ".join)
+
+    def filled(text: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        return st.tuples(*parts).map(lambda drawn: text.format(*drawn))
+
     return st.one_of(
-        st.tuples(inner, operators, inner).map(lambda parts: f"({' '.join(parts)})"),
-        st.tuples(functions, st.lists(inner, max_size=3)).map(
-            lambda parts: f"{parts[0]}({', '.join(parts[1])})"
-        ),
-        inner.map(lambda value: f"CAST({value} AS TEXT)"),
-        st.tuples(inner, inner).map(
-            lambda parts: f"CASE WHEN {parts[0]} THEN {parts[1]} ELSE {parts[0]} END"
-        ),
-        st.tuples(inner, st.lists(inner, max_size=3)).map(
-            lambda parts: f"{parts[0]} IN ({', '.join(parts[1])})"
-        ),
-        inner.map(lambda value: f"sum({value}) OVER (ORDER BY 1)"),
-        st.tuples(inner, st.sampled_from(TABLES)).map(
-            lambda parts: f"(SELECT {parts[0]} FROM {parts[1]})"
-        ),
+        filled("({} {} {})", inner, operators, inner),
+        filled("{}({})", functions, lists),
+        filled("CAST({} AS TEXT)", inner),
+        filled("CASE WHEN {0} THEN {1} ELSE {0} END", inner, inner),
+        filled("{} IN ({})", inner, lists),
+        filled("sum({}) OVER (ORDER BY 1)", inner),
+        filled("(SELECT {} FROM {})", inner, st.sampled_from(TABLES)),
     )
 
 
@@ -164,15 +131,6 @@ actions = st.one_of(
     st.sampled_from(TABLES).map(lambda name: f"SAMPLE {name}"),
     st.text(max_size=30).map(lambda text: f"ANSWER: {text}"),
     st.text(max_size=40),
-    st.sampled_from(
-        [
-            "query:",
-            "Answer:\n",
-            "ANSWER",
-            "QUERY SELECT 1",
-            "DESCRIBE:\tt",
-            "ſample: t",
-            "QUERY: \0",
-        ]
-    ),
+    st.sampled_from(["query:", "Answer:\n", "ANSWER", "QUERY SELECT 1", "DESCRIBE:\tt"]),
+    st.sampled_from(["ſample: t", "QUERY: \0"]),
 )

@@ -32,21 +32,14 @@ def fuzz(work: Path, *options: str, timeout_s: float) -> str:
     return done.stdout
 
 
-def runs_of(output: str) -> int:
-    match = re.search(r"^Done (\d+) runs in", output, re.MULTILINE)
-    assert match, output[-2000:]
-    return int(match[1])
-
-
 def coverage_of(output: str) -> list[int]:
     return [int(number) for number in re.findall(r" cov: (\d+) ", output)]
 
 
 def test_a_short_run(tmp_path: Path) -> None:
     output = fuzz(tmp_path / "work", "-runs=1500", "-seed=1", timeout_s=250)
-    assert runs_of(output) >= 1500
-    coverage = coverage_of(output)
-    assert coverage[-1] > 300, "nothing of ours was instrumented"
+    assert re.search(r"^Done 1[5-9]\d\d runs in", output, re.MULTILINE), output[-2000:]
+    assert coverage_of(output)[-1] > 300, "nothing of ours was instrumented"
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Property-based: the properties hold for any input, and the server answers as documented."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,33 +35,17 @@ def test_a_statement(world: World, sql: str) -> None:
     check_statement(world, sql)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@long
-@given(sql=statements)
-def test_many_statements(world: World, sql: str) -> None:
-    check_statement(world, sql)
-
-
 @brief
 @given(text=st.one_of(actions, st.text(), st.text(alphabet="QUERYquery: \t\n\0ſı", max_size=12)))
 @example("ſAMPLE: t")
 @example("DESCRİBE: t")
-def test_an_action(world: World, text: str) -> None:
-    check_action(world, text)
+def test_an_action(text: str) -> None:
+    check_action(text)
 
 
 @settings(brief, max_examples=40)
 @given(texts=st.lists(actions, max_size=6))
 def test_an_episode(world: World, texts: list[str]) -> None:
-    check_episode(world, texts)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@settings(long, max_examples=1_500)
-@given(texts=st.lists(actions, max_size=8))
-def test_many_episodes(world: World, texts: list[str]) -> None:
     check_episode(world, texts)
 
 
@@ -70,11 +55,8 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expressi
     """If the jail allows it: its functions, limits and clock do not change the value."""
     sql = f"SELECT {expression} FROM customers, t"
     result = world.query(sql)
-    if (
-        result.error is not None
-        or any(word in sql.lower() for word in ("'now'", "current_"))
-        or result.truncated
-    ):
+    timed = any(word in sql.lower() for word in ("'now'", "current_"))
+    if result.error is not None or result.truncated or timed:
         return
     plain = apsw.Connection(world.path, flags=apsw.SQLITE_OPEN_READONLY)
     plain.config(apsw.SQLITE_DBCONFIG_DQS_DML, 1)
@@ -90,18 +72,15 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expressi
 
 def test_the_strategies_reach_both_sides(world: World) -> None:
     """Many statements run, and every kind of refusal occurs; otherwise the test proves little."""
-    seen: dict[str | None, int] = {}
+    seen: Counter[str | None] = Counter()
 
     @settings(brief, max_examples=300, database=None)
     @given(sql=statements)
     def run(sql: str) -> None:
-        code = world.query(sql).error_code
-        seen[code] = seen.get(code, 0) + 1
+        seen[world.query(sql).error_code] += 1
 
     run()
-    for sql in STATEMENTS[:40]:
-        code = world.query(sql).error_code
-        seen[code] = seen.get(code, 0) + 1
+    seen.update(world.query(sql).error_code for sql in STATEMENTS[:40])
     # far below the observed count, which changes with any constant of the code
     assert seen[None] > 30, seen
     assert {"sql_error", "sql_denied", "no_such_table", "sql_budget"} <= set(seen), seen
@@ -110,14 +89,10 @@ def test_the_strategies_reach_both_sides(world: World) -> None:
 # -- requests
 
 STATUSES = {200, 400, 404, 405, 409, 413, 422, 429}
+plain = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.text(max_size=20))
+plain |= st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-(2**70), 2**70),
-        st.floats(allow_nan=False, allow_infinity=False),
-        st.text(max_size=20),
-    ),
+    plain,
     lambda inner: st.one_of(
         st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
@@ -130,35 +105,23 @@ action_values = st.one_of(
         {"action_type": st.sampled_from(["QUERY", "ANSWER", "DROP", 5]), "argument": json_values}
     ),
 )
+ids = st.one_of(st.just("pooled"), st.text(max_size=70), json_values)
+fields = ("question_id", "split", "difficulty", "db_id", "seed", "step_budget", "digest")
+steps = st.fixed_dictionaries(
+    {"episode_id": ids, "action": action_values},
+    optional={"step": json_values, "more": json_values},
+)
+resets = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(fields, json_values)
+    | {"episode_id": ids, "actions": st.lists(action_values, max_size=3) | json_values},
+)
+batches = st.fixed_dictionaries({"steps": st.lists(json_values, max_size=3)})
 requests = st.one_of(
-    st.tuples(
-        st.just("/step"),
-        st.fixed_dictionaries(
-            {"episode_id": st.one_of(st.just("pooled"), json_values), "action": action_values},
-            optional={"step": json_values, "more": json_values},
-        ),
-    ),
-    st.tuples(
-        st.just("/reset"),
-        st.fixed_dictionaries(
-            {},
-            optional={
-                "episode_id": st.one_of(st.just("pooled"), st.text(max_size=70), json_values),
-                "question_id": json_values,
-                "split": json_values,
-                "difficulty": json_values,
-                "db_id": json_values,
-                "seed": json_values,
-                "step_budget": json_values,
-                "actions": st.one_of(st.lists(action_values, max_size=3), json_values),
-                "digest": json_values,
-            },
-        ),
-    ),
+    st.tuples(st.just("/step"), steps),
+    st.tuples(st.just("/reset"), resets),
+    st.tuples(st.just("/step_batch"), batches),
     st.tuples(st.sampled_from(["/reset", "/step", "/reset_batch", "/step_batch"]), json_values),
-    st.tuples(
-        st.just("/step_batch"), st.fixed_dictionaries({"steps": st.lists(json_values, max_size=3)})
-    ),
 )
 
 
@@ -187,6 +150,25 @@ def check_request(http: httpx.Client, path: str, body: Any) -> None:
 @given(request=requests)
 def test_a_request(http: httpx.Client, request: tuple[str, Any]) -> None:
     check_request(http, *request)
+
+
+# -- long
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@long
+@given(sql=statements)
+def test_many_statements(world: World, sql: str) -> None:
+    check_statement(world, sql)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@settings(long, max_examples=1_500)
+@given(texts=st.lists(actions, max_size=8))
+def test_many_episodes(world: World, texts: list[str]) -> None:
+    check_episode(world, texts)
 
 
 @pytest.mark.slow

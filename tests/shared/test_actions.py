@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shared.actions import (
-    ACTIONS,
-    EXPECTED,
     MAX_ARGUMENT_BYTES,
     ActionType,
     AnyAction,
@@ -42,34 +40,12 @@ def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        " ",
-        "SELECT 1",
-        "DESCRIBEsinger",
-        "DESCRIBES: singer",
-        "I say QUERY: SELECT 1",
-        "DESCRıBE: t",
-        ": x",
-    ],
+    ["", " ", "SELECT 1", "DESCRIBEsinger", "I say QUERY: SELECT 1", "DESCRıBE: t", ": x"]
+    + [f"{kind}{rest}" for kind in ActionType for rest in (":", " ", ":\n\t ")],
 )
-def test_the_error_of_an_invalid_action_has_what_was_expected(text: str) -> None:
-    with pytest.raises(ActionParseError) as caught:
+def test_texts_that_are_no_actions(text: str) -> None:
+    with pytest.raises(ActionParseError):
         parse_action(text)
-    assert EXPECTED in str(caught.value)
-    assert len(str(caught.value)) < 300
-
-
-@pytest.mark.parametrize("kind", ActionType)
-@pytest.mark.parametrize("rest", [":", ": ", " ", ":\n\t "])
-def test_the_error_of_a_missing_argument_has_what_is_expected(kind: ActionType, rest: str) -> None:
-    with pytest.raises(ActionParseError) as caught:
-        parse_action(kind + rest)
-    assert ACTIONS[kind] in str(caught.value)
-
-
-def test_every_type_is_in_the_table() -> None:
-    assert list(ACTIONS) == list(ActionType)
 
 
 def test_an_argument_may_be_long_but_not_longer() -> None:
@@ -105,28 +81,18 @@ def test_an_action_is_a_text_an_object_or_its_fields(action: AnyAction) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "error", "words"),
+    ("action", "error"),
     [
-        ({"action_type": "LOOK", "argument": "t"}, ActionParseError, "action_type: Input should"),
-        ({"action_type": "QUERY"}, ActionParseError, "argument: Field required"),
-        ({}, ActionParseError, "action_type: Field required"),
-        (b"QUERY: 1", TypeError, "dict of action_type and argument, not a bytes"),
-        (None, TypeError, "not a NoneType"),
-        (["QUERY", "1"], TypeError, "not a list"),
+        ({"action_type": "LOOK", "argument": "t"}, ActionParseError),
+        ({"action_type": "QUERY"}, ActionParseError),
+        ({"action_type": "QUERY", "argument": "x", "more": 1}, ActionParseError),
+        (b"QUERY: 1", TypeError),
+        (["QUERY", "1"], TypeError),
     ],
 )
-def test_what_is_no_action_is_refused(action: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
+def test_what_is_no_action_is_refused(action: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
         as_action(action)
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_an_action_or_an_invalid_action(text: str) -> None:
-    try:
-        action = parse_action(text)
-    except ActionParseError:
-        return
-    assert parse_action(render_action(action)) == action
 
 
 @pytest.mark.parametrize(
@@ -137,10 +103,3 @@ def test_a_hostile_text_costs_little(text: str) -> None:
     with pytest.raises(ActionParseError):
         parse_action(text)
     assert time.process_time() - started < 0.5
-
-
-def test_an_action_object_is_frozen_and_takes_no_other_field() -> None:
-    with pytest.raises(ValidationError):
-        SQLAction.model_validate({"action_type": "QUERY", "argument": "x", "more": 1})
-    with pytest.raises(ValidationError):
-        SQLAction(action_type=ActionType.QUERY, argument="x").argument = "y"

@@ -39,24 +39,12 @@ def write(path: Path, content: Any) -> Path:
 
 
 def test_questions_are_read_by_split(tmp_path: Path) -> None:
-    rows = [
-        row(),
-        row(
-            question_id="q2",
-            gold_answer=[["Ada", None], ["Bo", 2.5]],
-            answer_type="table",
-            extra="kept out",
-        ),
-    ]
-    write(questions_path(tmp_path, "train"), rows)
+    table = row(question_id="q2", gold_answer=[["Ada", None]], answer_type="table", extra=1)
+    write(questions_path(tmp_path, "train"), [row(), table])
     write(questions_path(tmp_path, "eval"), [row(question_id="q3")])
     splits = load_splits(tmp_path)
-    assert {split: [q.question_id for q in questions] for split, questions in splits.items()} == {
-        "eval": ["q3"],
-        "train": ["q1", "q2"],
-    }
-    assert splits["train"][0].gold_answer == 3
-    assert splits["train"][1].gold_answer == [["Ada", None], ["Bo", 2.5]]
+    golds = {split: [(q.question_id, q.gold_answer) for q in splits[split]] for split in splits}
+    assert golds == {"eval": [("q3", 3)], "train": [("q1", 3), ("q2", [["Ada", None]])]}
 
 
 @pytest.mark.parametrize(
@@ -80,14 +68,9 @@ def test_a_bad_questions_file_is_named_with_its_first_error(
 
 
 def test_a_missing_file_is_named_with_a_remedy(tmp_path: Path) -> None:
-    for load in (
-        lambda: load_questions(tmp_path / "none.json"),
-        lambda: load_splits(tmp_path / "none"),
-    ):
+    for load in (load_questions, load_splits):
         with pytest.raises(QuestionLoadError, match=r"none.*python -m data build.*--data"):
-            load()
-    with pytest.raises(QuestionLoadError, match="directory"):
-        load_questions(tmp_path)
+            load(tmp_path / "none")
     questions = load_questions(write(tmp_path / "q.json", [row()]))
     with pytest.raises(DatabaseLoadError, match=r"concert\.sqlite.*python -m data build"):
         check_databases(tmp_path, questions)
@@ -104,11 +87,8 @@ def test_the_digest_depends_on_content_and_names_only(tmp_path: Path) -> None:
 
     first = make("a")
     assert first == make("elsewhere")
-    assert len(first) == 64
-    assert (
-        len({first, make("b", gold=4), make("c", database="other"), make("d", db_id="renamed")})
-        == 4
-    )
+    others = {make("b", gold=4), make("c", database="other"), make("d", db_id="renamed")}
+    assert len({first, *others}) == 4
 
 
 @pytest.mark.parametrize(

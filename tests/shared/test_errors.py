@@ -10,23 +10,11 @@ from shared import errors
 from shared.errors import BY_CODE, InvalidRequest, NotReady, SQLEnvError, from_wire, is_retryable
 
 
-def test_every_class_says_what_it_is() -> None:
-    for kind in BY_CODE.values():
-        assert "__doc__" in vars(kind), kind
-        again = kind.status in (429, 503) or kind.code in ("internal", "reply_too_large")
-        assert kind.retryable == again
-
-
-def test_codes_are_unique_and_every_class_has_one() -> None:
-    kinds = {
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, SQLEnvError)
-    }
+def test_every_class_has_a_code_of_its_own() -> None:
+    classes = (kind for kind in vars(errors).values() if isinstance(kind, type))
+    kinds = {kind for kind in classes if issubclass(kind, SQLEnvError)}
     assert set(BY_CODE.values()) == kinds
     assert len(BY_CODE) == len(kinds)
-    assert BY_CODE["behind"].status == BY_CODE["conflict"].status == 409
-    assert BY_CODE["capacity"].status == 429
 
 
 @pytest.mark.parametrize("code", list(BY_CODE))
@@ -51,17 +39,11 @@ def test_errors_can_be_copied_and_sent_between_processes(copier: object) -> None
 
 
 def test_any_detail_a_server_may_send_is_kept() -> None:
-    fields = {
-        "code": "invalid_request",
-        "message": "m",
-        "retryable": False,
-        "self": 1,
-        "kind": 2,
-        "status": 3,
-    }
-    error = from_wire({"error": fields})
+    fields = {"code": "invalid_request", "message": "m", "retryable": False}
+    details = {"self": 1, "kind": 2, "status": 3}
+    error = from_wire({"error": fields | details})
     assert isinstance(error, InvalidRequest)
-    assert error.details == {"self": 1, "kind": 2, "status": 3}
+    assert error.details == details
 
 
 def test_an_unknown_code_is_a_plain_error_with_the_senders_fields() -> None:

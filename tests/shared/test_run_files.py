@@ -64,11 +64,6 @@ def test_a_sealed_line_is_read_back() -> None:
     assert json.loads(line)["sha256"] == hashlib.sha256(bare).hexdigest()
 
 
-def test_a_line_of_a_run_that_recorded_no_parts_is_read() -> None:
-    row = {name: value for name, value in ROW.items() if name != "parts"}
-    assert read_episode(line_of(row)).parts is None
-
-
 @given(st.integers(0, len(line_of(ROW)) - 1), st.integers(1, 255))
 def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
     line = bytearray(line_of(ROW))
@@ -103,6 +98,7 @@ def test_a_line_without_a_digest_or_an_end_is_refused() -> None:
         check_seal(line_of(ROW)[:-1])
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 def test_an_observations_digest_covers_every_field() -> None:
     seen = SQLObservation(
         question="q",
@@ -114,38 +110,22 @@ def test_an_observations_digest_covers_every_field() -> None:
         reward=0.01,
         action_history=["SAMPLE: t"],
     )
-    digests = {
-        observation_digest(seen.model_copy(update=change))
-        for change in (
-            {},
-            {"result": "2"},
-            {"reward": 0.02},
-            {"error": "e"},
-            {"action_history": []},
-            {"done": True},
-        )
-    }
-    assert len(digests) == 6
-    assert all(len(digest) == 16 for digest in digests)
+    changes = [{name: "x"} for name in SQLObservation.model_fields]
+    digests = {observation_digest(seen.model_copy(update=change)) for change in ({}, *changes)}
+    assert len(digests) == len(changes) + 1
 
 
 def test_checksums_match_sha256sum(tmp_path: Path) -> None:
-    for name in (
-        "summary.json",
-        "model/model.safetensors",
-        "checkpoints/x",
-        "server.log",
-        "wall.json",
-    ):
+    summed = ("summary.json", "model/model.safetensors")
+    for name in (*summed, "checkpoints/x", "server.log", "wall.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     sums = checksums(tmp_path)
-    assert list(sums) == ["model/model.safetensors", "summary.json"]
+    assert sorted(summed) == list(sums)
     (tmp_path / CHECKSUMS).write_text(render_checksums(sums))
     assert read_checksums((tmp_path / CHECKSUMS).read_bytes()) == sums == checksums(tmp_path)
-    subprocess.run(
-        ["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=tmp_path, check=True
-    )
+    command = ["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS]
+    subprocess.run(command, cwd=tmp_path, check=True)
 
 
 def test_no_byte_of_the_checksums_can_change() -> None:

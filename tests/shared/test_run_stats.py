@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from shared.run_stats import (
+    Behaviour,
     Rate,
     behaviour,
     counts,
-    describes_first,
     eval_row,
     measurement,
-    repeats,
     training_row,
     wilson_interval,
 )
@@ -24,37 +23,13 @@ def episode(*actions: str, **changes: Any) -> EpisodeRecord:
     return record(actions=actions, **changes)
 
 
-def test_repeats_are_counted_by_the_canonical_text() -> None:
-    played = episode(
-        "DESCRIBE: orders",
-        "QUERY: SELECT 1",
-        "DESCRIBE: orders",
-        "QUERY: SELECT 1;",
-        "DESCRIBE: orders",
-    )
-    assert repeats(played) == 2  # the query differs in its text
-    assert repeats(episode("ANSWER: 1")) == repeats(episode()) == 0
-
-
-@pytest.mark.parametrize(
-    ("actions", "first"),
-    [
-        (("DESCRIBE: orders", "ANSWER: 1"), True),
-        (("SAMPLE: orders", "DESCRIBE: orders"), False),
-        (("QUERY: DESCRIBE: orders",), False),
-        ((), False),
-    ],
-)
-def test_describes_first_looks_at_the_first_action(actions: tuple[str, ...], first: bool) -> None:
-    assert describes_first(episode(*actions)) is first
-
-
 def test_shares_and_means_are_over_finished_episodes() -> None:
     played = [
-        episode("DESCRIBE: orders", "ANSWER: 1"),
-        episode("ANSWER: 2", outcome="wrong"),
-        episode("ANSWER: 3", outcome="wrong"),
-        episode("QUERY: x", "QUERY: x", "QUERY: x", outcome="budget", env_errors=3),
+        episode("DESCRIBE: orders", "ANSWER: 1", context_truncations=2),
+        episode("SAMPLE: orders", "DESCRIBE: orders", "ANSWER: 2", outcome="wrong"),
+        episode("QUERY: DESCRIBE: orders", "ANSWER: 3", outcome="wrong"),
+        # two repeats: the texts of the other queries differ
+        episode("QUERY: x", "QUERY: x;", "QUERY: x", "QUERY: x", outcome="budget", env_errors=4),
         episode("SAMPLE: orders", outcome="sql_killed"),
         episode("DESCRIBE: orders", "DESCRIBE: orders", outcome="infra_failed", env_errors=9),
     ]
@@ -64,16 +39,11 @@ def test_shares_and_means_are_over_finished_episodes() -> None:
         "answered": pytest.approx(3 / 5),
         "accuracy_when_answered": pytest.approx(1 / 3),
         "describe_first": pytest.approx(1 / 5),
-        "steps": pytest.approx(8 / 5),
+        "steps": pytest.approx(12 / 5),
         "repeats": pytest.approx(2 / 5),
-        "errors": pytest.approx(3 / 5),
-        "truncated": 0.0,
+        "errors": pytest.approx(4 / 5),
+        "truncated": pytest.approx(1 / 5),
     }
-
-
-def test_truncated_is_a_share_of_the_episodes() -> None:
-    played = [episode("ANSWER: 1", context_truncations=count) for count in (0, 2, 1, 0)]
-    assert behaviour(played)["truncated"] == 0.5
 
 
 def test_behaviour_of_no_episodes_is_none() -> None:
@@ -109,21 +79,7 @@ def test_wilson_interval_holds_the_rate_and_stays_in_bounds(n: int) -> None:
 
 
 def test_the_rate_of_no_episodes_is_none() -> None:
-    rate = Rate.of([])
-    assert rate.rate is None
-    assert rate.as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
-
-
-def test_impossible_counts_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 successes of 2"):
-        wilson_interval(3, 2)
-
-
-def test_rate_is_a_share_between_0_and_1() -> None:
-    fields = Rate.of([True, False, True, True]).as_dict()
-    assert fields["rate"] == 0.75
-    assert fields["n"] == 4
-    assert fields["ci95"][0] < 0.75 < fields["ci95"][1]
+    assert Rate.of([]).as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
 
 
 # seen, easy, correct; and so on: four episodes whose statistics have no exact binary fractions
@@ -143,6 +99,11 @@ EPISODES = [
 ]
 
 
+def shares(*values: float) -> dict[str, float]:
+    """Return what a group did, with its keys in the order of summary.json."""
+    return dict(zip(Behaviour.__annotations__, values, strict=True))
+
+
 def test_a_measurement_equals_summary_json_to_the_digit() -> None:
     third = {"rate": 1 / 3, "n": 3, "ci95": [0.06149194472039615, 0.7923403991979523]}
     half = {"rate": 0.5, "n": 2, "ci95": [0.09453120573423074, 0.9054687942657693]}
@@ -156,39 +117,9 @@ def test_a_measurement_equals_summary_json_to_the_digit() -> None:
             "medium": {"rate": 0.0, "n": 2, "ci95": [0.0, 0.6576197724933469]},
         },
         "behaviour": {
-            "overall": {
-                "n": 3,
-                "n_answered": 2,
-                "answered": 2 / 3,
-                "accuracy_when_answered": 0.5,
-                "describe_first": 1 / 3,
-                "steps": 2.0,
-                "repeats": 1 / 3,
-                "errors": 2 / 3,
-                "truncated": 1 / 3,
-            },
-            "seen": {
-                "n": 2,
-                "n_answered": 1,
-                "answered": 0.5,
-                "accuracy_when_answered": 1.0,
-                "describe_first": 0.5,
-                "steps": 1.5,
-                "repeats": 0.0,
-                "errors": 0.0,
-                "truncated": 0.0,
-            },
-            "unseen": {
-                "n": 1,
-                "n_answered": 1,
-                "answered": 1.0,
-                "accuracy_when_answered": 0.0,
-                "describe_first": 0.0,
-                "steps": 3.0,
-                "repeats": 1.0,
-                "errors": 2.0,
-                "truncated": 1.0,
-            },
+            "overall": shares(3, 2, 2 / 3, 0.5, 1 / 3, 2.0, 1 / 3, 2 / 3, 1 / 3),
+            "seen": shares(2, 1, 0.5, 1.0, 0.5, 1.5, 0.0, 0.0, 0.0),
+            "unseen": shares(1, 1, 1.0, 0.0, 0.0, 3.0, 1.0, 2.0, 1.0),
         },
         "mean_reward": 0.3233333333333334,
         "mean_steps": 2.0,

@@ -34,11 +34,6 @@ def test_what_exists_in_the_working_directory_wins(elsewhere: Path) -> None:
         load_splits(Path("data"))
 
 
-def test_a_data_folder_of_another_project_does_not_hide_the_shipped_one(elsewhere: Path) -> None:
-    (elsewhere / "data").mkdir()
-    assert load_splits(Path("data")).keys() == {"train", "eval"}
-
-
 def test_in_a_checkout_paths_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(INSTALLED)
     assert shipped_path(TRAIN) == Path(TRAIN)

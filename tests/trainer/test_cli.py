@@ -36,14 +36,6 @@ def data_dir(tmp_path: Path) -> Path:
     return make_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("command", ["pretrain", "sft", "train", "evaluate", "report", "doctor"])
-def test_every_command_has_help(command: str) -> None:
-    code, shown = run(command, "--help")
-    assert code == 0
-    assert "Usage" in shown
-    assert command in run("--help")[1]
-
-
 def test_a_missing_model_is_named_and_leaves_no_run(tmp_path: Path, data_dir: Path) -> None:
     code, shown = run(
         "train", "--model", tmp_path / "no-model", "--data", data_dir, "--out", tmp_path / "runs"
@@ -87,13 +79,6 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
         assert not (tmp_path / "runs").exists()  # no folder for a run that can't start
 
 
-def test_missing_databases_are_named(tmp_path: Path, base: Path, data_dir: Path) -> None:
-    (data_dir / "databases" / "farm" / "farm.sqlite").unlink()
-    code, shown = run("train", "--model", base, "--data", data_dir, "--out", tmp_path / "runs")
-    assert code == 1
-    assert "databases/farm/farm.sqlite" in shown
-
-
 @pytest.mark.parametrize("command", [("evaluate", "--model", "m"), ("pretrain",)])
 def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,20 +116,6 @@ def test_an_unreachable_server_is_named(
     assert "http://127.0.0.1:9" in shown
     assert "Waited 0.5 s (server_wait_s)" in shown
     assert "start them, or name others with --server" in shown
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("learning_rat=1", "did you mean learning_rate?"),
-        ("learning_rate=fast", "learning_rate is 'fast': it should be a valid number"),
-        ("num_generations=1", "num_generations is '1'"),
-    ],
-)
-def test_bad_settings_are_explained(setting: str, said: str) -> None:
-    code, shown = run("train", "--set", setting)
-    assert code == 1
-    assert said in shown
 
 
 def test_what_is_no_setting_is_a_usage_error() -> None:
@@ -270,13 +241,6 @@ def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
     assert {key: one.correct for key, one in report.phases.items()} == {("eval", "greedy"): 12}
 
 
-def test_resuming_what_is_no_run_is_explained(tmp_path: Path) -> None:
-    code, shown = run("train", "--resume", tmp_path / "gone")
-    assert code == 1
-    assert "no run at" in shown
-    assert "runs/latest" in shown
-
-
 def test_doctor_fails_where_the_offline_job_cannot_run(
     tmp_path: Path, base: Path, data_dir: Path
 ) -> None:
@@ -286,12 +250,3 @@ def test_doctor_fails_where_the_offline_job_cannot_run(
     code, shown = run("doctor", "--data", data_dir, "--model", base)
     assert code == 0
     assert "the offline job can run" in shown
-
-
-def test_doctor_checks_the_server_of_the_environment(
-    base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SQLENV_SERVER_URL", "http://127.0.0.1:9")
-    code, shown = run("doctor", "--data", data_dir, "--model", base)
-    assert code == 1
-    assert "http://127.0.0.1:9: ConnectError" in shown

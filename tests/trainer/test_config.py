@@ -28,11 +28,6 @@ def test_grpo_config_defaults() -> None:
     assert config.logging_steps == 10
 
 
-def test_defaults_are_not_shared() -> None:
-    GRPOConfig().difficulty_filter.append("hard")
-    assert GRPOConfig().difficulty_filter == ["easy", "medium"]
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -55,13 +50,23 @@ def test_defaults_are_not_shared() -> None:
         ("model_name", ""),
         ("max_lost_fraction", 1.0),
         ("lr_scheduler", "magic"),
+        ("seed", "two"),
+        ("seed", 2**32),
+        ("gradient_checkpointing", "maybe"),
+        ("gradient_checkpointing", 1),
+        ("max_new_tokens", 1.5),
+        ("max_new_tokens", True),
+        ("learning_rate", [1]),
+        ("beta", float("inf")),
+        ("difficulty_filter", None),
+        ("device", "tpu"),
+        ("data_dir", ""),
+        ("generation_url", "host:8000"),
     ],
 )
 def test_bad_values_name_the_field_and_a_remedy(name: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        GRPOConfig(**{name: value})
-    assert name in str(caught.value)
-    assert ": " in str(caught.value)
+    with pytest.raises(ConfigError, match=f"{name} .*: ") as caught:
+        GRPOConfig().override(**{name: value})
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, SQLEnvError)
 
@@ -81,32 +86,6 @@ def test_overrides_are_parsed_by_type() -> None:
     assert config.override(gradient_checkpointing="true").gradient_checkpointing is True
 
 
-def test_an_override_keeps_the_original() -> None:
-    config = GRPOConfig()
-    assert config.override(seed=1).seed == 1
-    assert config.seed == 42
-
-
-def test_one_url_as_text() -> None:
-    assert GRPOConfig(server_urls="http://a:1").server_urls == ["http://a:1"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("seed", "two"), ("learning_rate", "fast"), ("gradient_checkpointing", "maybe")],
-)
-def test_text_of_the_wrong_type(name: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        GRPOConfig().override(**{name: value})
-
-
-def test_generation_takes_a_whole_url() -> None:
-    url = "http://127.0.0.1:8000/v1"
-    assert GRPOConfig(generation_url=url).generation_url == url
-    with pytest.raises(ConfigError, match="generation_url is 'host:8000': it should be a whole"):
-        GRPOConfig(generation_url="host:8000")
-
-
 def test_an_unknown_setting_suggests_the_near_one() -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         GRPOConfig().override(learning_rat=1.0)
@@ -122,37 +101,6 @@ def test_data_dir_sets_both_paths() -> None:
     assert config.questions_path == "/tmp/spider/questions/questions_train.json"
     assert config.db_dir == "/tmp/spider/databases"
     assert str(config.data_dir) == "/tmp/spider"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("max_new_tokens", None),
-        ("max_new_tokens", 1.5),
-        ("max_new_tokens", True),
-        ("learning_rate", [1]),
-        ("beta", float("inf")),
-        ("server_wait_s", float("inf")),
-        ("max_grad_norm", float("inf")),
-        ("seed", 2**32),
-        ("difficulty_filter", None),
-        ("server_urls", [1]),
-        ("gradient_checkpointing", 1),
-        ("model_name", 3),
-        ("device", "tpu"),
-        ("data_dir", ""),
-    ],
-)
-def test_values_of_another_type_or_range_are_config_errors(name: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        GRPOConfig().override(**{name: value})
-    assert name in caught.value.message
-
-
-def test_text_is_a_list_in_the_constructor_too() -> None:
-    config = GRPOConfig(difficulty_filter="easy,hard", learning_rate=1)  # type: ignore[arg-type]
-    assert config.difficulty_filter == ["easy", "hard"]
-    assert isinstance(config.learning_rate, float)
 
 
 def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:

@@ -25,29 +25,6 @@ def statuses(diagnoses: Any) -> dict[str, Status]:
     return {diagnosis.name: diagnosis.status for diagnosis in diagnoses}
 
 
-def test_this_checkout_has_the_required_packages() -> None:
-    diagnoses = list(check_packages())
-    assert {"torch", "trl", "transformers", "fastapi", "apsw"} <= statuses(diagnoses).keys()
-    assert not [diagnosis for diagnosis in diagnoses if diagnosis.status is Status.FAIL]
-
-
-def test_a_missing_or_old_package_has_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if name == "trl":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return "0.9" if name == "fastapi" else real(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    found = {diagnosis.name: diagnosis for diagnosis in check_packages()}
-    assert found["trl"].status is Status.FAIL
-    assert "not installed, needs <1.17,>=" in found["trl"].detail
-    assert "make install" in found["trl"].remedy
-    assert "0.9, needs >=" in found["fastapi"].detail
-    assert found["torch"].status is Status.OK
-
-
 @pytest.mark.parametrize(
     ("package", "version", "status"),
     [
@@ -58,32 +35,21 @@ def test_a_missing_or_old_package_has_a_remedy(monkeypatch: pytest.MonkeyPatch) 
         ("trl", "1.17.0", Status.FAIL),
         ("uvloop", "0.1", Status.NOTE),
         ("pytest", "8.0", Status.NOTE),
+        ("trl", None, Status.FAIL),
     ],
 )
 def test_versions_are_compared_as_versions(
-    monkeypatch: pytest.MonkeyPatch, package: str, version: str, status: Status
+    monkeypatch: pytest.MonkeyPatch, package: str, version: str | None, status: Status
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
-    assert statuses(check_packages())[package] is status
+    def installed(name: str) -> str:
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
 
-
-def test_an_installed_package_has_the_requirements_of_the_checkout(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    named = {(extra, requirement.name) for extra, requirement in doctor.requirements()}
-    assert {("", "httpx"), ("server", "apsw"), ("trainer", "trl"), ("dev", "ruff")} <= named
-    lines = [
-        f"Requires-Dist: {name}" + (f'; extra == "{extra}"' if extra else "")
-        for extra, name in sorted(named)
-    ]
-    lines += [f"Provides-Extra: {extra}" for extra in {extra for extra, _ in named if extra}]
-    folder = tmp_path / "sqlenv-0.1.0.dist-info"
-    folder.mkdir()
-    text = "\n".join(["Metadata-Version: 2.4", "Name: sqlenv", "Version: 0.1.0", *lines])
-    (folder / "METADATA").write_text(text + "\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(doctor, "PYPROJECT", tmp_path / "pyproject.toml")
-    assert {(extra, one.name) for extra, one in doctor.requirements()} == named
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    found = {diagnosis.name: diagnosis for diagnosis in check_packages()}[package]
+    assert found.status is status
+    assert ("make install" in found.remedy) == (status is not Status.OK)
 
 
 def test_data_is_counted_and_digested(tmp_path: Path) -> None:
@@ -102,15 +68,6 @@ def test_missing_data_names_the_path_and_the_command(tmp_path: Path) -> None:
         assert empty.status is Status.FAIL
         assert empty.detail.count("python -m data build") == 1
         assert not empty.remedy
-
-
-def test_a_missing_database_is_named(tmp_path: Path) -> None:
-    make_data(tmp_path)
-    (tmp_path / "databases" / "farm" / "farm.sqlite").unlink()
-    diagnoses = {diagnosis.name: diagnosis for diagnosis in check_data(tmp_path)}
-    assert diagnoses["train questions"].status is Status.OK  # farm is not trained on
-    assert diagnoses["eval questions"].status is Status.FAIL
-    assert "farm.sqlite" in diagnoses["eval questions"].detail
 
 
 def test_an_unreachable_server_is_named() -> None:
@@ -152,26 +109,9 @@ def test_the_memory_of_training_is_compared_with_the_machine(
         (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
         _, unknown = check_memory(str(tmp_path))
         assert unknown.status is Status.NOTE
-        assert f"for model_type '{kind}'" in unknown.detail
+        assert "layers of another kind" in unknown.detail
     _, unknown = check_memory("Qwen/Qwen3-0.6B")
     assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
-
-
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        ("Qwen/Qwen3-0.6B", Status.NOTE),
-        ("gpt2", Status.NOTE),
-        ("../missing", Status.FAIL),
-        ("data/models/missing", Status.FAIL),
-    ],
-)
-def test_a_hub_name_is_recognized_as_in_training(
-    name: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (diagnosis,) = check_model(name)
-    assert diagnosis.status is status
 
 
 def test_spider_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Which preset a model gets, and that a trained model keeps the settings of its training."""
 
-import json
-import os
 import re
 import shutil
 from dataclasses import asdict
@@ -16,7 +14,7 @@ from tests.trainer.architectures import CONFIGS
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.play.agent import Options, Sampling, local_agent
+from trainer.play.agent import local_agent
 from trainer.presets import (
     BY_GPU,
     GENERAL,
@@ -90,17 +88,6 @@ def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
     assert abs(count / SIZES[name] - 1) < 0.002
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-0.5b"])
-def test_real_models_get_their_presets_by_name_and_by_size(name: str, tmp_path: Path) -> None:
-    folder = Path(os.environ.get("MODELS_HOME", "nowhere")) / name
-    if not folder.is_dir():
-        pytest.skip(f"needs MODELS_HOME with {name}")
-    shutil.copy(folder / "config.json", tmp_path)
-    assert preset_of(str(folder)).preset == preset_of(str(tmp_path)).preset == name
-    ours, real = CONFIGS[name], json.loads((folder / "config.json").read_bytes())
-    assert {key: real[key] for key in ours if key in real} == ours
-
-
 @pytest.mark.parametrize(
     "change", [{"hidden_size": None}, {"vocab_size": "many"}, {"hidden_size": 0}]
 )
@@ -136,16 +123,9 @@ def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
     kept = {name: value for name, value in asdict(config).items() if name in KEPT}
     assert choice.settings == {"model_name": str(copy), **kept}
     assert choice.why.endswith("with the prompt and limits of its training")
-    assert local_agent(str(copy), Options(Sampling(), 1.0)).config.step_budget == 7
-    other = local_agent(str(copy), Options(Sampling(), 1.0, preset="offline", steps=3)).config
+    assert local_agent(str(copy), None, {}).config.step_budget == 7
+    other = local_agent(str(copy), "offline", {"step_budget": 3}).config
     assert (other.step_budget, other.max_new_tokens) == (3, 96)
-
-
-def test_settings_that_this_version_lacks_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({SAVED_AS: {"step_budget": 5, "gone": 1}}))
-    assert preset_of(str(tmp_path)).settings == {"model_name": str(tmp_path), "step_budget": 5}
-    (tmp_path / "config.json").write_text(json.dumps({SAVED_AS: "no settings"}))
-    assert preset_of(str(tmp_path)).settings == {"model_name": str(tmp_path)}
 
 
 @pytest.fixture
@@ -181,13 +161,6 @@ def test_commands_print_the_preset_and_take_it(
     run(command, *out, "--set", f"model_name={model}")
     taken = [(one.lora_rank, one.system_prompt, one.max_new_tokens) for one in started]
     assert taken == [(0, "short", 96), (16, "short", 9), (0, "full", 384), (16, "short", 96)]
-
-
-def test_a_served_model_gets_the_preset_of_its_name(started: list[GRPOConfig]) -> None:
-    served = ("evaluate", "--policy", "openai", "--base-url", "http://127.0.0.1:9/v1", "--model")
-    assert "preset smollm2-135m: the name" in run(*served, "HuggingFaceTB/SmolLM2-135M-Instruct")
-    assert f"preset {GENERAL}: the size of big is unknown" in run(*served, "big")
-    assert [one.learning_rate for one in started] == [2e-5, 5e-5]
 
 
 def test_the_documentation_lists_every_preset_with_its_settings() -> None:

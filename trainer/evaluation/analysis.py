@@ -1,19 +1,16 @@
-"""The numbers of evaluation.json, overall and by group, from an evaluation's episodes."""
+"""The numbers of evaluation.json, overall and by group, from an evaluation's episodes, and the
+comparison with another measurement question by question."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_files import EpisodeLine
 from shared.run_stats import SEEN, UNSEEN, RateSummary, behaviour, mean, wilson_interval
-from trainer.evaluation.paired import Paired, compare
-from trainer.run.statistics import pass_at_k
-
-T = TypeVar("T")
 
 
 class EvaluatedEpisode(EpisodeLine):
@@ -31,84 +28,35 @@ class EvaluatedEpisode(EpisodeLine):
 Episodes = Sequence[EvaluatedEpisode]
 
 
-class GroupResult(TypedDict):
-    """Success and behaviour of a group of finished episodes: means per episode, and shares.
+class Paired(TypedDict):
+    """The comparison over the `n` questions of both sides; None if there are none."""
 
-    `success` is the mean over questions of the share of correct episodes; pass@k the mean of
-    `pass_at_k` over the questions with at least k episodes.
-    """
-
-    success: RateSummary
-    pass_at: dict[str, RateSummary]  # by k
-    episodes: int
-    mean_reward: float | None
-    steps: float | None
-    actions: dict[str, float | None]  # by type
-    prompt_tokens: float | None
-    sampled_tokens: float | None
-    fallbacks: float | None  # texts that were no action and were sent as a QUERY
-    errors: float | None  # actions that the environment answered with an error
-    invalid: float | None  # share of errors among all actions
-    truncated: float | None  # share of episodes that outgrew a local model's context window
-    repeats: float | None
-    answered: float | None  # share
-    accuracy_when_answered: float | None  # share
-    outcomes: dict[str, int]
-
-
-class ByGroup(TypedDict, Generic[T]):
-    """A value for every group."""
-
-    overall: T
-    seen: T
-    unseen: T
-    by_difficulty: dict[str, T]
-
-
-class Groups(ByGroup[GroupResult]):
-    """The result of every group."""
-
-    by_database: dict[str, GroupResult]
-    by_source_difficulty: dict[str, GroupResult]  # empty if the data set does not rate questions
-
-
-class PairedGroups(ByGroup[Paired]):
-    """The comparison of every group with another measurement, and the settings that differ."""
-
-    against: str
-    differs: dict[str, dict[str, Any]]  # name -> before, after
-
-
-def _by_group(episodes: Episodes, of: Callable[[Episodes], T]) -> ByGroup[T]:
-    present = {one.difficulty for one in episodes}
-    return {
-        "overall": of(episodes),
-        "seen": of([one for one in episodes if one.part == SEEN]),
-        "unseen": of([one for one in episodes if one.part == UNSEEN]),
-        "by_difficulty": {
-            level: of([one for one in episodes if one.difficulty == level])
-            for level in DIFFICULTIES
-            if level in present
-        },
-    }
+    n: int
+    before: float | None  # mean success
+    after: float | None
+    gained: int  # questions on which `after` is better
+    lost: int  # questions on which it is worse
+    p_value: float
+    difference: float | None  # after - before, in [-1, 1]
+    ci95: list[float]  # of the difference
 
 
 def analyse(
     episodes: Episodes, ks: Sequence[int], levels: Mapping[str, str] = MappingProxyType({})
-) -> Groups:
-    """Return the result of every group, with pass@k for each of `ks`.
+) -> dict[str, Any]:
+    """Return the result of every group that has episodes, with pass@k for each of `ks`.
 
     `levels` are the difficulties that the data set itself gives, by question.
     """
 
-    def of(group: Episodes) -> GroupResult:
+    def of(group: Episodes) -> dict[str, Any]:
         return measure_group(group, ks)
 
-    databases = sorted({one.database for one in episodes})
     return {
         **_by_group(episodes, of),
         "by_database": {
-            name: of([one for one in episodes if one.database == name]) for name in databases
+            name: of([one for one in episodes if one.database == name])
+            for name in sorted({one.database for one in episodes})
         },
         "by_source_difficulty": {
             level: of([one for one in episodes if levels.get(one.question_id) == level])
@@ -117,10 +65,8 @@ def analyse(
     }
 
 
-def compare_groups(
-    before: Mapping[str, float], after: Episodes, against: str, differs: dict[str, dict[str, Any]]
-) -> PairedGroups:
-    """Return the comparison of every group over the questions of both sides.
+def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
+    """Return the comparison (`Paired`) of every group, over the questions of both sides.
 
     `before` is success by question; a question's group is that of `after`.
     """
@@ -128,14 +74,31 @@ def compare_groups(
     def of(group: Episodes) -> Paired:
         return compare(before, success_rates((one.question_id, one.outcome) for one in group))
 
-    return {"against": against, "differs": differs, **_by_group(after, of)}
+    return _by_group(after, of)
 
 
-def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:
-    """Return the result of one group of finished episodes."""
+def _by_group(episodes: Episodes, of: Callable[[Episodes], Any]) -> dict[str, Any]:
+    present = {one.difficulty for one in episodes}
+    return {
+        "overall": of(episodes),
+        SEEN: of([one for one in episodes if one.part == SEEN]),
+        UNSEEN: of([one for one in episodes if one.part == UNSEEN]),
+        "by_difficulty": {
+            level: of([one for one in episodes if one.difficulty == level])
+            for level in DIFFICULTIES
+            if level in present
+        },
+    }
+
+
+def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
+    """Return success and behaviour of a group of finished episodes: means per episode, and shares.
+
+    `success` is the mean over questions of the share of correct episodes; pass@k the mean of
+    `pass_at_k` over the questions with at least k episodes. docs/evaluate.md has every field.
+    """
     tries = success_by_question((one.question_id, one.outcome) for one in episodes).values()
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
-    does = behaviour(episodes)
     outcomes = Counter(one.outcome for one in episodes)
     return {
         "success": share([sum(right) / len(right) for right in tries]),
@@ -147,17 +110,13 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> GroupResult:
         },
         "episodes": len(episodes),
         "mean_reward": mean(one.reward for one in episodes),
-        "steps": does["steps"],
         "actions": {kind: _ratio(kinds[kind], len(episodes)) for kind in ActionType},
         "prompt_tokens": mean(one.prompt_tokens for one in episodes),
         "sampled_tokens": mean(one.sampled_tokens for one in episodes),
+        # texts that were no action and were sent as a QUERY
         "fallbacks": mean(one.parse_failures for one in episodes),
-        "errors": does["errors"],
         "invalid": _ratio(sum(one.env_errors for one in episodes), kinds.total()),
-        "truncated": does["truncated"],
-        "repeats": does["repeats"],
-        "answered": does["answered"],
-        "accuracy_when_answered": does["accuracy_when_answered"],
+        **behaviour(episodes),
         "outcomes": {str(one): outcomes[one] for one in Outcome if outcomes[one]},
     }
 
@@ -177,6 +136,15 @@ def success_rates(results: Iterable[tuple[str, str]]) -> dict[str, float]:
     return {question: sum(right) / len(right) for question, right in tries.items()}
 
 
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Return the unbiased estimate of pass@k for one question: n >= k samples, c of them correct.
+
+    The share of k-subsets of the samples with a correct one; the plug-in 1 - (1 - c/n)^k would be
+    too low. Source: M. Chen et al., arXiv:2107.03374 (2021), equation 1.
+    """
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
 def share(values: Sequence[float]) -> RateSummary:
     """Return the mean of values in [0, 1], one per question, with Wilson's interval."""
     total, n = math.fsum(values), len(values)
@@ -185,3 +153,73 @@ def share(values: Sequence[float]) -> RateSummary:
 
 def _ratio(total: float, n: int) -> float | None:
     return total / n if n else None
+
+
+def compare(before: Mapping[str, float], after: Mapping[str, float]) -> Paired:
+    """Compare success by question, in [0, 1], over the questions of both."""
+    pairs = [(before[key], after[key]) for key in sorted(before.keys() & after.keys())]
+    gained, lost = sum(b < a for b, a in pairs), sum(b > a for b, a in pairs)
+    first, second = (
+        math.fsum(pair[side] for pair in pairs) / len(pairs) if pairs else None for side in (0, 1)
+    )
+    return {
+        "n": len(pairs),
+        "before": first,
+        "after": second,
+        "gained": gained,
+        "lost": lost,
+        "p_value": mcnemar_exact(gained, lost),
+        "difference": None if first is None or second is None else second - first,
+        "ci95": list(difference_interval(pairs)),
+    }
+
+
+def mcnemar_exact(gained: int, lost: int) -> float:
+    """Return the two-sided p-value of McNemar's exact test; 1 if the sides differ nowhere.
+
+    The probability that the two discordant counts lie at least so far apart if each side is equally
+    likely to win a question on which they differ. Source: Q. McNemar, Psychometrika 12 (1947),
+    153-157, with the binomial distribution instead of its approximation. With success rates over
+    several samples, where a side gains a question on which its rate is higher, it is the sign test.
+    """
+    n = gained + lost
+    tail = sum(math.comb(n, fewer) for fewer in range(min(gained, lost) + 1))
+    # integers up to the division, so that only it rounds
+    return min(1.0, 2 * tail / (1 << n))
+
+
+def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of second - first over `pairs` of values in [0, 1].
+
+    (-1, 1) without pairs. Newcombe's square-and-add interval: the Wilson intervals of both means,
+    combined with the correlation of the pairs; conservative for rates other than 0 and 1, as
+    Wilson's is. Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 2635-2650, method 10.
+    """
+    n = len(pairs)
+    if n == 0:
+        return -1.0, 1.0
+    firsts, seconds = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    total1, total2 = math.fsum(firsts), math.fsum(seconds)
+    p1, p2 = total1 / n, total2 / n
+    low1, high1 = wilson_interval(total1, n)
+    low2, high2 = wilson_interval(total2, n)
+    related = _correlation(firsts, seconds)
+    down, up = p2 - low2, high1 - p1
+    below = math.sqrt(max(0.0, down * down - 2 * related * down * up + up * up))
+    up, down = high2 - p2, p1 - low1
+    above = math.sqrt(max(0.0, up * up - 2 * related * up * down + down * down))
+    return max(-1.0, p2 - p1 - below), min(1.0, p2 - p1 + above)
+
+
+def _correlation(firsts: list[float], seconds: list[float]) -> float:
+    """Return Pearson's r (phi for 0 and 1) with method 10's continuity correction.
+
+    0 if a side is constant.
+    """
+    n = len(firsts)
+    mean1, mean2 = math.fsum(firsts) / n, math.fsum(seconds) / n
+    both = math.fsum((a - mean1) * (b - mean2) for a, b in zip(firsts, seconds, strict=True))
+    own1 = math.fsum((value - mean1) ** 2 for value in firsts)
+    own2 = math.fsum((value - mean2) ** 2 for value in seconds)
+    both = max(0.0, both - 0.5) if both > 0 else both
+    return both / math.sqrt(own1 * own2) if own1 > 0 and own2 > 0 else 0.0

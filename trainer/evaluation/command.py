@@ -10,6 +10,7 @@ from shared.console import print_line
 from shared.models import DIFFICULTIES
 from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.cli import (
+    AdapterOption,
     ApiOption,
     DataOption,
     PresetOption,
@@ -22,11 +23,18 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     out_and_servers,
     settings_of,
 )
 from trainer.config import Part, PolicyName
 from trainer.presets import PRESETS
+
+# the options that are settings of the same name
+AS_GIVEN = (
+    *("policy", "base_url", "api", "tokenizer", "split", "part", "limit", "samples", "seed"),
+    *("against", "concurrency", "timeout_s"),
+)
 
 
 def evaluate(
@@ -46,6 +54,7 @@ def evaluate(
             show_default="the preset's",
         ),
     ] = None,
+    adapter: AdapterOption = None,
     base_url: Annotated[
         str, Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
@@ -78,11 +87,8 @@ def evaluate(
         Option(min=0, help="Sampling temperature; 0: greedy.", show_default="1, without --greedy"),
     ] = None,
     seed: Annotated[
-        int | None,
-        Option(
-            min=0, max=MAX_SEED, help="Random seed.", show_default=f"{EVAL_SEED}, as train measures"
-        ),
-    ] = None,
+        int, Option(min=0, max=MAX_SEED, help="Random seed; the default is that of train.")
+    ] = EVAL_SEED,
     preset: PresetOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
@@ -132,14 +138,15 @@ def evaluate(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
     ks = _numbers(k)
-    overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen}
-    if standard is not None:
-        overrides["standard"] = standard
+    own = {"standard": standard} if standard else {}
+    overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen, **own}
     if api == "tools":
         overrides.setdefault("system_prompt", "tools")
-    if model is not None:
-        overrides["model_name"] = model
-    elif policy == "openai":
+    if adapter is not None and policy != "model":
+        raise typer.BadParameter("is for a model in this process", param_hint="--adapter")
+    named = model_settings(model, adapter)
+    overrides |= {name: value for name, value in named.items() if value is not None}
+    if model is None and policy == "openai":
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
     with guarded():
@@ -149,8 +156,7 @@ def evaluate(
         if launched():
             raise ConfigError("evaluate runs in one process: start it without a launcher")
         choice, config = configured(preset, overrides, local=policy == "model")
-        named = {*PRESETS[choice.preset], *chosen}
-        out, servers = out_and_servers(config, named, out, server)
+        out, servers = out_and_servers(config, {*PRESETS[choice.preset], *chosen}, out, server)
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 
@@ -161,23 +167,12 @@ def evaluate(
         sampled = EVAL_TEMPERATURE if temperature is None else temperature
         settings = EvaluationSettings(
             config=config,
-            policy=policy,
-            base_url=base_url,
-            api=api,
-            tokenizer=tokenizer,
-            split=split,
             databases=tuple(name.strip() for name in db.split(",") if name.strip()),
-            part=part,
-            limit=limit,
-            samples=samples,
             ks=ks,
             temperature=None if greedy or sampled == 0 else sampled,
-            seed=EVAL_SEED if seed is None else seed,
             servers=servers,
             out=out,
-            against=against,
-            concurrency=concurrency,
-            timeout_s=timeout_s,
+            **{name: context.params[name] for name in AS_GIVEN},
         )
         run_evaluation(settings, console, json_path)
 

@@ -4,28 +4,27 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from rich.console import Console
+
+from shared.console import percent
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, mean, measurement, success
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
+from trainer.run.console import bar
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import Book, EpisodeRecord
 
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
-
-
-class Play(Protocol):
-    """Plays one episode per prompt. `before` counts each question's episodes played earlier."""
-
-    def __call__(
-        self, prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> Sequence[RolloutRow]: ...
+Before = Mapping[str, int] | None  # how many episodes of each question were played earlier
+Play = Callable[..., Sequence[RolloutRow]]  # plays (prompts, before), one episode per prompt
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,16 @@ class EvalResult:
     wall_s: float
 
     @property
-    def finished(self) -> tuple[EpisodeRecord, ...]:
-        """Return the episodes that count: those not lost to infrastructure."""
-        return tuple(episode for episode in self.episodes if episode.finished)
-
-    @property
     def lost(self) -> int:
-        return len(self.episodes) - len(self.finished)
+        """The number of episodes lost to infrastructure, which count in no rate."""
+        return sum(not episode.finished for episode in self.episodes)
 
     def rate(self) -> Rate:
         return success(self.episodes)
 
     @property
     def mean_reward(self) -> float | None:
-        return mean(episode.reward for episode in self.finished)
+        return mean(episode.reward for episode in self.episodes)
 
     def summary(self) -> TimedMeasurement:
         """Return the statistics in the form of summary.json."""
@@ -85,23 +80,26 @@ def evaluate(
     mode: Mode,
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
-    on_batch: Callable[[Sequence[EpisodeRecord]], None] = lambda episodes: None,
+    title: str = "",
+    console: Console | None = None,
 ) -> EvalResult:
-    """Play every prompt once, `batch` episodes at a time; `on_batch` gets those of each batch.
+    """Play every prompt once, `batch` episodes at a time, with a progress bar on a `console`.
 
     `RolloutError` as soon as it is certain that infrastructure lost more than `max_lost_fraction`
     of all the episodes.
     """
     started, lost = time.monotonic(), list[str]()
     episodes: list[EpisodeRecord] = []
-    for start in range(0, len(prompts), batch):
-        rows = play([row["prompt"] for row in prompts[start : start + batch]])
-        played = [book.episode(row) for row in rows]
-        lost += [row.lost or "" for row, one in zip(rows, played, strict=True) if not one.finished]
-        remedy = "check the servers, then measure again (a training run with --resume)"
-        raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
-        episodes += played
-        on_batch(played)
+    with bar(console, title, len(prompts)) if console else nullcontext() as progress:
+        for start in range(0, len(prompts), batch):
+            rows = play([row["prompt"] for row in prompts[start : start + batch]])
+            lost += [row.lost for row in rows if row.lost is not None]
+            remedy = "check the servers, then measure again (a training run with --resume)"
+            raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
+            episodes += map(book.episode, rows)
+            if progress:
+                correct = sum(one.correct for one in episodes)
+                progress.to(len(episodes), f"success {percent(correct / len(episodes))}")
     return EvalResult(mode, tuple(episodes), time.monotonic() - started)
 
 

@@ -26,7 +26,7 @@ FOR_MEMORY = (
 # may differ between machines; data and models are compared by their digests
 MACHINE_SPECIFIC = (
     *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
-    "generation_url",
+    *("generation_url", "base_model"),
 )
 DIGESTS = ("data_digest", "model_digest", "server_digest")  # results with equal ones compare
 
@@ -84,15 +84,14 @@ def load_inputs(
 ) -> Inputs:
     """Load questions, databases and model; `split` is what is measured.
 
-    Without `training` there are no prompts to train on: the difficulty filter may leave none, and
-    the data needs no training questions.
-    Without `with_model` the model and tokenizer are None, and the digest is empty. Errors name the
-    path and the remedy.
+    Without `training` there are no prompts to train on, and the data needs no training questions.
+    Without `with_model` the model and tokenizer are None, and the digest is empty.
     """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # of loading and saving, between the job's own lines
     path = Path(config.questions_path)
+    measured = path.with_name(f"questions_{split}.json")
     has_training = shipped_path(path).exists()
     if training and not has_training and shipped_path(path.parent).is_dir():
         raise QuestionLoadError(
@@ -100,7 +99,6 @@ def load_inputs(
             f"or measure a model on it with 'python -m trainer evaluate --data {config.data_dir}'"
         )
     train_questions = load_questions(path) if has_training or training else []
-    measured = path.with_name(f"questions_{split}.json")
     if has_training and not shipped_path(measured).exists():
         raise QuestionLoadError(
             f"{path.parent} has no {split} questions ({measured.name}) to measure success on: name "
@@ -112,16 +110,15 @@ def load_inputs(
         check_extras(config)
     train = load_question_prompts(config, "train") if training else []
     check_training_questions((row["question_id"] for row in train), config)
-    evaluation = choose(load_question_prompts(config, split), options.eval_limit)
     model, tokenizer = load_model_and_tokenizer(config) if with_model else (None, None)
     return Inputs(
-        train,
-        evaluation,
-        Book(train_questions, eval_questions),
-        data_digest(config.data_dir),
-        model_digest(model) if with_model else "",
-        model,
-        tokenizer,
+        train=train,
+        evaluation=choose(load_question_prompts(config, split), options.eval_limit),
+        book=Book(train_questions, eval_questions),
+        data_digest=data_digest(config.data_dir),
+        model_digest=model_digest(model) if with_model else "",
+        model=model,
+        tokenizer=tokenizer,
     )
 
 
@@ -133,27 +130,19 @@ def save_settings(
     metadata: ServerMetadata,
     processes: int = 1,
 ) -> None:
-    """Write config.json for `resumed_settings` and `saved_processes`.
-
-    The digests stay those of the first session.
-    """
-    digests = _digests(inputs, metadata)
+    """Write config.json; the digests stay those of the first session."""
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
-    if run.config.exists():
-        first = read_json(run.config)
-        digests = {name: first[name] for name in digests}
-    write_json(
-        run.config,
-        {
-            "command": options.command,
-            "preset": options.preset,
-            "config": asdict(config),
-            "options": options.saved,
-            "processes": processes,
-            "reward_version": metadata.reward_version,
-            **digests,
-        },
-    )
+    first = read_json(run.config) if run.config.exists() else {}
+    settings = {
+        "command": options.command,
+        "preset": options.preset,
+        "config": asdict(config),
+        "options": options.saved,
+        "processes": processes,
+        "reward_version": metadata.reward_version,
+        **{key: first.get(key, now) for key, now in _digests(inputs, metadata).items()},
+    }
+    write_json(run.config, settings)
 
 
 def resumed_settings(
@@ -203,8 +192,7 @@ def check_resumed_data(
     run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
 ) -> None:
     """Raise `RunError` naming what has changed since the run started: data, model or server."""
-    first = read_json(run.config)
-    servers = ", ".join(config.server_urls)
+    first, servers = read_json(run.config), ", ".join(config.server_urls)
     named = {
         "data_digest": f"the data in {config.data_dir}",
         "model_digest": f"the model {config.model_name}",

@@ -1,30 +1,24 @@
 """Play sets of questions with a model or another policy: servers, client, seeds, batch size."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from rich.console import Console
 
-from shared.console import percent
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.evaluation.evaluate import BATCH, EvalResult, Play, PromptRow, evaluate
+from trainer.evaluation.evaluate import BATCH, Before, Play
 from trainer.evaluation.inputs import Inputs
-from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
-from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
-from trainer.run.console import bar
-from trainer.run.records import Book, EpisodeRecord
 from trainer.runtime.memory import cache_token_bytes
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
@@ -86,29 +80,28 @@ def server_log_on_error(server: SupervisedServer | None) -> Iterator[None]:
         raise RolloutError(f"{error.message}\n{died}", **error.details) from error
 
 
-def policy_play(
-    policy: AnyPolicy | None,
+def play_with(
     config: GRPOConfig,
     client: EpisodeClient,
     seed: int = EVAL_SEED,
     *,
-    generator: AnyGenerator | None = None,
+    model: Any = None,
     tokenizer: Any = None,
+    **how: Any,
 ) -> Play:
-    """Play with a policy that acts by text, or with a generator and its tokenizer."""
+    """Play with a model as it is at that moment, or with the policy or generator in `how`.
 
-    def play(
-        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> list[RolloutRow]:
-        options: dict[str, Any] = {"seed": seed, "check_lost": False, "before": before}
-        options |= {"client": client, "policy": policy, "generator": generator}
-        return play_episodes(prompts, None, tokenizer, config, **options)
+    The other options of `how` are those of `play_episodes`, too. A model's training mode is
+    restored.
+    """
+
+    def play(prompts: Sequence[Any], before: Before = None) -> list[RolloutRow]:
+        doing = f"playing {len(prompts)} episodes of an evaluation"
+        with nullcontext() if model is None else sampling(model, config, doing):
+            how.update(client=client, seed=seed, check_lost=False, before=before)
+            return play_episodes(prompts, model, tokenizer, config, **how)
 
     return play
-
-
-def random_play(config: GRPOConfig, client: EpisodeClient, seed: int = EVAL_SEED) -> Play:
-    return policy_play(RandomPolicy(), config, client, seed)
 
 
 def model_play(
@@ -120,29 +113,16 @@ def model_play(
     seed: int = EVAL_SEED,
     temperature: float = EVAL_TEMPERATURE,
 ) -> Play:
-    """Play with a model as it is at that moment; its training mode is restored.
-
-    `temperature` applies to `sampled`, instead of the training's own.
-    """
+    """Play with a model; `temperature` applies to `sampled`, instead of the training's own."""
     config = replace(config, temperature=temperature)
-
-    def play(
-        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> list[RolloutRow]:
-        options: dict[str, Any] = {"seed": seed, "check_lost": False, "before": before}
-        options |= {"client": client, "greedy": mode == "greedy"}
-        with sampling(model, config, f"playing {len(prompts)} episodes of an evaluation"):
-            return play_episodes(prompts, model, tokenizer, config, **options)
-
-    return play
+    greedy = mode == "greedy"
+    return play_with(config, client, seed, model=model, tokenizer=tokenizer, greedy=greedy)
 
 
 def shared_play(play: Play, ranks: Ranks) -> Play:
     """Split the questions over all processes; each gets all rows, in order and without ids."""
 
-    def played(
-        prompts: Sequence[Any], before: Mapping[str, int] | None = None, /
-    ) -> Sequence[RolloutRow]:
+    def played(prompts: Sequence[Any], before: Before = None) -> Sequence[RolloutRow]:
         if ranks.count == 1:
             return ranks.together(lambda: play(prompts, before))
         own = ranks.deal(prompts)
@@ -179,49 +159,3 @@ def free_memory_bytes(device: str) -> int:
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + reusable
     return int(psutil.virtual_memory().available)
-
-
-def measure(
-    console: Console,
-    title: str,
-    mode: Mode,
-    play: Play,
-    prompts: Sequence[PromptRow],
-    book: Book,
-    *,
-    batch: int = BATCH,
-    max_lost_fraction: float = GRPOConfig.max_lost_fraction,
-) -> EvalResult:
-    """Call `evaluate` with a progress bar."""
-    played: list[EpisodeRecord] = []
-    with bar(console, title, len(prompts)) as progress:
-
-        def on_batch(episodes: Sequence[EpisodeRecord]) -> None:
-            played.extend(episodes)
-            correct = sum(one.correct for one in played)
-            progress.to(len(played), f"success {percent(correct / len(played))}")
-
-        limit = max_lost_fraction
-        return evaluate(
-            play, prompts, book, mode=mode, batch=batch, max_lost_fraction=limit, on_batch=on_batch
-        )
-
-
-def measure_draws(
-    console: Console,
-    title: str,
-    play: Play,
-    prompts: Sequence[PromptRow],
-    book: Book,
-    *,
-    draws: int,
-    batch: int,
-) -> EvalResult:
-    """Play `draws` sampled episodes per prompt, those of a prompt in one batch.
-
-    Within a batch, the random stream of an episode follows from its place among those of its
-    prompt; the first draw of a prompt is the episode that `measure` plays.
-    """
-    copies = [row for row in prompts for _ in range(draws)]
-    batch = max(draws, batch // draws * draws)
-    return measure(console, title, "sampled", play, copies, book, batch=batch)

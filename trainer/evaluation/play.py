@@ -6,23 +6,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shared.console import percent
 from shared.dataset import load_questions
 from shared.models import Outcome
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.evaluate import BATCH, Play, PromptRow, choose
 from trainer.evaluation.inputs import Inputs
-from trainer.evaluation.measure import (
-    EVAL_TEMPERATURE,
-    batch_of,
-    model_play,
-    policy_play,
-    random_play,
-)
+from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, model_play, play_with
 from trainer.evaluation.records import API, EvaluationFolder, Key
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.rollout.generators.policies import oracle_policy
+from trainer.rollout.generators.base import AnyPolicy
+from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient, raise_if_lost
+from trainer.run.console import Bar
 from trainer.run.observations import append_observations
 
 Task = tuple[int, PromptRow]  # number of the sample, question
@@ -94,16 +91,20 @@ def play_missing(
     rows: Sequence[PromptRow],
     inputs: Inputs,
     playing: Playing,
-    on_batch: Callable[[int, int], None],
+    progress: Bar,
 ) -> None:
-    """Play what is not in the folder yet, and store every batch when it ends.
+    """Play the episodes that are not in the folder yet, and store every batch when it ends.
 
-    `on_batch` gets the numbers of episodes and of correct ones. Episodes lost to infrastructure are
-    not stored, so that a resumed evaluation plays them. `RolloutError` if they are more than
-    `max_lost_fraction` of all.
+    Episodes lost to infrastructure are not stored, so that a resumed evaluation plays them.
+    `RolloutError` if they are more than `max_lost_fraction` of all.
     """
+    stored = folder.played()
+    missing = tasks(rows, settings.samples, stored)
     total, lost = len(rows) * settings.samples, list[str]()
-    for batch in batches(tasks(rows, settings.samples, folder.played()), playing.batch):
+    done = total - len(missing)
+    # an earlier session may have played more samples
+    correct = sum(one.correct for one in stored.values() if one.sample < settings.samples)
+    for batch in batches(missing, playing.batch):
         before: dict[str, int] = {}
         for sample, row in batch:
             before.setdefault(row["question_id"], sample)
@@ -135,8 +136,10 @@ def play_missing(
             wall_s=round(time.monotonic() - started, 3),
             **{API + name: count - counted[name] for name, count in playing.counts().items()},
         )
+        done += len(lines)
+        correct += sum(line["outcome"] == Outcome.CORRECT for line in lines)
+        progress.to(done, f"success {percent(correct / done) if done else '-'}")
         lost += [row.lost for row in played if row.lost is not None]
-        on_batch(len(lines), sum(line["outcome"] == Outcome.CORRECT for line in lines))
         remedy = "check the servers, then give the same command again"
         if settings.out is not None:
             remedy += ", which plays what is missing"
@@ -150,15 +153,13 @@ def player(
     """Yield the policy of `settings`, ready to play on the servers of `client`."""
     seed = settings.seed
     if settings.policy == "model":
-        temperature = settings.temperature or EVAL_TEMPERATURE
-        play = model_play(
-            inputs.model, inputs.tokenizer, config, client, settings.mode, seed, temperature
-        )
+        mode, temperature = settings.mode, settings.temperature or EVAL_TEMPERATURE
+        play = model_play(inputs.model, inputs.tokenizer, config, client, mode, seed, temperature)
         yield Playing(play, batch_of(inputs.model, config))
     elif settings.policy == "openai":
         from trainer.rollout.served import served_model
 
-        with served_model(
+        served = served_model(
             config,
             settings.base_url,
             settings.api,
@@ -166,20 +167,20 @@ def player(
             temperature=settings.temperature or 0.0,
             timeout_s=settings.timeout_s,
             concurrency=settings.concurrency,
-        ) as served:
-            play = policy_play(
-                served.policy,
-                config,
-                client,
-                seed,
-                generator=served.generator,
-                tokenizer=served.tokenizer,
-            )
-            # two rounds of concurrent requests, so that a slow one doesn't hold up all
-            yield Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
-    elif settings.policy == "oracle":
-        path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
-        oracle = oracle_policy(load_questions(path), config.step_budget)
-        yield Playing(policy_play(oracle, config, client, seed), BATCH)
+        )
+        play = play_with(
+            config,
+            client,
+            seed,
+            tokenizer=served.tokenizer,
+            policy=served.policy,
+            generator=served.generator,
+        )
+        # two rounds of concurrent requests, so that a slow one doesn't hold up all
+        yield Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
     else:
-        yield Playing(random_play(config, client, seed), BATCH)
+        policy: AnyPolicy = RandomPolicy()
+        if settings.policy == "oracle":
+            path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
+            policy = oracle_policy(load_questions(path), config.step_budget)
+        yield Playing(play_with(config, client, seed, policy=policy), BATCH)

@@ -1,16 +1,7 @@
 """The folder of an evaluation, written while it is played, so that an interrupted one can resume.
 
-DIR/
-  config.json       what was measured and how; another measurement is refused
-  episodes.jsonl    one line per finished episode (`shared.run_files`), with its sample number and
-                    its tokens
-  observations.jsonl.gz  what the agent read (`trainer.run.observations`)
-  batches.jsonl     one line per batch: episodes, lost ones, seconds, counts of a model server
-  server.log        output of the environment server, if the evaluation started it
-  evaluation.json   the result, recomputed from the lines above
-
 config.json and episodes.jsonl have the format of a run's, so `python -m env_server verify DIR`
-replays an evaluation too.
+replays an evaluation too. docs/evaluate.md lists the files.
 """
 
 import os
@@ -24,18 +15,11 @@ from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_se
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
 from trainer.presets import MODEL_SETTINGS
-from trainer.run.folder import (
-    OBSERVATIONS,
-    append_lines,
-    episode_lines,
-    read_json,
-    read_lines,
-    write_json,
-)
-from trainer.run.observations import drop_observations
+from trainer.run.folder import OBSERVATIONS, append_lines, read_json, read_lines, write_json
+from trainer.run.observations import drop_observations, read_observations
+from trainer.run.records import EpisodeRecord
 
 Key = tuple[str, int]  # question id, number of the sample
-ALTERABLE = frozenset({"samples"})  # settings that a resumed evaluation may change
 API = "api_"  # prefix of a model server's counts in batches.jsonl
 # the settings of an evaluation that a training run's config.json has too
 RUN_SETTINGS = (
@@ -72,15 +56,16 @@ class EvaluationFolder(RunFiles):
         changed = [
             f"{name} was {first.get(name)!r} and is {value!r}"
             for name, value in settings["evaluation"].items()
-            if first.get(name) != value and name not in ALTERABLE
+            if first.get(name) != value and name != "samples"
         ]
         if changed:
             raise RunError(
                 f"{self.path} holds another evaluation ({'; '.join(changed)}): choose another "
                 "--out, or repeat its settings"
             )
-        for path in (self.episodes, self.batches):
-            _cut_tail(path)
+        for path in (self.episodes, self.batches):  # of a last line that a crash cut
+            if path.exists():
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         drop_observations(self.observations, 0)  # of a batch that a crash cut
 
     def add(self, lines: Iterable[dict[str, Any]], **batch: Any) -> None:
@@ -92,17 +77,23 @@ class EvaluationFolder(RunFiles):
         """Return the stored episodes by question and sample."""
         return {one.key: one for one in read_episodes(self.episodes)}
 
-    def took(self) -> dict[str, Any]:
+    def records(self) -> list[EpisodeRecord]:
+        """Return the episodes in the order of their questions, with what their agents read."""
+        seen = {
+            (one["question_id"], one.get("sample", 0)): one["observations"]
+            for one in read_observations(self.observations)
+        }
+        return [
+            EpisodeRecord.of_line(one.model_dump(), seen.get(one.key))
+            for one in sorted(read_episodes(self.episodes), key=lambda one: one.key)
+        ]
+
+    def took(self) -> Counter[str]:
         """Return the sums over all batches: wall_s, lost, and a model server's counts."""
         total: Counter[str] = Counter()
         for batch in read_lines(self.batches):
-            total.update({name: one for name, one in batch.items() if isinstance(one, int | float)})
-        return dict(total)
-
-    def usage(self) -> dict[str, int] | None:
-        """Return a model server's counts over all sessions; None for other policies."""
-        took = self.took().items()
-        return {key.removeprefix(API): n for key, n in took if key.startswith(API)} or None
+            total.update(batch)
+        return total
 
 
 def read_episodes(path: Path) -> list[EvaluatedEpisode]:
@@ -124,15 +115,6 @@ def read_episodes(path: Path) -> list[EvaluatedEpisode]:
     return episodes
 
 
-def _cut_tail(path: Path) -> None:
-    """Drop a last line that a crash cut short, so that the next one starts a new line."""
-    if path.exists():
-        content = path.read_bytes()
-        complete = content.rfind(b"\n") + 1
-        if complete < len(content):
-            os.truncate(path, complete)
-
-
 @dataclass(frozen=True)
 class Measured:
     """Another measurement to compare with. `success` is by question, the share of its episodes."""
@@ -150,28 +132,18 @@ def read_measured(path: Path, mode: str) -> Measured:
     episode.
     """
     files = EvaluationFolder(path.parent if path.is_file() else path)
-    remedy = "name an evaluation's --out or a run"
-    if not files.config.is_file():
-        raise RunError(f"nothing to compare with at {path}: it has no config.json; {remedy}")
-    saved = read_json(files.config)
+    saved = read_json(files.config) if files.config.is_file() else None
     if not isinstance(saved, dict) or "data_digest" not in saved:
-        raise RunError(f"{files.config} is of no evaluation and no run: {remedy}")
-    name, settings = str(path), saved.get("evaluation")
+        raise RunError(
+            f"nothing to compare with at {path}: name an evaluation's --out or a training run"
+        )
+    name, settings, episodes = str(path), saved.get("evaluation"), read_episodes(files.episodes)
     if settings is None:
         name = f"{path}, before training, {mode}"
         known = {**saved, **saved.get("config", {}), "policy": "model", "mode": mode}
         settings = {key: known[key] for key in RUN_SETTINGS if key in known}
-        try:
-            results = [
-                (str(one.question_id), str(one.outcome))
-                for one in episode_lines(files.episodes)
-                if (one.phase, one.mode) == ("before", mode)
-            ]
-        except (ValueError, AttributeError, TypeError) as error:
-            raise RunError(f"{files.episodes} has a line that is no episode: {error}") from error
-    else:
-        results = [(one.question_id, one.outcome) for one in read_episodes(files.episodes)]
-    success = success_rates(results)
+        episodes = [one for one in episodes if (one.phase, one.mode) == ("before", mode)]
+    success = success_rates((one.question_id, one.outcome) for one in episodes)
     if not success:
         raise RunError(f"{files.episodes} has no finished episode to compare with ({name})")
     return Measured(name, str(saved["data_digest"]), settings, success)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -14,12 +14,12 @@ from shared.console import percent, print_line
 from shared.dataset import left_out
 from shared.models import DEFAULT_STANDARD, ServerMetadata
 from trainer.errors import RunError
-from trainer.evaluation.analysis import Groups, PairedGroups, analyse, compare_groups
+from trainer.evaluation.analysis import analyse, paired_groups
 from trainer.evaluation.evaluate import PromptRow
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import connected
-from trainer.evaluation.play import play_missing, player, questions_of, tasks
-from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
+from trainer.evaluation.play import play_missing, player, questions_of
+from trainer.evaluation.records import API, EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
 from trainer.run.console import bar
@@ -30,37 +30,7 @@ from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
 from trainer.runtime.ranks import check_one_gpu
 
-
-class LeftOut(TypedDict):
-    """The questions of the data set's split that its import dropped."""
-
-    of: int  # questions of the split
-    reasons: dict[str, int]
-
-
-class EvaluationResult(TypedDict):
-    """evaluation.json."""
-
-    policy: str
-    label: str
-    model: str | None
-    base_url: str | None
-    mode: str
-    temperature: float | None
-    split: str
-    questions: int
-    samples: int
-    seed: int
-    standard: str
-    success: Groups
-    episodes: int
-    episodes_missing: int  # lost to infrastructure
-    wall_s: float
-    model_server: dict[str, int] | None  # its counts over all sessions
-    versions: dict[str, str]
-    digests: dict[str, str | None]
-    left_out: NotRequired[LeftOut]
-    paired: NotRequired[PairedGroups]
+EvaluationResult = dict[str, Any]  # evaluation.json, which docs/evaluate.md describes
 
 
 def run_evaluation(
@@ -90,10 +60,13 @@ def run_evaluation(
         rows = questions_of(settings, inputs)
         if other is not None:
             _check_comparable(other, inputs, rows)
-        config, servers = settings.playing(), settings.servers
-        connection = stack.enter_context(connected(config, servers, inputs, folder.server_log))
+        config = settings.config
+        if settings.temperature is not None:
+            config = replace(config, temperature=settings.temperature)
+        servers, log = settings.servers, folder.server_log
+        connection = stack.enter_context(connected(config, servers, inputs, log))
         metadata = connection.metadata
-        identity = settings.identity(inputs, metadata, [row["question_id"] for row in rows])
+        identity = settings.identity(inputs, metadata, len(rows))
         folder.start(
             {
                 "evaluation": identity,
@@ -107,22 +80,13 @@ def run_evaluation(
         )
         play = player(settings, inputs, connection.config, connection.client)
         playing = stack.enter_context(play)
-        total, played = len(rows) * settings.samples, folder.played()
-        done = total - len(tasks(rows, settings.samples, played))
-        # an earlier session may have played more samples
-        asked = (one for (_, sample), one in played.items() if sample < settings.samples)
-        correct = sum(one.correct for one in asked)
+        total = len(rows) * settings.samples
         with bar(console, f"{settings.split} ({settings.policy})", total) as progress:
-
-            def on_batch(episodes: int, of_them_correct: int) -> None:
-                nonlocal done, correct
-                done, correct = done + episodes, correct + of_them_correct
-                progress.to(done, f"success {percent(correct / done) if done else '-'}")
-
             try:
-                play_missing(folder, settings, rows, inputs, playing, on_batch)
+                play_missing(folder, settings, rows, inputs, playing, progress)
             except KeyboardInterrupt:
                 if out is not None:
+                    done = len(folder.played())
                     kept = f"{done} episodes are kept in {out}: the same command resumes it"
                     print_line(console, kept)
                 raise
@@ -162,7 +126,7 @@ def build_result(
     So a resumed evaluation gives the same as an uninterrupted one.
     """
     wanted = {(row["question_id"], sample) for row in rows for sample in range(settings.samples)}
-    played = folder.played()
+    played, took = folder.played(), folder.took()
     episodes = [played[key] for key in sorted(wanted & played.keys())]
     result: EvaluationResult = {
         "policy": settings.policy,
@@ -179,8 +143,10 @@ def build_result(
         "success": analyse(episodes, settings.pass_ks, inputs.book.source_difficulties),
         "episodes": len(episodes),
         "episodes_missing": len(wanted) - len(episodes),
-        "wall_s": round(folder.took().get("wall_s", 0.0), 3),
-        "model_server": folder.usage(),
+        "wall_s": round(took["wall_s"], 3),
+        # its counts over all sessions
+        "model_server": {key.removeprefix(API): took[key] for key in took if key.startswith(API)}
+        or None,
         "versions": versions(metadata.sqlite_version),
         "digests": {
             "data": inputs.data_digest,
@@ -191,12 +157,15 @@ def build_result(
     if (dropped := left_out(settings.config.data_dir, settings.split)) is not None:
         result["left_out"] = {"of": dropped[1], "reasons": dropped[0]}
     if other is not None:
-        differs = {
-            name: {"before": other.settings[name], "after": value}
-            for name, value in identity.items()
-            if name in other.settings and other.settings[name] != value
+        result["paired"] = {
+            "against": other.name,
+            "differs": {
+                name: {"before": other.settings[name], "after": value}
+                for name, value in identity.items()
+                if other.settings.get(name, value) != value
+            },
+            **paired_groups(other.success, episodes),
         }
-        result["paired"] = compare_groups(other.success, episodes, other.name, differs)
     return result
 
 

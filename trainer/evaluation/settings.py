@@ -1,7 +1,6 @@
 """The settings of `python -m trainer evaluate`, checked before anything is read or played."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +47,6 @@ class EvaluationSettings:
             raise ConfigError(f"--base-url and --api are for --policy openai, not {self.policy}")
         if self.tokenizer is not None and self.api != "completions":
             raise ConfigError("--tokenizer is for --api completions: a server's chat needs none")
-        if self.samples < 1:
-            raise ConfigError(f"samples is {self.samples}: use 1 or more")
         # a model server may be non-deterministic even when greedy
         if self.samples > 1 and self.mode == "greedy" and self.policy != "openai":
             remedy = "leave out --samples" + (" or --greedy" if self.policy == "model" else "")
@@ -84,28 +81,16 @@ class EvaluationSettings:
             return f"{model} greedy"
         return f"{model} at temperature {self.temperature:g}"
 
-    def playing(self) -> GRPOConfig:
-        """Return the configuration to play with."""
-        if self.temperature is None:
-            return self.config
-        return replace(self.config, temperature=self.temperature)
-
-    def identity(
-        self, inputs: Inputs, metadata: ServerMetadata, questions: Sequence[str]
-    ) -> dict[str, Any]:
+    def identity(self, inputs: Inputs, metadata: ServerMetadata, questions: int) -> dict[str, Any]:
         """Return what decides the episodes, as JSON values, and a resumed evaluation must keep.
 
         A local model is identified by its digest, a model behind a server by its name.
         """
         identity: dict[str, Any] = {
-            "policy": self.policy,
-            "mode": self.mode,
-            "split": self.split,
+            **{name: getattr(self, name) for name in ("policy", "mode", "split", "part", "limit")},
             "difficulty": sorted(self.config.difficulty_filter),
             "databases": sorted(self.databases),
-            "part": self.part,
-            "limit": self.limit,
-            "questions": len(questions),
+            "questions": questions,
             "samples": self.samples,
             "seed": self.seed,
             "step_budget": self.config.step_budget,
@@ -121,6 +106,5 @@ class EvaluationSettings:
             identity |= {"model": self.config.model_name, "api": self.api}
         if self.has_model:
             identity["temperature"] = self.temperature
-            for name in MODEL_SETTINGS:
-                identity[name] = getattr(self.config, name)
+            identity |= {name: getattr(self.config, name) for name in MODEL_SETTINGS}
         return identity

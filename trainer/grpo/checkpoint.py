@@ -14,6 +14,7 @@ from transformers import Trainer, TrainerCallback
 
 from trainer.config import GRPOConfig
 from trainer.errors import TrainingDiverged
+from trainer.runtime.lora import is_adapter, save_settings
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.sharding import is_sharded
 
@@ -122,6 +123,8 @@ class WholeCheckpoints(Trainer):  # type: ignore[misc]
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         try:
             super()._save_checkpoint(model, trial)
+            if self.args.should_save and is_adapter(folder):
+                save_settings(self.accelerator.unwrap_model(model), folder)
         except Exception:
             try:
                 json.loads((folder / "trainer_state.json").read_bytes())  # written last

@@ -46,7 +46,6 @@ class GenerationServer:
             config.generation_url,
             self._codec,
             temperature=config.temperature,
-            max_tokens=config.max_new_tokens,
             concurrency=config.rollouts_per_step // ranks.count,
         )
         self._url = self.generator.base_url
@@ -207,8 +206,7 @@ def generation_server(
         return
     server = GenerationServer(config, tokenizer, ranks)
     try:
-        with server.generator:
-            server.check()
-            yield server
+        server.check()
+        yield server
     finally:
         server.discard()

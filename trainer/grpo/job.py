@@ -34,15 +34,13 @@ from trainer.evaluation.measure import (
     Connection,
     batch_of,
     connected,
-    measure,
     model_play,
-    random_play,
+    play_with,
     shared_play,
 )
-from trainer.grpo.eval_curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
-from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, spent_at
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
     drop_after,
@@ -53,11 +51,11 @@ from trainer.grpo.resume import (
     short_path,
 )
 from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
+from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
 from trainer.run.console import Bar, bar, number
-from trainer.run.cost import known
-from trainer.run.elapsed import ElapsedTime
+from trainer.run.cost import ElapsedTime, known
 from trainer.run.folder import (
     Run,
     append_lines,
@@ -71,14 +69,7 @@ from trainer.run.folder import (
 )
 from trainer.run.lock import held
 from trainer.run.plots import headline, learning_curve
-from trainer.run.summary import (
-    RANK_WAIT,
-    build_summary,
-    git_state,
-    model_digest,
-    versions,
-    waited_s,
-)
+from trainer.run.summary import build_summary, git_state, model_digest, versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.memory import shortage
@@ -130,8 +121,7 @@ def run_job(
         ranks.first(lambda: stack.enter_context(held(folder.path)))
         print_line(console, f"run {folder.path}")
         if resume is not None:
-            checkpoint = ranks.first(folder.last_checkpoint)
-            print_line(console, resumed_from(checkpoint, config))
+            print_line(console, resumed_from(ranks.first(folder.last_checkpoint), config))
         print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "
@@ -146,9 +136,7 @@ def run_job(
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
                 ranks.first(
-                    lambda: write_settings(
-                        folder, connection, options, inputs, ranks, resume is not None
-                    )
+                    lambda: write_settings(folder, connection, options, inputs, ranks, resume)
                 )
                 return kind(folder, connection, options, inputs, console, ranks, generation).run()
         except Interrupted:
@@ -172,14 +160,14 @@ def write_settings(
     options: JobOptions,
     inputs: Inputs,
     ranks: Ranks,
-    resumed: bool,
+    resume: Run | None,
 ) -> None:
     """Write the run's settings before anything is played."""
     config, metadata = connection.config, connection.metadata
-    if resumed:
+    if resume is not None:
         check_resumed_data(folder, inputs, config, metadata)
     save_settings(folder, config, options, inputs, metadata, ranks.local_count)
-    if not resumed:
+    if resume is None:
         point_latest(folder)
 
 
@@ -224,8 +212,8 @@ class Job:
                 self.generation.start(base, self.folder.path / "served_weights")
             if self.ranks.main:
                 drop_after(self.folder, self._done)
-            chance = shared_play(random_play(self._config, self._client), self.ranks)
-            self._measure("random", "sampled", chance)
+            chance = play_with(self._config, self._client, policy=RandomPolicy())
+            self._measure("random", "sampled", shared_play(chance, self.ranks))
             for mode in MODES:
                 self._measure("before", mode, self._play(base, mode))
             self._add_curve_point(0, self._curve_part("before"))
@@ -270,7 +258,10 @@ class Job:
         result = self.ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
         if result is None:
             title, questions, book = f"{phase} ({mode})", self.inputs.evaluation, self.inputs.book
-            result = measure(self.console, title, mode, play, questions, book, **self._limits())
+            limits, console = self._limits(), self.console
+            result = evaluate(
+                play, questions, book, mode=mode, title=title, console=console, **limits
+            )
             if self.ranks.main:
                 episodes = self.folder.episodes
                 keep_lines(episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
@@ -412,7 +403,6 @@ class Job:
             server_restarts=self._elapsed.restarts(),
             processes=self.ranks.count,
             **more,
-            **({RANK_WAIT: waited} if (waited := waited_s(self.folder)) else {}),
         )
         write_json(self.folder.summary, summary)
         self.folder.seal()

@@ -5,20 +5,14 @@ optimizer step. The weights of the later ones are not those that sampled the row
 the probabilities with which they were sampled is clipped. Together they count as one step, in the
 schedule of the learning rate, in checkpoints and in random streams.
 
-Less padding: micro-batches of rows of similar length. Episodes differ in length by a factor of
-five, and trl pads all rows of a generation batch to the longest. Forward and backward with the
-offline model over 64 episodes (22,800 tokens, padded 43,200) on one core took 19.4 s as trl does
-it, with 32 rows per micro-batch; here 6.7 s with 16 rows and 5.7 s with 8.
+Less work: micro-batches of rows of similar length without columns of padding, no rows whose
+advantage is 0 (`trainer.grpo.batches`), and only the logits of the tokens that the loss counts
+(`trainer.runtime.masked_logits`). docs/updates.md has what that saves.
 
-Fewer logits: only those of the tokens that the loss counts (`trainer.runtime.masked_logits`), which
-docs/updates.md has measured.
-
-And a correction for rows that another sampler drew: truncated importance ratios.
-trl has it for its own vLLM integration only, and at the price of one more forward pass. With
-several updates the clipped ratio takes its place, as it is that to the sampler's probabilities; the
-same metrics are logged.
-
-Rows whose advantage is 0 have no gradient and are left out (`trainer.grpo.idle_rows`).
+And a correction for rows that another sampler drew: truncated importance ratios. trl has it for its
+own vLLM integration only, and at the price of one more forward pass. With several updates the
+clipped ratio takes its place, as it is that to the sampler's probabilities; the same metrics are
+logged.
 """
 
 import logging
@@ -29,77 +23,13 @@ import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
+from trainer.grpo.batches import both_verdicts, counted, split_updates, trim, without_idle_rows
 from trainer.grpo.checkpoint import WholeCheckpoints
-from trainer.grpo.idle_rows import both_verdicts, without_idle_rows
-from trainer.runtime.gradients import average_gradients
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
-from trainer.runtime.sharding import is_sharded, tie
+from trainer.runtime.sharding import average_gradients, is_sharded, tie
 
 Tensor = torch.Tensor
 log = logging.getLogger(__name__)
-# Losses whose gradient over an accumulation window does not depend on how rows are grouped.
-SORTABLE_LOSSES = frozenset({"dapo", "grpo", "dr_grpo"})
-
-
-def sort_by_length(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a generation batch with its longest rows first, so that a lack of memory shows early.
-
-    `batch` holds `prompt_mask` [B, P] and `completion_mask` [B, C]; every value with a first
-    dimension is permuted.
-    """
-    lengths = batch["prompt_mask"].sum(1) + batch["completion_mask"].sum(1)
-    order = torch.argsort(lengths, descending=True, stable=True)
-    return {name: _permuted(value, order) for name, value in batch.items()}
-
-
-def split_updates(batch: dict[str, Any], updates: int) -> list[dict[str, Any]]:
-    """Return `updates` parts of a generation batch, each with its longest rows first.
-
-    Part k has every `updates`th row from row k on: the same rows however many processes share the
-    batch, and if `updates` divides the size of a group, as many rows of each group as other parts.
-    """
-    rows = torch.arange(len(batch["completion_mask"]))
-    return [
-        sort_by_length({name: _permuted(value, rows[k::updates]) for name, value in batch.items()})
-        for k in range(updates)
-    ]
-
-
-def _permuted(value: Any, order: Tensor) -> Any:
-    if isinstance(value, Tensor):
-        return value[order] if value.ndim else value
-    return value if value is None else [value[index] for index in order.tolist()]
-
-
-def trim(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a micro-batch without the columns that are padding in every row.
-
-    These are on the left of prompts and on the right of completions; tensors of completions are
-    recognised by their shape [B, C].
-    """
-    prompt_mask, completion_mask = batch["prompt_mask"], batch["completion_mask"]
-    first = int(prompt_mask.shape[1] - _width(prompt_mask.flip(1)))
-    last = max(1, _width(completion_mask))  # trl needs one column
-    trimmed = {}
-    for name, value in batch.items():
-        if name.startswith("prompt_") and isinstance(value, Tensor):
-            value = value[:, first:]
-        elif isinstance(value, Tensor) and value.shape == completion_mask.shape:
-            value = value[:, :last]
-        trimmed[name] = value
-    return trimmed
-
-
-def _width(mask: Tensor) -> int:
-    """Return the number of columns up to the last one that is set in any row."""
-    columns = mask.bool().any(0).nonzero()
-    return int(columns[-1]) + 1 if len(columns) else 0
-
-
-def _counted(inputs: dict[str, Any]) -> Tensor:
-    """Return the mask of the tokens that the loss counts, [B, C]."""
-    mask: Tensor = inputs["completion_mask"] * inputs.get("tool_mask", 1)
-    return mask
 
 
 class EpochSampler(RepeatSampler):  # type: ignore[misc]
@@ -112,25 +42,23 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
     steps_done: Callable[[], int]
 
     def __iter__(self) -> Iterator[int]:
-        if self.shuffle:
-            self.generator.manual_seed(self.seed)
-            for _ in range(self.steps_done() // (self.num_samples // self.batch_size)):
-                torch.randperm(self.num_samples, generator=self.generator)
+        self.generator.manual_seed(self.seed)
+        for _ in range(self.steps_done() // (self.num_samples // self.batch_size)):
+            torch.randperm(self.num_samples, generator=self.generator)
         yield from super().__iter__()
 
 
 class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
-    This applies to one pass over a generation batch that is one step, as `trainer.grpo.trl_config`
-    sets it up; all other cases are left to trl. The logged entropy and clip ratios are trl's: means
-    over micro-batches of the mean over each one's tokens, so tokens of short rows weigh more.
+    It takes one pass over a generation batch, which is one step, as `trainer.grpo.trl_config` sets
+    it up. The logged entropy and clip ratios are trl's: means over micro-batches of the mean over
+    each one's tokens, so tokens of short rows weigh more.
     """
 
     _buffered_inputs: Any
     _scored: Tensor | None = None  # ids whose log-probabilities the present loss needs, [B, P + C]
     _warned = False
-    _masking = True  # else trl computes the log-probabilities, of every token
     _both_verdicts: Tensor  # of the present generation batch of all processes, [B]
     _loss_inputs: Any = None  # of the present loss
 
@@ -160,52 +88,57 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
 
     def _calculate_rewards(self, *arguments: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*arguments)
-        if self.model.training:
-            self._both_verdicts = both_verdicts(rewards[:, 0], self.num_generations)
-            metrics = self._metrics["train"]
-            metrics["one_verdict_groups"].append(1 - float(self._both_verdicts.float().mean()))
-            nothing = self._skip_one_verdict and not self.beta and not (rewards[:, 0] == 1).any()
-            if nothing and not self._warned and self.accelerator.is_main_process:
-                self._warn_of_no_success()
+        correct = rewards[:, 0]
+        self._both_verdicts = both_verdicts(correct, self.num_generations)
+        one_verdict = 1 - float(self._both_verdicts.float().mean())
+        self._metrics["train"]["one_verdict_groups"].append(one_verdict)
+        nothing = self._skip_one_verdict and not self.beta and not (correct == 1).any()
+        if nothing and not self._warned and self.accelerator.is_main_process:
+            self._warned = True
+            log.warning(
+                "step %d teaches nothing, because none of its episodes is right and groups with "
+                "one verdict are skipped. If that goes on, warm-start the model with 'python -m "
+                "trainer sft', or set skip_one_verdict_groups=false to learn from progress",
+                self.state.global_step + 1,
+            )
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         rows: dict[str, Any] = super()._generate_and_score_completions(inputs)
         # by trl's formula 0 or 1 with scale_rewards=batch; one_verdict_groups is logged instead
-        metrics = self._metrics["train"]
-        metrics.pop("frac_reward_zero_std", None)
-        if self.model.training and self._skip_one_verdict:
+        self._metrics["train"].pop("frac_reward_zero_std", None)
+        if self._skip_one_verdict:
             advantages = rows["advantages"]
             first = self.accelerator.process_index * len(advantages)
             taught = self._both_verdicts[first : first + len(advantages)]
             rows["advantages"] = advantages.where(taught, 0)
         return rows
 
-    def _warn_of_no_success(self) -> None:
-        self._warned = True
-        log.warning(
-            "step %d teaches nothing, because none of its episodes is right and groups with one "
-            "verdict are skipped. If that goes on, warm-start the model with 'python -m trainer "
-            "sft', or set skip_one_verdict_groups=false to learn from progress",
-            self.state.global_step + 1,
-        )
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        chunks = self.args.gradient_accumulation_steps
+        if self._step % chunks == 0 or self._buffered_inputs is None:
+            rows = self._generate_and_score_completions(generation_batch)
+            if not self.beta:  # the KL term has a gradient of its own
+                rows = without_idle_rows(rows)
+            self._buffered_inputs = [
+                trim(one)
+                for part in split_updates(rows, self._updates)
+                for one in split_tensor_dict(part, chunks // self._updates)
+            ]
+        return self._buffered_inputs[self._step % chunks]
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         inputs = self._loss_inputs = dict(inputs)
-        metrics = self._metrics["train"]
+        metrics, tokens = self._metrics["train"], counted(inputs)
         logged = {name: list(values) for name, values in metrics.items()}
-        if self._masking and not self.aux_loss_enabled:  # that loss is of all tokens
-            counted = _counted(inputs)
-            # 0 where nothing is scored, as in the log-probabilities that they are compared with
-            for name in ("old_per_token_logps", "ref_per_token_logps"):
-                if (value := inputs.get(name)) is not None:
-                    inputs[name] = value * counted
-            unscored = torch.zeros_like(inputs["prompt_mask"])
-            self._scored = torch.cat([unscored, counted], dim=1).bool()
+        if self.beta:  # 0 where nothing is scored, as in what it is compared with
+            inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] * tokens
+        unscored = torch.zeros_like(inputs["prompt_mask"])
+        self._scored = torch.cat([unscored, tokens], dim=1).bool()
         try:
             # trl divides by the micro-batches of the whole generation batch
             loss = super()._compute_loss(model, inputs) * self._updates
-            if not self.accelerator.reduce(_counted(inputs).sum()):  # nothing to report
+            if not self.accelerator.reduce(tokens.sum()):  # nothing to report
                 metrics.clear()
                 metrics.update(logged)
             return loss
@@ -214,32 +147,49 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, kept: int, **options: Any
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        found: tuple[Tensor, Tensor | None, Tensor | None]
-        if self._scored is None:
-            found = super()._get_per_token_logps_and_entropies(
+    ) -> Any:
+        if self._scored is None:  # of the reference model
+            return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, kept, **options
             )
-        else:
-            with self.accelerator.autocast():
-                values = score_tokens(model, input_ids, attention_mask, self._scored)
-            scored = self._scored[:, -kept:]
-            # scattered, so that a loss without a single token has a gradient too, of 0
-            logps, entropies = (
-                one.new_zeros(scored.shape).masked_scatter(scored, one) for one in values
-            )
-            found = logps, entropies, None
-        if self._loss_inputs is None:  # not of a loss
-            return found
-        inputs, logps = self._loss_inputs, found[0].detach()
+        with self.accelerator.autocast():
+            values = score_tokens(model, input_ids, attention_mask, self._scored)
+        scored = self._scored[:, -kept:]
+        # scattered, so that a loss without a single token has a gradient too, of 0
+        logps, entropies = (
+            one.new_zeros(scored.shape).masked_scatter(scored, one) for one in values
+        )
+        inputs, present = self._loss_inputs, logps.detach()
         if self._importance_cap:
-            ratios = self._truncated_ratios(inputs, logps)
+            ratios = self._truncated_ratios(inputs, present)
         if self._updates > 1:  # trl clips the ratio to these; unknown ones count as the present
             sampled = inputs["sampling_per_token_logps"]
-            inputs["old_per_token_logps"] = torch.where(sampled.isnan(), logps, sampled)
+            inputs["old_per_token_logps"] = torch.where(sampled.isnan(), present, sampled) * scored
         elif self._importance_cap:  # before trl reads them
             inputs["advantages"] = inputs["advantages"].unsqueeze(1) * ratios
-        return found
+        return logps, entropies, None
+
+    def _truncated_ratios(self, inputs: dict[str, Any], logps: Tensor) -> Tensor:
+        """Return the truncated importance ratio of every token, [B, C], and log their means.
+
+        `logps` [B, C] are of the present weights.
+        """
+        tokens = counted(inputs).bool()
+        # no log-probability from the sampler: no correction
+        difference = (logps - inputs["sampling_per_token_logps"]).nan_to_num().where(tokens, 0)
+        ratio = difference.exp()
+        truncated: Tensor = ratio.clamp(max=self._importance_cap)
+        values = {
+            "sampling/importance_ratio/mean": truncated,
+            "sampling/importance_ratio/truncated": (ratio > self._importance_cap).float(),
+            "sampling/logp_difference/mean": difference.abs(),
+        }
+        sums = torch.stack([value[tokens].sum() for value in values.values()])
+        totals = self.accelerator.reduce(torch.cat([sums, tokens.sum()[None]]), reduction="sum")
+        *found, count = totals.tolist()
+        for name, value in zip(values, found, strict=True):
+            self._metrics["train"][name].append(value / max(count, 1.0))
+        return truncated
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
@@ -267,54 +217,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
             tie(self.model, state_dict)
         super()._save(output_dir, state_dict)
 
-    def _truncated_ratios(self, inputs: dict[str, Any], logps: Tensor) -> Tensor:
-        """Return the truncated importance ratio of every token, [B, C], and log their means.
-
-        `logps` [B, C] are of the present weights, those at the beginning of the update unless trl
-        has kept older ones.
-        """
-        counted = _counted(inputs).bool()
-        if (old := inputs.get("old_per_token_logps")) is not None:
-            logps = old
-        # no log-probability from the sampler: no correction
-        difference = (logps - inputs["sampling_per_token_logps"]).nan_to_num().where(counted, 0)
-        ratio = difference.exp()
-        truncated: Tensor = ratio.clamp(max=self._importance_cap)
-        values = {
-            "sampling/importance_ratio/mean": truncated,
-            "sampling/importance_ratio/truncated": (ratio > self._importance_cap).float(),
-            "sampling/logp_difference/mean": difference.abs(),
-        }
-        sums = torch.stack([value[counted].sum() for value in values.values()])
-        totals = self.accelerator.reduce(torch.cat([sums, counted.sum()[None]]), reduction="sum")
-        metrics, (*found, tokens) = self._metrics["train"], totals.tolist()
-        for name, value in zip(values, found, strict=True):
-            metrics[name].append(value / max(tokens, 1.0))
-        return truncated
-
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)
-        if (
-            type(sampler) is RepeatSampler
-            and sampler.num_samples >= sampler.batch_size
-            and self.num_iterations == 1
-        ):
-            sampler.__class__ = EpochSampler
-            sampler.steps_done = lambda: self.state.global_step
+        sampler.__class__ = EpochSampler
+        sampler.steps_done = lambda: self.state.global_step
         return sampler
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        chunks = self.args.steps_per_generation
-        whole = chunks == self.args.gradient_accumulation_steps and self.num_iterations == 1
-        if not (self.model.training and whole and self.loss_type in SORTABLE_LOSSES):
-            return super()._prepare_inputs(generation_batch)
-        if self._step % chunks == 0 or self._buffered_inputs is None:
-            rows = self._generate_and_score_completions(generation_batch)
-            if not (self.beta or self.aux_loss_enabled):  # these have gradients of their own
-                rows = without_idle_rows(rows)
-            self._buffered_inputs = [
-                trim(one)
-                for part in split_updates(rows, self._updates)
-                for one in split_tensor_dict(part, chunks // self._updates)
-            ]
-        return self._buffered_inputs[self._step % chunks]

@@ -1,4 +1,4 @@
-"""`MetricsCallback`: writes what each training step did to episodes.jsonl and metrics.jsonl."""
+"""What each training step did, to episodes.jsonl and metrics.jsonl, and when to measure success."""
 
 import math
 import time
@@ -19,6 +19,8 @@ from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
+CURVE_POINTS = 8  # approximate number of points of an automatic curve
+SHORTEST_INTERVAL = 5  # steps between two points
 SPENT = "sqlenv_spent"  # key of `Spent` in a checkpoint's trainer_state.json, stateful_callbacks
 
 
@@ -122,3 +124,26 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             self._pending = []
         append_lines(self._run.metrics, [row])
         self._on_progress(state.global_step, state.max_steps, row)
+
+
+def curve_interval(steps: int) -> int:
+    """Return the steps between two points, so that a run of `steps` has about `CURVE_POINTS`."""
+    return max(SHORTEST_INTERVAL, math.ceil(steps / CURVE_POINTS))
+
+
+class EvalCallback(TrainerCallback):  # type: ignore[misc]
+    """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says.
+
+    It runs at the start of a step, after the previous step was logged and saved, so a run stopped
+    inside it resumes with the same measurement. All processes call `measure`, which must leave the
+    global random generators alone.
+    """
+
+    def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:
+        self._every, self._ranks, self._measure = every, ranks, measure
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        every = curve_interval(state.max_steps) if self._every is None else self._every
+        if every > 0 and state.global_step > 0 and state.global_step % every == 0:
+            with self._ranks.interruptible():
+                self._measure(state.global_step)

@@ -12,13 +12,7 @@ from shared.run_files import RunSummary
 from trainer.evaluation.evaluate import EvalResult
 from trainer.grpo.resume import short_path
 from trainer.report.page import report
-from trainer.run.console import (
-    behaviour_table,
-    cost_lines,
-    success_table,
-    too_large_line,
-    truncation_line,
-)
+from trainer.run.console import behaviour_table, cost_lines, limit_lines, success_table
 from trainer.run.folder import Run, write_text
 from trainer.run.transcripts import transcripts
 
@@ -54,10 +48,8 @@ def print_result(
 ) -> None:
     """Print success, behaviour, cost and the files of a training run."""
     print_success(console, phases, questions)
-    remarks = (truncation_line(summary), too_large_line(summary))
-    for line in (*cost_lines(summary["cost"]), *remarks):
-        if line:
-            print_line(console, line)
+    for line in (*cost_lines(summary["cost"]), *limit_lines(summary)):
+        print_line(console, line)
     print_files(console, folder, ("summary", "curve", "transcripts", "report", "model"))
 
 

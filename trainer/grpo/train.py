@@ -21,6 +21,7 @@ from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import checkpoint_step, read_json
 from trainer.runtime.interrupt import Interrupted
+from trainer.runtime.lora import save_adapter
 from trainer.runtime.optional_packages import check_extras, lora_config
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
@@ -119,9 +120,14 @@ def ignore_renamed() -> None:
 
 
 def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the model, LoRA merged in, and the tokenizer to `path`; return the model."""
+    """Save the model, LoRA merged in, and the tokenizer to `path`; return the model.
+
+    The adapter itself is saved beside it, in adapter/.
+    """
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
+        if trainer.is_world_process_zero():
+            save_adapter(model, path.parent / "adapter", guard_of(trainer).config.model_name)
         model.float()  # bfloat16 would round small changes away
         model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
         model.requires_grad_(True)  # autocast keeps its casts of such weights only

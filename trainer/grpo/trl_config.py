@@ -14,14 +14,14 @@ from trainer.runtime.sharding import fsdp_options, gathered_precision
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, transformers still saves the last step
 CHECKPOINTS_KEPT = 2
+CLIPPED_ABOVE = 0.28  # a token's probability ratio, to 1 + this; below to 1 - 0.2, as in trl
 # fields that these settings and transformers' or trl's have under the same name
 SHARED = (
     *("output_dir", "num_train_epochs", "max_steps", "learning_rate", "warmup_steps"),
     *("max_grad_norm", "seed", "logging_steps"),
 )
 GRPO_ONLY = (
-    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "loss_type"),
-    *("scale_rewards", "epsilon", "epsilon_high"),
+    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "scale_rewards"),
 )
 
 
@@ -57,6 +57,9 @@ def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.
         **shared_arguments(config),
         **{name: getattr(config, name) for name in GRPO_ONLY},
         "gradient_accumulation_steps": config.accumulation_steps(processes),
+        "loss_type": "grpo",  # an episode counts by the mean over its tokens
+        "epsilon_high": CLIPPED_ABOVE,
+        "router_aux_loss_coef": 0.0,  # of a mixture of experts: it would need every token's logits
         "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
         "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
         "reward_weights": list(REWARD_WEIGHTS.values()),

@@ -10,6 +10,7 @@ from shared.console import print_line
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
+    AdapterOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -19,6 +20,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     out_and_servers,
     settings_of,
 )
@@ -33,6 +35,7 @@ def improve(
         str | None,
         Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
+    adapter: AdapterOption = None,
     data: Annotated[Path | None, DATA] = None,
     gold: Annotated[
         bool,
@@ -78,7 +81,8 @@ def improve(
     server = check_given_once(overrides, given, server)
     if "data" not in given and "data_dir" in overrides:
         data = None  # of the environment
-    named: dict[str, Any] = {"model_name": model, "data_dir": data, "standard": standard}
+    named: dict[str, Any] = {"data_dir": data, "standard": standard}
+    named |= model_settings(model, adapter)
     named["seed"] = seed if "seed" in given else None
     overrides |= {name: value for name, value in named.items() if value is not None}
 

@@ -9,13 +9,11 @@ from shared.console import percent
 from shared.dataset import load_questions
 from shared.run_stats import RateSummary
 from trainer.config import GRPOConfig
-from trainer.evaluation.records import EvaluationFolder, read_episodes
+from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
 from trainer.evaluation.tables import p_text
 from trainer.run.charts import Baseline, Chart, Point, Series, png
 from trainer.run.folder import write_bytes, write_json, write_text
-from trainer.run.observations import read_observations
-from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import Episodes, transcripts
 
 GROUPS = ("overall", "easy", "medium", "hard")
@@ -187,11 +185,4 @@ def _rate(rate: RateSummary) -> str:
 
 def _played(path: Path) -> Episodes:
     """Return an evaluation's episodes by question, with what their agents read."""
-    folder = EvaluationFolder(path)
-    seen = {
-        one["question_id"]: one["observations"] for one in read_observations(folder.observations)
-    }
-    return {
-        one.question_id: EpisodeRecord.of_line(one.model_dump(), seen.get(one.question_id))
-        for one in read_episodes(folder.episodes)
-    }
+    return {one.question_id: one for one in EvaluationFolder(path).records()}

@@ -1,106 +1,63 @@
 """The player: a model in this process, or one behind an OpenAI-compatible server."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.console import counted, percent
-from shared.errors import SQLEnvError
-from shared.run_files import RunSummary
 from trainer.config import ApiName, GRPOConfig
-from trainer.errors import PlayError, RunError
-from trainer.presets import TRAINED_MODEL, Choice
-from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
+from trainer.presets import TRAINED_MODEL
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.run.folder import Run, newest, read_json
+from trainer.run.folder import newest
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast
 
 RUNS = Path("runs")
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next action is sampled; a `temperature` of 0 is greedy."""
-
-    temperature: float = 0.0
-    seed: int = 0
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0.0
-
-    def __str__(self) -> str:
-        return "greedy" if self.greedy else f"temperature {self.temperature:g}, seed {self.seed}"
+RETRY_TEMPERATURE = 1.2  # least, of an action in place of one that failed before
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One player: `generator` with `codec` samples token ids, or `policy` writes texts.
+    """One player: a generator with a `codec`, or a policy, which writes texts.
 
-    `name` and `why` are shown to the user. `config` holds prompt, budget and lengths.
+    `name` and `why` are shown to the user. `config` holds prompt, budget and lengths. `retry` is
+    the same player at a temperature: see `retry.py`.
     """
 
     name: str
     why: str
     config: GRPOConfig
-    sampling: Sampling
+    greedy: bool
+    player: Any
+    retry: Any
     codec: ChatCodec | None = None
     tokenizer: Any = None
-    generator: AnyGenerator | None = None
-    policy: AnyPolicy | None = None
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
-
-    @property
-    def window(self) -> int | None:
-        """Context window of a local model in tokens; None for a server's."""
-        return getattr(self.generator, "limit", None)
 
 
 def choose_model(model: str | None) -> tuple[str, str]:
     """Return the model and why: the given one, the newest finished run's, or the shipped one."""
     if model is not None:
-        return model, "given with --model"
+        return model, "given with --model or --adapter"
     run, unfinished = newest(RUNS)
     remark = f" ({unfinished})" if unfinished else ""
     if run is not None and (run.model / "config.json").is_file():
-        why = f"of the newest finished run{_reached(run)}{remark}; the shipped one:"
-        return str(run.model), f"{why} --model {TRAINED_MODEL}"
+        shipped = f"the shipped one: --model {TRAINED_MODEL}"
+        return str(run.model), f"of the newest finished run{remark}; {shipped}"
     without = f"no finished run is in {RUNS}/ ('make train' makes one)"
     return TRAINED_MODEL, f"the shipped trained model: {without}{remark}"
 
 
-def _reached(run: Run) -> str:
-    """Return a run's steps and, if measured, its greedy success on its eval questions."""
-    try:
-        summary: RunSummary = read_json(run.summary)
-    except RunError:  # damaged; the model may be whole
-        return ""
-    rate = summary.get("eval_success_after", {}).get("greedy", {}).get("overall")
-    right = f", {percent(rate['rate'])} of {rate['n']} eval questions right" if rate else ""
-    return f" ({counted(summary['train_steps'], 'step')}{right})"
+def local_agent(
+    model: str | None, preset: str | None, settings: Mapping[str, Any], temperature: float = 0.0
+) -> Agent:
+    """Return a model of this machine. Raise `ModelLoadError` if it can't be loaded.
 
-
-@dataclass(frozen=True)
-class Options:
-    """What the user chose besides the model. What is None is the model's own.
-
-    `settings` are further fields of `GRPOConfig`, which override the model's own too.
+    `settings` are fields of `GRPOConfig`, which override the model's own; a `temperature` of 0 is
+    greedy.
     """
-
-    sampling: Sampling
-    server_wait_s: float
-    preset: str | None = None
-    steps: int | None = None
-    thinking: bool | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-def local_agent(model: str | None, options: Options) -> Agent:
-    """Return a model of this machine. Raise `ModelLoadError` if it can't be loaded."""
     from transformers.utils import logging
 
     from trainer.runtime.cpu_budget import limit_threads
@@ -108,58 +65,57 @@ def local_agent(model: str | None, options: Options) -> Agent:
     logging.disable_progress_bar()
     limit_threads()
     name, why = choose_model(model)
-    choice = preset_of(name, options.preset)
-    config = _config(choice, options)
+    choice = preset_of(name, preset, settings.get("base_model", ""))
+    own = {**choice.settings, "temperature": temperature or 1.0}
+    config = GRPOConfig.preset(choice.preset, **{**own, **settings})
     loaded, tokenizer = load_model_and_tokenizer(config)
     loaded.eval()
     codec = codec_of(tokenizer, config.thinking)
+    hotter = config.override(temperature=max(temperature, RETRY_TEMPERATURE))
     return Agent(
         name,
         f"{why}; {choice}",
         config,
-        options.sampling,
+        not temperature,
+        player=local_generator(loaded, codec, config, greedy=not temperature),
+        retry=local_generator(loaded, codec, hotter),
         codec=codec,
         tokenizer=tokenizer,
-        generator=local_generator(loaded, codec, config, greedy=options.sampling.greedy),
         compute=lambda: autocast(config),
     )
 
 
-@contextmanager
 def api_agent(
-    base_url: str, model: str, options: Options, api: ApiName, tokenizer: str | None
-) -> Iterator[Agent]:
-    """Yield a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it."""
+    base_url: str,
+    model: str,
+    preset: str | None,
+    settings: Mapping[str, Any],
+    temperature: float = 0.0,
+    api: ApiName = "chat",
+    tokenizer: str | None = None,
+) -> Agent:
+    """Return a model of an OpenAI-compatible server; `ModelServerError` if it does not serve it.
+
+    `settings` and `temperature` are those of `local_agent`.
+    """
     from trainer.rollout.served import served_model
 
-    choice = preset_of(model, options.preset, served=True)
-    config = _config(choice, options, **({"system_prompt": "tools"} if api == "tools" else {}))
-    temperature = options.sampling.temperature
-    with served_model(config, base_url, api, tokenizer, temperature=temperature) as served:
-        yield Agent(
-            model,
-            f"served by {served.server.base_url}; {choice}",
-            config,
-            options.sampling,
-            codec=served.codec,
-            tokenizer=served.tokenizer,
-            generator=served.generator,
-            policy=served.policy,
-        )
-
-
-def _config(choice: Choice, options: Options, **prompt: Any) -> GRPOConfig:
-    settings = {
-        **choice.settings,
-        **prompt,
-        "temperature": options.sampling.temperature or 1.0,
-        "seed": options.sampling.seed,
-        "server_wait_s": options.server_wait_s,
-    }
-    for name, value in (("step_budget", options.steps), ("thinking", options.thinking)):
-        if value is not None:
-            settings[name] = value
-    try:
-        return GRPOConfig.preset(choice.preset, **{**settings, **options.settings})
-    except SQLEnvError as error:
-        raise PlayError(f"invalid settings for this model: {error.message}") from error
+    choice = preset_of(model, preset, served=True)
+    own = {**choice.settings, "temperature": temperature or 1.0}
+    if api == "tools":
+        own["system_prompt"] = "tools"
+    config = GRPOConfig.preset(choice.preset, **{**own, **settings})
+    served, hotter = (
+        served_model(config, base_url, api, tokenizer, temperature=one)
+        for one in (temperature, max(temperature, RETRY_TEMPERATURE))
+    )
+    return Agent(
+        model,
+        f"served by {served.server.base_url}; {choice}",
+        config,
+        not temperature,
+        player=served.policy or served.generator,
+        retry=hotter.policy or hotter.generator,
+        codec=served.codec,
+        tokenizer=served.tokenizer,
+    )

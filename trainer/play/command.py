@@ -1,16 +1,16 @@
 """`python -m trainer play`. Modules that need torch or a server are imported when it runs."""
 
 import sys
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from shared.console import errors, print_line
+from shared.console import errors
 from shared.models import MAX_STEP_BUDGET
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
+    AdapterOption,
     ApiOption,
     PresetOption,
     SetOption,
@@ -19,12 +19,14 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     settings_of,
 )
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
-NO_ANSWER = 3  # exit code if a question got no answer
-OPTION_ONLY = ("model_name", "seed", "server_urls", "temperature")  # fields that --set can't set
+NO_ANSWER = 3  # exit code if a question got no confirmed answer
+# fields that --set can't set
+OPTION_ONLY = ("model_name", "base_model", "seed", "temperature")
 
 
 def play(
@@ -44,6 +46,7 @@ def play(
             show_default="that of the newest finished run in runs/, or else the one that ships",
         ),
     ] = None,
+    adapter: AdapterOption = None,
     base_url: Annotated[
         str | None,
         typer.Option(
@@ -53,13 +56,6 @@ def play(
     api: ApiOption = "chat",
     tokenizer: TokenizerOption = None,
     preset: PresetOption = None,
-    thinking: Annotated[
-        bool | None,
-        typer.Option(
-            help="Let the model think before each action, if its chat template supports it.",
-            show_default="as in the model's training, or not",
-        ),
-    ] = None,
     step_budget: Annotated[
         int | None,
         typer.Option(
@@ -69,92 +65,69 @@ def play(
             show_default="as in the model's training",
         ),
     ] = None,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Decode greedily (the default).")
-    ] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Sampling temperature.", show_default="greedy")
-    ] = None,
+        float, typer.Option(min=0.0, help="Sampling temperature; 0: greedy.")
+    ] = 0.0,
     seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")
     ] = DEFAULT_SEED,
     set_: SetOption = None,
-    json_path: Annotated[
-        Path | None,
+    json_file: Annotated[
+        typer.FileTextWrite | None,
         typer.Option(
-            "--json", help="Write one JSON object per question to this file; - is stdout."
+            "--json",
+            encoding="utf-8",
+            help="Write one JSON object per question to this file; - is stdout.",
         ),
-    ] = None,
-    server: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--server", help="URL of a server started on a directory that --keep made; repeatable."
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option(help="Keep the data directory that hosts the questions here.")
     ] = None,
 ) -> None:
     """Let an agent explore your own database to answer a question, and show each step.
 
-    Exit code: 0 if every question got an answer, 3 if one got none, 1 on an error, 2 for
-    contradictory options.
+    Exit code: 0 if every question got an answer that a query of the agent's returned, 3 if one got
+    none, 1 on an error, 2 for contradictory options.
     """
     chosen = settings_of(set_)
-    check_given_once(chosen, given_options(context), server, OPTION_ONLY)
-    if greedy and temperature:
-        raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
-    if base_url is not None and model is None:
-        raise typer.BadParameter("name the model that the server serves", param_hint="--model")
-    if base_url is None and api != "chat":
-        raise typer.BadParameter("needs --base-url", param_hint="--api")
-    if tokenizer is not None and api != "completions":
-        raise typer.BadParameter("is for --api completions", param_hint="--tokenizer")
-    if not question and (server or keep):
-        raise typer.BadParameter("needs --question", param_hint="--server, --keep")
-    if not question and not sys.stdin.isatty():
-        raise typer.BadParameter(
-            "is missing, and there is no terminal to prompt on", param_hint="--question"
-        )
+    check_given_once(chosen, given_options(context), None, OPTION_ONLY)
+    refused = [
+        ("--model", "name the model that the server serves", bool(base_url) and model is None),
+        ("--adapter", "is for a model in this process", bool(base_url and adapter)),
+        ("--set", "server_urls has no effect here: a server is started", "server_urls" in chosen),
+        ("--api", "needs --base-url", not base_url and api != "chat"),
+        ("--tokenizer", "is for --api completions", bool(tokenizer) and api != "completions"),
+        ("--question", "is missing, and there is no terminal to prompt on",
+         not question and not sys.stdin.isatty()),
+    ]  # fmt: skip
+    for option, problem, holds in refused:
+        if holds:
+            raise typer.BadParameter(problem, param_hint=option)
 
     with guarded():
-        if model is not None and base_url is None:
+        settings: dict[str, Any] = {
+            "seed": seed,
+            "server_wait_s": SERVER_WAIT_S,
+            "step_budget": step_budget,
+        }
+        settings |= {**model_settings(model, adapter), **chosen}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        if base_url is None and "model_name" in settings:
             from trainer.runtime.models import find_model
 
-            find_model(model)  # before the imports below, which take seconds
+            # before the imports below, which take seconds
+            find_model(settings["model_name"], settings.get("base_model", ""))
 
-        from trainer.errors import PlayError
-        from trainer.play.agent import Options, Sampling, api_agent, local_agent
+        from trainer.play.agent import api_agent, local_agent
         from trainer.play.database import check_question, examine
-        from trainer.play.display import JsonLines, Screen
-        from trainer.play.questions import ask_interactively, play_questions
-        from trainer.play.session import Display
+        from trainer.play.display import Display, JsonLines, Screen
+        from trainer.play.session import ask_interactively, play_questions
 
         database = examine(db)
         questions = [check_question(text) for text in question or ()]
-        sampling = Sampling(temperature or 0.0, seed)
-        options = Options(sampling, SERVER_WAIT_S, preset, step_budget, thinking, chosen)
-        with ExitStack() as stack:
-            display: Display = Screen(console)
-            if json_path == Path("-"):
-                display = JsonLines(console.file, errors)
-            elif json_path is not None:
-                try:
-                    json_path.parent.mkdir(parents=True, exist_ok=True)
-                    file = stack.enter_context(json_path.open("w", encoding="utf-8"))
-                except OSError as error:
-                    reason = f"can't write {json_path}: {error.strerror}"
-                    raise PlayError(f"{reason}; choose another --json") from error
-                display = JsonLines(file, errors)
-            if base_url is not None and model is not None:
-                agent = stack.enter_context(api_agent(base_url, model, options, api, tokenizer))
-            else:
-                with display.busy("loading the model"):
-                    agent = local_agent(model, options)
-            if not questions:
-                return ask_interactively(db, agent, display, errors)
-            answered = play_questions(database, questions, agent, display, server or (), keep)
-            if json_path is not None and json_path != Path("-"):
-                print_line(console, f"wrote {json_path}")
-            if not answered:
-                raise typer.Exit(NO_ANSWER)
+        display: Display = JsonLines(json_file, errors) if json_file else Screen(console)
+        if base_url is not None and model is not None:
+            agent = api_agent(base_url, model, preset, settings, temperature, api, tokenizer)
+        else:
+            agent = local_agent(settings.get("model_name"), preset, settings, temperature)
+        if not questions:
+            return ask_interactively(db, agent, display, errors)
+        if not play_questions(database, questions, agent, display):
+            raise typer.Exit(NO_ANSWER)

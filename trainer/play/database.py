@@ -45,9 +45,13 @@ class Database:
 
 @dataclass(frozen=True)
 class HostedDatabase:
-    """A data directory with the user's database and questions. `how` says how the file is read."""
+    """A data directory with the user's database, at `path`, and questions.
+
+    `how` says how the file is read.
+    """
 
     data_dir: Path
+    path: Path
     question_ids: list[str]
     how: str
 
@@ -68,8 +72,6 @@ def examine(given: Path) -> Database:
         raise DatabaseLoadError(
             f"can't read {given}: {error.strerror}; make it readable for this user"
         ) from error
-    except RuntimeError as error:  # pathlib's, for a symbolic link to itself
-        raise DatabaseLoadError(f"{given} is a symbolic link to itself: name the file") from error
     database = Database(given, path, stat.st_size, stat.st_mtime_ns, log)
     if not (stat.st_size or log):
         raise DatabaseLoadError(f"{given} is empty: name a SQLite database with tables")
@@ -83,8 +85,8 @@ def examine(given: Path) -> Database:
 
 
 def check_question(text: str) -> str:
-    """Return the question without surrounding white space, or raise `PlayError`."""
-    text = text.strip()
+    """Return the question in UTF-8 without surrounding white space, or raise `PlayError`."""
+    text = text.strip().encode(errors="replace").decode()
     if not text:
         raise PlayError(
             "the question is empty: for example, --question 'How many orders are there?'"
@@ -92,10 +94,6 @@ def check_question(text: str) -> str:
     if len(text) > MAX_QUESTION_CHARS:
         size = f"{len(text):,} characters, more than {MAX_QUESTION_CHARS:,}"
         raise PlayError(f"the question has {size}: shorten it")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise PlayError("the question is not valid UTF-8: write it in UTF-8") from error
     return text
 
 
@@ -103,7 +101,7 @@ def host(database: Database, questions: list[str], folder: Path) -> HostedDataba
     """Make `folder` a data directory of the database and questions, checked by `check_question`.
 
     `question_ids` are in the order of `questions`; a question's id follows from its text. Raise
-    `DatabaseLoadError` if the file can't be copied, `PlayError` if the folder can't be made.
+    `DatabaseLoadError` if the file can't be copied.
     """
     db_id = re.sub(r"\W+", "_", database.path.stem, flags=re.ASCII).strip("_")[:40] or "database"
     ids = [f"open-{sha256(text.encode()).hexdigest()[:12]}" for text in questions]
@@ -112,18 +110,12 @@ def host(database: Database, questions: list[str], folder: Path) -> HostedDataba
         for question_id, text in dict(zip(ids, questions, strict=True)).items()
     ]
     target, questions_path = database_path(folder, db_id), open_questions_path(folder)
-    try:
-        target.parent.mkdir(parents=True)
-        questions_path.parent.mkdir()
-        content = json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
-        questions_path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise PlayError(
-            f"can't make a data directory at {folder}: {error.strerror}; name an empty folder"
-        ) from error
+    target.parent.mkdir(parents=True)
+    questions_path.parent.mkdir()
+    questions_path.write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
     if database.log is None:
         target.symlink_to(database.path)
-        return HostedDatabase(folder, ids, "read in place")
+        return HostedDatabase(folder, target, ids, "read in place")
     try:
         with closing(_open(database)) as source, closing(sqlite3.connect(target)) as copy:
             # Hold the read lock: backup() would wait for a locked file forever.
@@ -133,7 +125,8 @@ def host(database: Database, questions: list[str], folder: Path) -> HostedDataba
             copy.execute("PRAGMA journal_mode = DELETE").fetchone()
     except sqlite3.Error as error:
         raise _explained(database, error) from error
-    return HostedDatabase(folder, ids, f"read from a copy that includes {database.log.name}")
+    how = f"read from a copy that includes {database.log.name}"
+    return HostedDatabase(folder, target, ids, how)
 
 
 def _open(database: Database) -> sqlite3.Connection:
@@ -145,23 +138,14 @@ def _open(database: Database) -> sqlite3.Connection:
 
 def _explained(database: Database, error: sqlite3.Error) -> DatabaseLoadError:
     """Return SQLite's error with its remedy."""
-    code, given = getattr(error, "sqlite_errorcode", 0) & 0xFF, database.given
-    if code == sqlite3.SQLITE_NOTADB:
-        remedy = (
-            "unpack or decrypt it first; to make a database of a CSV file: "
-            "sqlite3 new.sqlite '.import --csv FILE TABLE'"
-        )
-    elif code == sqlite3.SQLITE_FULL:
-        remedy = "set TMPDIR to a folder with more free space"
-    elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        remedy = "close the program that writes to it"
-    elif database.log and code == sqlite3.SQLITE_READONLY:
-        remedy = (
-            f"{database.log.name} holds an unfinished transaction; roll it back with: "
-            f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'"
-        )
-    elif database.log and code == sqlite3.SQLITE_CANTOPEN:
-        remedy = f"copy it with {database.log.name} to a folder that you can write to"
-    else:
-        remedy = f"save what is left with: sqlite3 {database.quoted} .recover"
-    return DatabaseLoadError(f"SQLite can't read {given}: {error}; {remedy}")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    remedies = {
+        sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV file: "
+        "sqlite3 new.sqlite '.import --csv FILE TABLE'",
+        sqlite3.SQLITE_BUSY: "close the program that writes to it",
+        # a journal of a program that was killed
+        sqlite3.SQLITE_READONLY: "roll back its unfinished transaction with: "
+        f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'",
+    }
+    remedy = remedies.get(code, f"save what is left with: sqlite3 {database.quoted} .recover")
+    return DatabaseLoadError(f"SQLite can't read {database.given}: {error}; {remedy}")

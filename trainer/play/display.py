@@ -6,8 +6,6 @@ and control characters are escaped, so that no cell can control the terminal.
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import IO, Any
 
 from rich.console import Console
@@ -22,13 +20,30 @@ from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database
 from trainer.play.played import PlayedQuestion, PlayStep
-from trainer.play.session import Display
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_TABLES = 12  # named in the heading
-STUCK = 3  # times in a row that the same actions occur at the end: more steps would not help
-LONGEST_CYCLE = 3  # the most actions that are looked for as repeated
+REPEATS = 3  # last actions that were all taken before: more steps would not help
 INDENT = "   "
+
+
+class Display:
+    """Shows questions while they are played. This one shows nothing."""
+
+    def start(self, database: Database, how: str, agent: Agent) -> None:
+        """Show what is about to be played; `how` says how the file is read."""
+
+    def question(self, played: PlayedQuestion) -> None:
+        """Show the question when its episode has started."""
+
+    def step(self, step: PlayStep) -> None:
+        """Show a step when it has been answered."""
+
+    def end(self, played: PlayedQuestion) -> None:
+        """Show how the question ended."""
+
+    def note(self, text: str) -> None:
+        """Show a remark."""
 
 
 class Screen(Display):
@@ -45,30 +60,30 @@ class Screen(Display):
         size = decimal(database.size_bytes)
         self._line("database", f"{database.given} ({size}), {how}; nothing is written to it")
         self._line("agent", f"{agent.name}, {agent.why}")
-        steps = counted(agent.config.step_budget, "step")
-        self._line("plays", f"{agent.sampling}, at most {steps}")
+        config, steps = agent.config, counted(agent.config.step_budget, "step")
+        sampled = f"temperature {config.temperature:g}, seed {config.seed}"
+        self._line("plays", f"{'greedy' if agent.greedy else sampled}, at most {steps}")
 
-    def question(self, text: str, tables: Sequence[str]) -> None:
+    def question(self, played: PlayedQuestion) -> None:
+        tables = played.tables
         more = f", ... ({len(tables)} in total)" if len(tables) > MAX_TABLES else ""
         self._console.print()
-        self._line("question", text)
+        self._line("question", played.question)
         self._line("tables", ", ".join(tables[:MAX_TABLES]) + more)
+        if played.unknown_words:
+            words = ", ".join(map(repr, played.unknown_words))
+            self.note(f"no table, column or value matches {words}")
         self._console.print()
-
-    @contextmanager
-    def busy(self, what: str) -> Iterator[None]:
-        if not self._console.is_terminal:
-            yield
-            return
-        with self._console.status(what, spinner="dots"):
-            yield
 
     def step(self, step: PlayStep) -> None:
         times = f"{step.agent_s:.2f} s + {step.env_s:.2f} s"
         if step.tokens is not None:
             times = f"{counted(step.tokens, 'token')}, {times}"
         head = Text.assemble((f"{step.step:>2} ", "bold"), (str(step.action), "bold cyan"))
-        argument = _argument(step) if step.action is not ActionType.ANSWER else Text()
+        if step.action is ActionType.ANSWER:  # `end` shows it, if it is confirmed
+            self._print(head.append(f"   ({times})", "dim"))
+            return
+        argument = _argument(step)
         inline = "\n" not in argument.plain
         if inline and argument:
             head.append(" ").append_text(argument)
@@ -88,17 +103,17 @@ class Screen(Display):
 
     def end(self, played: PlayedQuestion) -> None:
         self._console.print()
-        if played.answer is not None:
+        if played.answer is not None and played.source is not None:
             answer = Text(printable(played.answer), "bold")
-            colour = "yellow" if played.doubts else "green"
-            look: dict[str, Any] = {"title_align": "left", "expand": False, "border_style": colour}
+            look: dict[str, Any] = {"title_align": "left", "expand": False, "border_style": "green"}
             self._console.print(Panel(answer, title="answer, unchecked", **look))
-            if played.query is not None:
-                self._print(Text("from ").append_text(_argument(played.query)))
-            for doubt in played.doubts:
-                self._print(Text(f"unsure: {doubt}", "yellow"))
+            self._print(Text("from ").append_text(_argument(played.source)))
         else:
             self._print(Text(no_answer(played), "bold yellow"))
+            if played.said is not None and played.queries:
+                last = played.queries[0]
+                self._print(Text("the last result, from ").append_text(_argument(last)))
+                self._indented(Text(printable(last.result)))
         counts = [counted(len(played.steps), "step")]
         if played.tokens is not None:
             counts.append(counted(played.tokens, "token"))
@@ -137,9 +152,9 @@ class JsonLines(Display):
             "database_read": how,
             "agent": agent.name,
             "agent_is": agent.why,
-            "greedy": agent.sampling.greedy,
-            "temperature": agent.sampling.temperature,
-            "seed": agent.sampling.seed,
+            "greedy": agent.greedy,
+            "temperature": 0.0 if agent.greedy else agent.config.temperature,
+            "seed": agent.config.seed,
             "step_budget": agent.config.step_budget,
         }
 
@@ -154,29 +169,25 @@ class JsonLines(Display):
 
 
 def no_answer(played: PlayedQuestion) -> str:
-    """Return why there is no answer, in one line."""
+    """Return why there is no answer, or no confirmed one, in one line."""
+    if played.said is not None:
+        without = "no query of the agent's returned it" if played.queries else "no query worked"
+        return f"the answer is not confirmed: {without}"
+    if played.stuck:
+        return "no answer: the agent only repeated an action that had failed"
     if played.context_overflow:
-        return "no answer: the agent's context window is full"
+        return "no answer: the agent's context window is full; use a model with a larger one"
     if played.too_large:
         return "no answer: the actions together are over the server's limit on bytes"
     if played.outcome == Outcome.BUDGET:
         within = f"no answer within {counted(len(played.steps), 'step')}"
-        for length in range(1, LONGEST_CYCLE + 1):
-            if (times := repeated(played, length)) >= STUCK:
-                what = "action" if length == 1 else f"{length} actions"
-                return f"{within}: the agent took the same {what} {times} times in a row"
+        actions = [(step.action, step.argument) for step in played.steps]
+        if all(action in actions[:-REPEATS] for action in actions[-REPEATS:]):
+            return f"{within}: the agent took its last {REPEATS} actions before"
         return f"{within}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"
-
-
-def repeated(played: PlayedQuestion, length: int) -> int:
-    """Return how many times in a row the last `length` actions occur at the end."""
-    actions = [(step.action, step.argument) for step in reversed(played.steps)]
-    pairs = zip(actions, actions[length:], strict=False)
-    equal = next((n for n, (one, before) in enumerate(pairs) if one != before), None)
-    return (len(actions) if equal is None else equal + length) // length
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A played question: its steps, the query that the answer rests on, and the reasons to doubt it.
+"""A played question: its steps, and whether a query of the agent's returned its answer.
 
 The right answer to a question about one's own database is unknown, so nothing here says that an
 answer is right.
@@ -7,15 +7,17 @@ answer is right.
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shared.actions import ActionType
 from shared.models import Outcome
+from trainer.rollout.parsing import parse_with_fallback
 
 REL_TOLERANCE = 0.01  # of a number that the answer rounds
+NO_ROWS = "(no rows)"
+REMARKS = (NO_ROWS, "(first ", "(cut: ")  # lines of a result that are no rows
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,15 @@ class PlayStep:
 
 @dataclass
 class PlayedQuestion:
-    """How one question was played. `answer` is None if the agent gave none; see `outcome`."""
+    """How one question was played. `said` is what the agent answered; see `answer`."""
 
     question: str
+    unknown_words: Sequence[str] = ()  # of the question, that match nothing in the database
     tables: list[str] = field(default_factory=list)
     steps: list[PlayStep] = field(default_factory=list)
     outcome: Outcome = Outcome.ABANDONED
-    answer: str | None = None
+    said: str | None = None
+    stuck: bool = False  # it ended because the agent only repeated actions that failed
     context_overflow: bool = False
     too_large: bool = False  # its actions reached the server's limit on bytes
     context_truncations: int = 0  # how often old turns were dropped from the agent's context
@@ -52,31 +56,28 @@ class PlayedQuestion:
     wall_s: float = 0.0
 
     @property
-    def query(self) -> PlayStep | None:
-        """The query that the answer rests on: the last that worked."""
-        worked = [
-            step for step in self.steps if step.action is ActionType.QUERY and step.error is None
-        ]
-        return worked[-1] if worked else None
+    def queries(self) -> list[PlayStep]:
+        """The queries that worked, the last first."""
+        steps = reversed(self.steps)
+        return [one for one in steps if one.action is ActionType.QUERY and one.error is None]
 
     @property
-    def doubts(self) -> list[str]:
-        """The reasons to doubt the answer, each of which is frequent among wrong ones."""
-        if self.answer is None:
-            return []
-        doubts = []
-        if self.query is None:
-            doubts.append("no query behind it worked")
-        elif self.query.result.endswith("\n(no rows)"):
-            doubts.append("the query behind it returned no rows")
-        elif not _is_in(self.answer, self.query.result):
-            doubts.append("it is not in the result of the query")
-        failed = Counter(
-            (step.action, step.argument) for step in self.steps if step.error is not None
-        )
-        if any(count > 1 for count in failed.values()):
-            doubts.append("an action that failed was repeated")
-        return doubts
+    def source(self) -> PlayStep | None:
+        """The last query whose result holds the answer."""
+        if self.said is None:
+            return None
+        return next((one for one in self.queries if is_in(self.said, one.result)), None)
+
+    @property
+    def answer(self) -> str | None:
+        """What the agent answered, if the result of one of its queries holds it."""
+        return self.said if self.source is not None else None
+
+    def repeats_failure(self, text: str) -> bool:
+        """Return whether a turn's text is an action that failed before."""
+        action = parse_with_fallback(text).action
+        failed = {(one.action, _plain(one.argument)) for one in self.steps if one.error is not None}
+        return (action.action_type, _plain(action.argument)) in failed
 
     @property
     def tokens(self) -> int | None:
@@ -92,38 +93,38 @@ class PlayedQuestion:
         return sum(step.parse_fallback for step in self.steps)
 
     def as_json(self) -> dict[str, Any]:
+        query = self.source or next(iter(self.queries), None)
         return {
-            "question": self.question,
+            **asdict(self),
             "answer": self.answer,
-            "outcome": str(self.outcome),
-            "query": None if self.query is None else self.query.argument,
-            "doubts": self.doubts,
-            "tables": self.tables,
-            "context_overflow": self.context_overflow,
-            "too_large": self.too_large,
-            "context_truncations": self.context_truncations,
-            "operational_reward": self.operational_reward,
+            "query": None if query is None else query.argument,
             "parse_fallbacks": self.fallbacks,
             "tokens": self.tokens,
             "agent_s": round(self.agent_s, 4),
-            "wall_s": round(self.wall_s, 4),
-            "steps": [asdict(step) for step in self.steps],
         }
 
 
-def _is_in(answer: str, result: str) -> bool:
+def _plain(argument: str) -> str:
+    """Return an argument without what makes no other action of it."""
+    return " ".join(argument.split()).rstrip("; ")
+
+
+def is_in(answer: str, result: str) -> bool:
     """Return whether every value of an answer is a cell of a result, numbers up to rounding."""
     _, *rows = result.split("\n")
+    rows = [row for row in rows if not row.startswith(REMARKS)]
     cells = {cell.strip().casefold() for row in rows for cell in (row, *row.split(" | "))}
     numbers = [number for cell in cells if (number := _number(cell)) is not None]
-    return all(
-        value.casefold() in cells
-        or (
-            (number := _number(value)) is not None
-            and any(math.isclose(number, one, rel_tol=REL_TOLERANCE) for one in numbers)
-        )
-        for value in _values(answer)
-    )
+
+    def found(value: str) -> bool:
+        if value.casefold() in cells:
+            return True
+        if (number := _number(value)) is not None:
+            return any(math.isclose(number, one, rel_tol=REL_TOLERANCE) for one in numbers)
+        return ", " in value and all(map(found, value.split(", ")))
+
+    values = list(_values(answer))
+    return bool(values) and all(map(found, values))
 
 
 def _values(answer: str) -> Iterator[str]:

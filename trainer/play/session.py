@@ -1,78 +1,113 @@
-"""One question: an episode played by the training loop's `play_episodes`, recorded step by step."""
+"""Plays one question after another on an environment server that hosts them.
 
-import re
+A question is an episode of the training loop's `play_episodes`, recorded step by step.
+"""
+
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from rich.console import Console
+
+from shared.console import print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
-from trainer.play.database import Database
+from trainer.play.database import Database, check_question, examine, host
+from trainer.play.display import Display
 from trainer.play.played import PlayedQuestion, PlayStep
+from trainer.play.retry import RetryingGenerator, RetryingPolicy
+from trainer.play.words import unknown_words
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
-from trainer.rollout.loop import EpisodeClient, play_episodes
+from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
 from trainer.rollout.parsing import ParsedAction
-from trainer.rollout.prompts import format_observation, opening_messages
+from trainer.runtime.server import SupervisedServer
 
 
-class Display:
-    """Shows questions while they are played. This one shows nothing."""
-
-    def start(self, database: Database, how: str, agent: Agent) -> None:
-        """Show what is about to be played; `how` says how the file is read."""
-
-    def busy(self, what: str) -> AbstractContextManager[None]:
-        """Show `what` while the block runs."""
-        return nullcontext()
-
-    def question(self, text: str, tables: Sequence[str]) -> None:
-        """Show the question when its episode has started."""
-
-    def step(self, step: PlayStep) -> None:
-        """Show a step when it has been answered."""
-
-    def end(self, played: PlayedQuestion) -> None:
-        """Show how the question ended."""
-
-    def note(self, text: str) -> None:
-        """Show a remark."""
-
-
-def check_fits(agent: Agent, question: str) -> None:
-    """Raise `PlayError` if a local model's context window can't hold the question."""
-    if agent.codec is None:
-        return
-    room = max(0, (agent.window or 0) - len(agent.codec.prompt(_messages(agent, ""))))
-    length = len(agent.codec.plain(question))
-    if length >= room:
-        raise PlayError(
-            f"the question is {length:,} tokens long, and {agent.name} has room for {room:,}, "
-            "including the database's tables: shorten it, or use a model with a larger window "
-            "(--model, --base-url)"
+def play_questions(
+    database: Database, questions: list[str], agent: Agent, display: Display
+) -> bool:
+    """Play the questions in order. Return whether each got a confirmed answer."""
+    answered = True
+    with TemporaryDirectory(prefix="sqlenv-play-") as scratch:
+        made = host(database, questions, Path(scratch) / "data")
+        with (
+            SupervisedServer(made.data_dir, Path(scratch) / "server.log") as server,
+            open_client(replace(agent.config, server_urls=[server.url])) as client,
+        ):
+            display.start(database, made.how, agent)
+            for question_id, text in zip(made.question_ids, questions, strict=True):
+                played = PlayedQuestion(text, unknown_words(made.path, text))
+                try:
+                    ask(agent, client, question_id, played, display)
+                except DataError as error:  # name the user's file, not the hosted one
+                    raise _explained(database, error) from error
+                display.end(played)
+                answered = answered and played.answer is not None
+    if database.log is None and database.changed():
+        display.note(
+            f"{database.given} was written to meanwhile: the agent may have seen a mix of two "
+            "states. Ask again, or use a copy made with: "
+            f"sqlite3 {database.quoted} '.backup copy.sqlite'"
         )
+    return answered
+
+
+def _explained(database: Database, error: DataError) -> DatabaseLoadError:
+    """Return the server's error about its data with a remedy for the user's own database."""
+    reason = error.message.partition(" fails for question ")[2].partition(": ")[2]
+    reason = reason.removesuffix("; build or import the data again") or error.message
+    return DatabaseLoadError(
+        f"{database.given}: {reason}. Check it with: sqlite3 {database.quoted} 'PRAGMA "
+        f"integrity_check'; save what is left with: sqlite3 {database.quoted} .recover"
+    )
+
+
+def ask_interactively(path: Path, agent: Agent, display: Display, errors: Console) -> None:
+    """Prompt for questions until the user leaves. An error ends only its own question; each
+    question is played on the current state of the file."""
+    print_line(errors, "One question per line; Ctrl-D or 'quit' to leave.", "dim")
+    while True:
+        try:
+            text = errors.input("question> ").strip()
+        except EOFError:
+            errors.print()
+            return
+        if text in ("quit", "exit"):
+            return
+        if not text:
+            continue
+        try:
+            play_questions(examine(path), [check_question(text)], agent, display)
+        except SQLEnvError as error:
+            print_line(errors, f"error: {error}", "red")
 
 
 def ask(
-    agent: Agent, client: EpisodeClient, question_id: str, question: str, display: Display
-) -> PlayedQuestion:
-    """Play one question that the client's server hosts."""
-    played = PlayedQuestion(question)
+    agent: Agent, client: EpisodeClient, question_id: str, played: PlayedQuestion, display: Display
+) -> None:
+    """Play one question that the client's server hosts, and record it in `played`."""
     start = time.perf_counter()
+    player: dict[str, Any] = {}
+    if agent.codec is None:
+        player["policy"] = RetryingPolicy(agent.player, agent.retry, played)
+    else:
+        player["generator"] = RetryingGenerator(agent.player, agent.retry, agent.codec, played)
     with agent.compute():
-        (row,) = play_episodes(
-            [prompt_of(question_id, question, agent.config)],
+        [row] = play_episodes(
+            [prompt_of(question_id, played.question, agent.config)],
             None,
             agent.tokenizer,
             agent.config,
             client=client,
-            policy=agent.policy,
-            generator=agent.generator,
             check_lost=False,
             observer=_Recorder(agent, played, display),
+            **player,
         )
     played.wall_s = time.perf_counter() - start
     played.outcome = row.outcome
@@ -81,8 +116,7 @@ def ask(
     played.context_truncations = row.context_truncations
     played.operational_reward = row.operational
     if played.outcome == Outcome.ANSWERED:
-        played.answer = played.steps[-1].argument
-    return played
+        played.said = played.steps[-1].argument
 
 
 class _Recorder(EpisodeObserver):
@@ -93,23 +127,10 @@ class _Recorder(EpisodeObserver):
         self._shown_s, self._tokens = 0.0, 0  # time of the last observation; tokens before it
 
     def on_start(self, view: EpisodeView) -> None:
-        """Raise an error for a database without tables, or if the prompt exceeds the window."""
-        first = view.observations[0]
-        self._played.tables = first.tables
-        if not first.tables:
-            raise DatabaseLoadError("the database holds no table or view to explore")
-        codec, window = self._agent.codec, self._agent.window
-        if codec is not None and window is not None:
-            shown = format_observation(first, self._agent.config.system_prompt)
-            length = len(codec.prompt(_messages(self._agent, shown)))
-            if length >= window:
-                raise PlayError(
-                    f"the question and the names of {len(first.tables):,} tables are {length:,} "
-                    f"tokens long, more than {self._agent.name} reads ({window:,}): use a model "
-                    "with a larger window (--model, --base-url), or a copy of the database with "
-                    "fewer tables"
-                )
-        self._display.question(self._played.question, first.tables)
+        self._played.tables = view.observations[0].tables
+        if not self._played.tables:
+            raise PlayError("the database holds no table or view to explore")
+        self._display.question(self._played)
         self._shown_s = time.perf_counter()
 
     def on_step(
@@ -134,22 +155,4 @@ class _Recorder(EpisodeObserver):
         self._shown_s, self._tokens = time.perf_counter(), view.sampled_tokens
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
-        raise _explained(error)
-
-
-def _messages(agent: Agent, user: str) -> list[dict[str, str]]:
-    opening = opening_messages(agent.config.system_prompt)
-    return [*opening, {"role": "user", "content": user}]
-
-
-def _explained(error: SQLEnvError) -> SQLEnvError:
-    """Return the server's error about its data with a remedy for the user's own database."""
-    if not isinstance(error, DataError):
-        return error
-    match = re.fullmatch(
-        r"database \S+ fails for question \S+: (.*); build or import the data again", error.message
-    )
-    return DatabaseLoadError(
-        f"{match[1] if match else error.message}. Check it with: sqlite3 FILE 'PRAGMA "
-        "integrity_check'; save what is left with: sqlite3 FILE .recover"
-    )
+        raise error

@@ -7,7 +7,6 @@ its time.
 import os
 import pickle
 import random
-import signal
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -15,34 +14,27 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.multiprocessing.spawn import spawn
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from trainer.pretraining.imitation import FitFigures, PretrainConfig, Report, Row, fit, plan_passes
+from trainer.pretraining.imitation import FitFigures, PretrainConfig, Row, fit, plan_passes
 from trainer.pretraining.symbol_renaming import find_symbols
-from trainer.run.summary import model_digest
 from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.precision import precision
 
-POLL_S = 0.2
 # of a process with a model of the shipped size, which grows to 8 GB in two hours, as freed tensors
 # leave gaps; a machine sold with 16 GB has a little less
 PRETRAINING_MEMORY = 15 * GIB // 2
 
 
 class Task(NamedTuple):
-    """A model to train, in place, over `config.passes` passes of `rows`.
-
-    An interrupted training continues from `checkpoint`.
-    """
+    """A model to train, in place, over `config.passes` passes of `rows`."""
 
     model: Qwen3ForCausalLM
     tokenizer: PreTrainedTokenizerFast
     rows: list[Row]
     config: PretrainConfig
-    checkpoint: Path | None = None
 
 
 def pretraining_processes() -> int:
@@ -53,59 +45,40 @@ def pretraining_processes() -> int:
     return max(1, min(usable_cores(), machine_memory() // PRETRAINING_MEMORY))
 
 
-def imitate(task: Task, processes: int, report: Report = lambda line: None) -> FitFigures:
-    """Train in `processes` processes, or in this one if 1; `report` gets lines of progress.
+def imitate(task: Task, processes: int) -> FitFigures:
+    """Train in `processes` processes, or in this one if 1.
 
     A process's error is raised here with its traceback.
     """
     if processes == 1:
-        return _train(task, report)
-    lines: mp.SimpleQueue[str] = mp.get_context("spawn").SimpleQueue()
+        return _train(task)
     with tempfile.TemporaryDirectory(prefix="sqlenv-imitate-") as scratch:
         root = Path(scratch)
         (root / "task.pkl").write_bytes(pickle.dumps(task))
-        workers = spawn(_work, (processes, root, lines), processes, join=False)  # type: ignore[no-untyped-call]
-        running = True
-        try:
-            while running:
-                running = not workers.join(timeout=POLL_S)
-                while not lines.empty():
-                    report(lines.get())
-        finally:  # an interrupt or an error of `report` leaves them running
-            for worker in workers.processes:
-                worker.kill()
-                worker.join()
+        spawn(_work, (processes, root), processes, daemon=True)  # type: ignore[no-untyped-call]
         weights, figures = torch.load(root / "trained.pt", weights_only=True)
     task.model.load_state_dict(weights)
     task.model.eval()
     return FitFigures(**figures)
 
 
-def _work(rank: int, processes: int, root: Path, lines: "mp.SimpleQueue[str]") -> None:
-    # The kernel sends SIGINT when the parent dies, as torch's `spawn` asks. A command that a script
-    # starts in the background ignores it, unless it sets a handler.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def _work(rank: int, processes: int, root: Path) -> None:
     torch.set_num_threads(1)
     rendezvous = f"file://{root}/rendezvous"
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=processes)
     task = pickle.loads((root / "task.pkl").read_bytes())
-    figures = _train(task, lines.put)
-    digests = [""] * processes
-    dist.all_gather_object(digests, model_digest(task.model))
-    if len(set(digests)) > 1:
-        raise RuntimeError("the processes hold different weights")
+    figures = _train(task)
     if rank == 0:
         torch.save((task.model.state_dict(), asdict(figures)), root / "trained.pt")
     dist.destroy_process_group()
     os._exit(0)  # for the reason given in `trainer.runtime.ranks.run_and_exit`
 
 
-def _train(task: Task, report: Report) -> FitFigures:
-    model, tokenizer, rows, config, checkpoint = task
+def _train(task: Task) -> FitFigures:
+    model, tokenizer, rows, config = task
     renamer = find_symbols(rows, tokenizer)
 
     def change(row: Row, stream: random.Random) -> Row:
         return renamer.rename_some(row, config, stream)
 
-    plan = plan_passes(rows, config)
-    return fit(model, plan, config, tokenizer.pad_token_id, report, change, checkpoint)
+    return fit(model, plan_passes(rows, config), config, tokenizer.pad_token_id, change)

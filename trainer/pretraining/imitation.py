@@ -10,8 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -20,15 +18,13 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from trainer.pretraining.checkpoint import Progress, fingerprint, load, save
 from trainer.pretraining.newton_schulz import use_float32
-from trainer.runtime.gradients import average_gradients
 from trainer.runtime.precision import precision
+from trainer.runtime.sharding import average_gradients
 
 # Compiling takes half a minute; a CPU core then trains on 1.4 x the tokens per second.
 MIN_BATCHES_TO_COMPILE = 300
 REPORT_EVERY = 50  # batches
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -191,17 +187,13 @@ def fit(
     plan: Sequence[Sequence[Row]],
     config: PretrainConfig,
     pad_id: int,
-    report: Report = lambda line: None,
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
-    checkpoint: Path | None = None,
 ) -> FitFigures:
-    """Train `model`, in place, on each batch of `plan` once.
+    """Train `model`, in place, on each batch of `plan` once, and print lines of progress.
 
-    `change` returns the row to train on in place of each row of the plan; `report` gets lines of
-    progress. It computes in bfloat16 where the device does so natively. In a process group, each
-    process changes all rows alike and takes the gradient of its share of them; together they make
-    the step that one process makes. The state is written to `checkpoint` with every line of
-    progress; another call with the same arguments continues from it.
+    `change` returns the row to train on in place of each row of the plan. It computes in bfloat16
+    where the device does so natively. In a process group, each process changes all rows alike and
+    takes the gradient of its share of them; together they make the step that one process makes.
     """
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
@@ -210,32 +202,16 @@ def fit(
         model.set_attn_implementation("eager")
     if len(plan) >= MIN_BATCHES_TO_COMPILE and shutil.which("c++"):
         model.model.compile(dynamic=True)
-    rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    if not plan:
-        raise ValueError("the plan has no batch: add more rows or passes")
-    steps = len(plan)
     if not native:
         use_float32()
+    rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    steps, start, tokens = len(plan), time.perf_counter(), 0
     optimizers = make_optimizers(model, config)
-    factor = partial(lr_factor, steps=steps, config=config)
-    schedulers = [LambdaLR(optimizer, factor) for optimizer in optimizers]
-    parts = [model, *optimizers, *schedulers]
-    done = Progress()
-    if checkpoint is not None:
-        batches = [[(row.ids, row.learn) for row in rows] for rows in plan]
-        of = fingerprint(model, batches, config)
-        found = load(checkpoint, of, parts)
-        done = found or done
-        if rank == 0 and found is None:
-            report(
-                f"starts anew: {checkpoint} is of other settings or data, or of another version of "
-                "torch"
-            )
-        elif rank == 0 and done.batches:
-            report(f"continues from batch {done.batches} of {steps}")
-    start = time.perf_counter() - done.seconds
-    mean_loss = torch.tensor(done.mean_loss / processes, device=device)  # this process's part
-    for step, batch in enumerate(plan[done.batches :], start=done.batches):
+    schedulers = [
+        LambdaLR(optimizer, lambda step: lr_factor(step, steps, config)) for optimizer in optimizers
+    ]
+    mean_loss = torch.zeros((), device=device)  # this process's part of the running mean
+    for step, batch in enumerate(plan):
         stream = random.Random(f"change:{config.seed}:{step}")
         rows = [change(row, stream) for row in batch]
         share = rows[rank::processes]
@@ -252,25 +228,23 @@ def fit(
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
-        done.tokens += sum(len(row.ids) for row in rows)
+        tokens += sum(len(row.ids) for row in rows)
         mean_loss = loss.detach() if step == 0 else 0.98 * mean_loss + 0.02 * loss.detach()
         if step % REPORT_EVERY == 0 or step == steps - 1:
             whole = mean_loss.clone()
             if processes > 1:
                 dist.all_reduce(whole)
-            done.batches, done.mean_loss = step + 1, whole.item()
-            done.seconds = time.perf_counter() - start
             if rank == 0:
-                if checkpoint is not None:
-                    save(checkpoint, of, parts, done)
-                report(
-                    f"batch {step} of {steps}, {done.tokens / 1e6:.2f} M tokens, "
-                    f"loss {done.mean_loss:.3f}, {done.tokens / done.seconds / 1e3:.1f} k tokens/s"
+                rate = tokens / (time.perf_counter() - start)
+                print(
+                    f"batch {step} of {steps}, {tokens / 1e6:.2f} M tokens, "
+                    f"loss {whole.item():.3f}, {rate / 1e3:.1f} k tokens/s",
+                    flush=True,
                 )
     model.eval()
     parameters = sum(p.numel() for p in model.parameters())
-    flops = 6.0 * parameters * done.tokens
-    return FitFigures(done.tokens, parameters, done.seconds, flops, done.mean_loss)
+    seconds, flops = time.perf_counter() - start, 6.0 * parameters * tokens
+    return FitFigures(tokens, parameters, seconds, flops, whole.item())
 
 
 def learned_tokens(rows: Sequence[Row]) -> int:

@@ -15,33 +15,32 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
-from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.presets import SAVED_AS
 from trainer.pretraining.data_parallel import Task, imitate
-from trainer.pretraining.imitation import PretrainConfig, Report, Row, build_model
+from trainer.pretraining.imitation import PretrainConfig, Row, build_model
 from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.model_card import model_card
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
-from trainer.run.folder import check_writable, write_json, write_text
-from trainer.run.lock import held
+from trainer.run.folder import read_json, write_json, write_text
 from trainer.runtime.models import kept_settings
 from trainer.runtime.precision import precision
 from trainer.runtime.server import SupervisedServer
 
 TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
+RECORD = "pretraining.json"
 Record = dict[str, Any]
 
 
@@ -59,14 +58,6 @@ class Stage:
     rate: float = 1.0
     passes: float = 1.0  # over its demonstrations
     renaming: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Demonstrations(NamedTuple):
-    """Played demonstrations: their token rows, how many are right, and how many were lost."""
-
-    rows: list[Row]
-    right: int
-    lost: int
 
 
 SHORT = Stage("short names", databases=900, questions=80, passes=3.739)
@@ -89,92 +80,72 @@ def pretrain(
     out: Path,
     config: PretrainConfig | None = None,
     stages: Sequence[Stage] = (SHORT, LONG),
-    workspace: Path | None = None,
-    report: Report = print,
     processes: int = 1,
     measure: Callable[[Path], Record] | None = None,
 ) -> Record:
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
-    `measure` takes a model's folder and returns its success, for the card. `workspace` keeps the
-    generated databases, a checkpoint of a stage that is interrupted, and the model after each
-    stage; another call with the same settings continues from them. By default it is a folder in
-    `out` that is deleted at the end. `processes` share the training; another number of them sums
-    gradients in another order, so the weights differ slightly. Raises `ConfigError` for several
-    processes on a GPU, and `RunError` if a folder can't be written or if another process uses the
-    workspace.
+    `measure` takes a model's folder and returns its success, for the card. Until the end
+    `out/.pretraining` keeps the generated databases and the model after each stage: an interrupted
+    call with the same settings continues after its last whole stage. `processes` share the
+    training; another number of them sums gradients in another order, so the weights differ
+    slightly. Raises `ConfigError` for several processes on a GPU.
     """
     config, device = config or PretrainConfig(), precision("auto", "auto")[0]
     if processes > 1 and device != "cpu":
         raise ConfigError("pretrain uses one GPU: leave out --processes")
-    out, root = out.absolute(), workspace or out / ".pretraining"
-    log_path = root / "server.log"
-    check_writable(out / "pretraining.json")
-    check_writable(log_path, "--workspace" if workspace else "--out")
-    folder: Path | None = None
+    out = out.absolute()
+    root, log_path = out / ".pretraining", out / ".pretraining" / "server.log"
     record: Record = {"config": _as_json(asdict(config)), "torch": torch.__version__, "stages": []}
-    with held(root):
-        for number, stage in enumerate(stages, start=1):
-            previous, folder = folder, root / f"{number}-{stage.name.replace(' ', '-')}"
-            checkpoint = folder.with_suffix(".pt")
-            if (stored := _stored(folder, record, stage, report)) is not None:
-                report(f"{stage.name}: trained before, in {folder}")
-                record["stages"].append(stored)
+    _keep_if_equal(root, {**record, "stages": [_as_json(asdict(stage)) for stage in stages]})
+    folder, previous = root, root
+    for number, stage in enumerate(stages, start=1):
+        folder, previous = root / f"{number}-{stage.name.replace(' ', '-')}", folder
+        if (folder / RECORD).is_file():
+            print(f"{stage.name}: trained before, in {folder}")
+            record = json.loads((folder / RECORD).read_bytes())
+        else:
+            data_dir = generate(root, stage, config.seed + number - 1)
+            if number == 1:
+                model, tokenizer = new_model(config, data_dir, log_path)
             else:
-                # the record vouches for the model beside it: written last, removed first
-                (folder / "pretraining.json").unlink(missing_ok=True)
-                data_dir = generate(root, stage, config.seed + number - 1, report)
-                if previous is None:
-                    model, tokenizer = new_model(config, data_dir, log_path)
-                else:
-                    model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
-                    tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
-                played = play_demonstrations(data_dir, tokenizer, log_path)
-                trained = _train_stage(
-                    model, tokenizer, played, stage, config, processes, report, checkpoint
-                )
-                record["stages"].append({**trained, "device": device, "processes": processes})
-                save(model, tokenizer, folder, record)
-            checkpoint.unlink(missing_ok=True)
-            if measure is not None and "success" not in record["stages"][-1]:
-                record["stages"][-1]["success"] = measure(folder)
-                _write_record(folder, record)
-        if folder is None:
-            raise ValueError("stages is empty: name at least one")
-        shutil.copytree(folder, out, dirs_exist_ok=True)
-        write_text(out / "README.md", model_card(record, out.name))
-        if workspace is None:
-            shutil.rmtree(root)
+                model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
+            rows, counts = play_demonstrations(data_dir, tokenizer, log_path)
+            print(f"{stage.name}: {len(rows):,} episodes, {counts['right']:,} of them right")
+            task = Task(model, tokenizer, rows, stage_config(config, stage))
+            trained = {**_as_json(asdict(stage)), **counts, **asdict(imitate(task, processes))}
+            record["stages"].append({**trained, "device": device, "processes": processes})
+            setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
+            write_model(model, tokenizer, folder)
+            write_json(folder / RECORD, record)
+        if measure is not None and "success" not in record["stages"][-1]:
+            record["stages"][-1]["success"] = measure(folder)
+            write_json(folder / RECORD, record)
+    shutil.copytree(folder, out, dirs_exist_ok=True)
+    write_text(out / "README.md", model_card(record, out.name))
+    shutil.rmtree(root)
     return record
 
 
-def _train_stage(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    played: Demonstrations,
-    stage: Stage,
-    config: PretrainConfig,
-    processes: int,
-    report: Report,
-    checkpoint: Path,
-) -> Record:
-    """Train the model on a stage's demonstrations, in place; return the stage's record."""
-    rows = played.rows
-    counts = {"episodes": len(rows), "episodes_lost": played.lost, "right": played.right}
-    report(
-        f"{stage.name}: {len(rows):,} episodes, {played.right:,} of them right, "
-        f"{sum(len(row.ids) for row in rows):,} tokens; {played.lost} lost"
-    )
-    stage_config = replace(
+def _keep_if_equal(root: Path, settings: Record) -> None:
+    """Delete the folder unless it is of a call with these settings."""
+    path = root / "settings.json"
+    if not path.is_file() or json.loads(path.read_bytes()) != settings:
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
+        write_json(path, settings)
+
+
+def stage_config(config: PretrainConfig, stage: Stage) -> PretrainConfig:
+    """Return the settings of a stage."""
+    return replace(
         config,
         muon_lr=config.muon_lr * stage.rate,
         adamw_lr=config.adamw_lr * stage.rate,
         passes=config.passes * stage.passes,
         **stage.renaming,
     )
-    task = Task(model, tokenizer, rows, stage_config, checkpoint)
-    figures = imitate(task, processes, lambda line: report(f"{stage.name}: {line}"))
-    return {**_as_json(asdict(stage)), **counts, **asdict(figures)}
 
 
 def new_model(
@@ -189,43 +160,9 @@ def new_model(
     return model, tokenizer
 
 
-def _stored(folder: Path, record: Record, stage: Stage, report: Report) -> Record | None:
-    """Return the stage's record if `folder` has its model after the same stages and settings."""
-    path = folder / "pretraining.json"
-    if not path.is_file():
-        return None
-    stored = json.loads(path.read_bytes())
-    *earlier, last = stored["stages"]
-    settings = _as_json(asdict(stage))
-    found = {**stored, "stages": [_unmeasured(one) for one in earlier]}
-    found |= {name: last.get(name) for name in settings}
-    wanted = {**record, "stages": [_unmeasured(one) for one in record["stages"]], **settings}
-    if other := [name for name in wanted if found.get(name) != wanted[name]]:
-        report(f"{stage.name}: trains anew, as {folder} differs in {', '.join(other)}")
-    return None if other else last
-
-
-def _unmeasured(stage: Record) -> Record:
-    return {name: value for name, value in stage.items() if name != "success"}
-
-
 def _as_json(value: Any) -> Any:
     """Return a value as it is when it is read back from JSON: lists for tuples."""
     return json.loads(json.dumps(value))
-
-
-def save(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path, record: Record
-) -> None:
-    """Write the model as `write_model` does, with the record and the card."""
-    setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
-    write_model(model, tokenizer, out)
-    _write_record(out, record)
-
-
-def _write_record(out: Path, record: Record) -> None:
-    write_text(out / "README.md", model_card(record, out.name))
-    write_json(out / "pretraining.json", record)
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -236,13 +173,13 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
     tokenizer.save_pretrained(out)
 
 
-def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
+def generate(root: Path, stage: Stage, seed: int) -> Path:
     """Return the stage's data directory below `root`; generate it unless that was done before."""
     size = f"{stage.databases}x{stage.questions}"
     out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
     if not (out / "questions" / "demonstrations.json").is_file():
         shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
-        report(f"generating {stage.databases} databases for {out.name}")
+        print(f"generating {stage.databases} databases for {out.name}")
         command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
         command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
         command += ["--noise", str(stage.noise)]
@@ -251,15 +188,8 @@ def generate(root: Path, stage: Stage, seed: int, report: Report) -> Path:
 
 
 def load_scripts(data_dir: Path) -> dict[str, list[str]]:
-    """Return the demonstrated action texts by question id; raise `QuestionLoadError`."""
-    path = Path(data_dir) / "questions" / "demonstrations.json"
-    try:
-        scripts: Mapping[str, Mapping[str, list[str]]] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise QuestionLoadError(
-            f"can't read demonstrations at {path}: {error}; "
-            "create them with 'python -m data generate --out DIR'"
-        ) from error
+    """Return the demonstrated action texts by question id."""
+    scripts = read_json(data_dir / "questions" / "demonstrations.json")
     return {question_id: list(script["actions"]) for question_id, script in scripts.items()}
 
 
@@ -280,20 +210,22 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
 
 def play_demonstrations(
     data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path
-) -> Demonstrations:
+) -> tuple[list[Row], dict[str, int]]:
     """Play every demonstration of a data directory against a server.
 
-    Episodes lost to infrastructure are left out, and counted.
+    Return the rows and how many episodes there are, are right, and were lost to infrastructure;
+    these are left out.
     """
     with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
         episodes = play_scripted(load_scripts(data_dir), tokenizer, config)
     questions = load_questions(questions_path(data_dir, "train"))
     easy = {question.question_id for question in questions if question.difficulty == "easy"}
-    played = [episode for episode in episodes if episode.outcome != Outcome.INFRA_FAILED]
     rows = [
         Row(ids=episode.ids, learn=episode.learn_mask, easy=episode.question_id in easy)
-        for episode in played
+        for episode in episodes
+        if episode.outcome != Outcome.INFRA_FAILED
     ]
-    right = sum(episode.outcome == Outcome.CORRECT for episode in played)
-    return Demonstrations(rows, right, len(episodes) - len(played))
+    right = sum(episode.outcome == Outcome.CORRECT for episode in episodes)
+    lost = len(episodes) - len(rows)
+    return rows, {"episodes": len(rows), "episodes_lost": lost, "right": right}

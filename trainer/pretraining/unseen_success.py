@@ -9,8 +9,9 @@ from rich.console import Console
 from shared.run_stats import MODES, UNSEEN
 from trainer.config import GRPOConfig
 from trainer.evaluation.analysis import success_by_question
+from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import batch_of, connected, measure, measure_draws, model_play
+from trainer.evaluation.measure import batch_of, connected, model_play
 
 TRIES = 8  # sampled episodes per question, for pass@8
 
@@ -33,10 +34,14 @@ def unseen_success(config: GRPOConfig, console: Console, eval_limit: int = 0) ->
             batch = batch_of(inputs.model, config)
             for mode in MODES:
                 play = model_play(inputs.model, inputs.tokenizer, config, client, mode)
-                result = measure(console, f"{name} ({mode})", mode, play, rows, book, batch=batch)
+                shown: dict[str, Any] = {"title": f"{name} ({mode})", "console": console}
+                result = evaluate(play, rows, book, mode=mode, batch=batch, **shown)
                 success[mode] = result.rate().as_dict()
-            title = f"{name} ({TRIES} samples)"
-            result = measure_draws(console, title, play, rows, book, draws=TRIES, batch=batch)
+            shown["title"] = f"{name} ({TRIES} samples)"
+            # the samples of a question in one batch, where each has its own random stream
+            draws = [row for row in rows for _ in range(TRIES)]
+            batch = max(TRIES, batch // TRIES * TRIES)
+            result = evaluate(play, draws, book, mode="sampled", batch=batch, **shown)
     tries = success_by_question((one.question_id, one.outcome) for one in result.episodes)
     complete = [correct for correct in tries.values() if len(correct) == TRIES]
     return {**success, "pass_at_8": sum(map(any, complete)) / len(complete)}

@@ -10,12 +10,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jinja2 import Environment
 from markupsafe import Markup
 
 CHUNK = 16  # items compressed together: what showing one of them unpacks
-LISTED_BYTES = 600_000  # of the items in a page without scripts
-
-DETAILS = Markup('<details class="item" id="{}"{}><summary>{}</summary>{}</details>')
+LISTED = 20  # items in a page without scripts
 
 
 @dataclass(frozen=True)
@@ -25,11 +24,12 @@ class Item:
     id: str
     label: str
     facets: Sequence[str]
-    markup: Markup
+    markup: str
     outcomes: Sequence[Sequence[str]] = ()
 
 
 def browser(
+    templates: Environment,
     noun: str,
     facets: Sequence[str],
     items: Sequence[Item],
@@ -37,46 +37,20 @@ def browser(
     first: int = 0,
 ) -> Markup:
     """Return the browser of `items`, with a filter for each of `facets` and for the outcome of a
-    policy. `first` is shown at the start."""
+    policy; empty without items. `first` is shown at the start."""
+    if not items:
+        return Markup("")
     index = {
-        "facets": list(facets),
-        "policies": list(policies),
-        "items": [[one.id, one.label, list(one.facets), list(one.outcomes)] for one in items],
+        "facets": facets,
+        "policies": policies,
+        "items": [[one.id, one.label, one.facets, one.outcomes] for one in items],
         "chunk": CHUNK,
         "first": first,
     }
-    return Markup(
-        '<div class="browser" data-noun="{}">'
-        '<script type="application/json" class="index">{}</script>'
-        '<script type="application/json" class="chunks">{}</script>'
-        "<noscript>{}</noscript></div>"
-    ).format(noun, _data(index), _data(_chunks(items)), _listed(items, first))
-
-
-def _chunks(items: Sequence[Item]) -> list[str]:
-    """Return the markup of `CHUNK` items each: JSON, compressed, in base64."""
-    texts = (
-        json.dumps([one.markup for one in items[start : start + CHUNK]], ensure_ascii=False)
-        for start in range(0, len(items), CHUNK)
-    )
-    return [base64.b64encode(gzip.compress(one.encode(), mtime=0)).decode() for one in texts]
-
-
-def _data(value: object) -> Markup:
-    """Return JSON for a script element, which no text can close."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))
-
-
-def _listed(items: Sequence[Item], first: int) -> Markup:
-    listed: list[Markup] = []
-    size = 0
-    for number, one in enumerate(items):
-        size += len(one.markup.encode())
-        if listed and size > LISTED_BYTES:
-            rest = Markup("<p>{} more need scripts, which this browser does not run.</p>")
-            listed.append(rest.format(len(items) - number))
-            break
-        opened = Markup(" open") if number == first else ""
-        listed.append(DETAILS.format(one.id, opened, one.label, one.markup))
-    return Markup("\n").join(listed)
+    chunks = []
+    for start in range(0, len(items), CHUNK):
+        text = json.dumps([one.markup for one in items[start : start + CHUNK]], ensure_ascii=False)
+        chunks.append(base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
+    shown = {"listed": items[:LISTED], "rest": len(items) - LISTED, "first": first}
+    template = templates.get_template("browser.html.j2")
+    return Markup(template.render(noun=noun, index=index, chunks=chunks, **shown))

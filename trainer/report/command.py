@@ -59,14 +59,12 @@ def _newest() -> Path:
     from trainer.errors import RunError
     from trainer.run.folder import newest, runs_in
 
-    run, unfinished = newest(RUNS)
+    finished, unfinished = newest(RUNS)
     if unfinished:
         print_line(console, unfinished, "yellow")
-    if run is None:
-        run = next(iter(runs_in(RUNS)), None)
-    if run is None:
-        raise RunError(f"no run is in {RUNS}/: name the folder of a run, or make one: make train")
-    return run.path
+    for run in [finished] if finished else runs_in(RUNS):
+        return run.path
+    raise RunError(f"no run is in {RUNS}/: name the folder of a run, or make one: make train")
 
 
 def _page(paths: Sequence[Path], data: Path | None) -> tuple[str, Path, list[str]]:
@@ -75,17 +73,19 @@ def _page(paths: Sequence[Path], data: Path | None) -> tuple[str, Path, list[str
     from trainer.report.evaluation_page import evaluation_page
     from trainer.report.listing import LISTING, list_page
     from trainer.report.page import render
-    from trainer.report.run_reader import read_run
+    from trainer.report.run_reader import Gap, read_run
     from trainer.run.folder import Run, is_evaluation
 
-    first = paths[0]
+    first, gaps = paths[0], list[Gap]()
+    out = Run(first).report
     if len(paths) > 1:
         page, name, gaps = comparison_page(paths, data)
-        return page, first.resolve().parent / name, [gap.what for gap in gaps]
-    if is_evaluation(first):
+        out = first.resolve().parent / name
+    elif is_evaluation(first):
         page, gaps = evaluation_page(first, data)
-        return page, Run(first).report, [gap.what for gap in gaps]
-    if first.is_dir() and not Run(first).config.exists():
-        return list_page(first), first / LISTING, []
-    run = read_run(first, data)
-    return render(run), run.folder.report, [gap.what for gap in run.gaps]
+    elif first.is_dir() and not Run(first).config.exists():
+        page, out = list_page(first), first / LISTING
+    else:
+        run = read_run(first, data)
+        page, out, gaps = render(run), run.folder.report, [*run.gaps]
+    return page, out, [gap.what for gap in gaps]

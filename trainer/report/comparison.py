@@ -1,22 +1,21 @@
 """Several runs side by side as one HTML page: success, curves in one figure, settings that differ,
 every question."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared.console import percent
-from shared.run_stats import MODES
+from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.report.browser import browser
-from trainer.report.formats import plain
 from trainer.report.questions import facets_of, policies_of, question_items
 from trainer.report.run_reader import Gap, LoadedRun, read_run
-from trainer.report.shell import environment
+from trainer.report.shell import environment, plain
 from trainer.report.tables import PATHS
 from trainer.run.charts import Chart, Kind, Point, Series
 from trainer.run.folder import how_to_resume, is_evaluation
-from trainer.run.plots import BAND, MEAN, curve_points, points, rate_of, smoothed
+from trainer.run.plots import RUNNING, curve_points, points, rate_of, smoothed
 
 COMPARISON = "comparison"  # the names of the files of comparisons start with it
 FILE_NAME_CHARS = 200  # of the runs' names, as a file system allows 255 bytes
@@ -24,9 +23,7 @@ COLOURS = ("blue", "orange", "green", "violet", "ochre", "grey")  # of the runs,
 KINDS: tuple[Kind, ...] = ("line", "broken", "broken", "broken", "broken", "broken")
 
 
-def comparison_page(
-    paths: Sequence[Path], data: Path | None = None
-) -> tuple[str, str, Sequence[Gap]]:
+def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[str, str, list[Gap]]:
     """Return the page that compares the runs in these folders, the name of its file, and what it
     can't compare."""
     if len(paths) > len(COLOURS):
@@ -50,7 +47,7 @@ def comparison_page(
         for policy, played in list(policies_of(run).items())[:2]
         if policy.startswith("after") or "after" not in run.evaluations
     }
-    templates, gaps = environment(), list(_gaps(names, runs))
+    templates, gaps = environment(), [*_gaps(names, runs)]
     items = question_items(templates, policies, questions, {})
     page = templates.get_template("comparison.html.j2").render(
         names=names,
@@ -59,7 +56,7 @@ def comparison_page(
         cells=[_cells(run) for run in runs],
         charts=charts(names, runs),
         differing=differing(runs),
-        questions=items and browser("question", facets_of({}), items, list(policies)),
+        questions=browser(templates, "question", facets_of({}), items, list(policies)),
         question_count=len(items),
         gaps=gaps,
     )
@@ -80,30 +77,17 @@ def names_of(runs: Sequence[LoadedRun]) -> list[str]:
     return [f"{run.folder.path.parent.name}/{run.folder.id}" for run in runs]
 
 
-def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Sequence[Gap]:
-    gaps = []
-    for key, what in (("data_digest", "other data"), ("server_digest", "other data or rules")):
-        if len({run.settings.get(key) for run in runs}) > 1:
-            gaps.append(Gap(f"the runs have {what}: their rates are not of the same questions"))
-            break
-    sizes = {
-        rate["n"]
-        for run in runs
-        for phase in ("before", "after")
-        if (rate := rate_of(run.summaries, phase, "greedy"))
-    }
-    if len(sizes) > 1 and not gaps:
-        gaps.append(
-            Gap(
-                f"the runs were measured on different numbers of questions {sorted(sizes)}: their "
-                "rates are not comparable"
-            )
-        )
+def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Iterator[Gap]:
+    rates = (rate_of(run.summaries, phase, "greedy") for run in runs for phase in PHASES[1:])
+    digests = ("data_digest", "server_digest")
+    if any(len({run.settings.get(name) for run in runs}) > 1 for name in digests):
+        yield Gap("the runs have other data or rules: their rates are not of the same questions")
+    elif len(sizes := {rate["n"] for rate in rates if rate}) > 1:
+        yield Gap(f"the runs were measured on different numbers of questions: {sorted(sizes)}")
     for name, run in zip(names, runs, strict=True):
         if not run.finished:
             what = f"{name} is not finished: it is at step {run.last_step}"
-            gaps.append(Gap(what, how_to_resume(run.folder.path, run.settings)))
-    return gaps
+            yield Gap(what, how_to_resume(run.folder.path, run.settings))
 
 
 def _cells(run: LoadedRun) -> list[Mapping[str, Any] | None]:
@@ -114,60 +98,45 @@ def _cells(run: LoadedRun) -> list[Mapping[str, Any] | None]:
 
 def differing(runs: Sequence[LoadedRun]) -> list[tuple[str, list[str]]]:
     """Return (setting, its value in each run) of the settings that are not the same in all."""
-    settings: list[Mapping[str, Any]] = [
-        {"command": run.settings.get("command", "train"), "preset": run.settings.get("preset")}
-        | dict(run.config)
-        | dict(run.settings.get("options") or {})
+    settings: list[dict[str, Any]] = [
+        {
+            "command": run.settings.get("command", "train"),
+            "preset": run.settings.get("preset"),
+            **run.config,
+            **(run.settings.get("options") or {}),
+        }
         for run in runs
     ]
-    names = dict.fromkeys(name for one in settings for name in one if name not in PATHS)
-    table = [
-        (name, [plain(one[name]) if name in one else "–" for one in settings]) for name in names
-    ]
-    return [(name, values) for name, values in table if len(set(values)) > 1]
+    table = {
+        name: [plain(one[name]) if name in one else "–" for one in settings]
+        for name in dict.fromkeys(name for one in settings for name in one if name not in PATHS)
+    }
+    return [(name, values) for name, values in table.items() if len(set(values)) > 1]
 
 
 def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
-    """Return success and reward of the runs' training episodes, and success on eval questions."""
-    figures = []
-    for key, title, form in (
-        ("success", "Success of the training episodes", percent),
-        ("reward", "Reward per training episode", None),
-    ):
-        lines = [
+    """Return success of the runs' training episodes and on eval questions, and their reward."""
+    trained, measured = {}, list[Series]()
+    for key in ("success", "reward"):
+        trained[key] = [
             # the first is solid below the dashes of the others, so that equal curves are both seen
             Series(name, smoothed(points(run.metrics, key)), colour, kind, band=True)
             for name, run, colour, kind in zip(names, runs, COLOURS, KINDS, strict=False)
         ]
-        more: dict[str, Any] = {"form": form, "bounds": (0.0, 1.0)} if form else {}
-        note = f"Line: {MEAN}; area: {BAND}.{equal(lines)}"
-        figures.append(Chart(key, title, lines, note=note, **more))
-    lines = []
     for name, run, colour in zip(names, runs, COLOURS, strict=False):
-        measured = curve_points(run.metrics, "greedy")
-        lines.append(Series(f"{name}, eval curve", measured, colour, "dashed"))
+        curve = curve_points(run.metrics, "greedy")
+        measured.append(Series(f"{name}, eval curve", curve, colour, "dashed"))
         whole = [
             Point(step, rate["rate"], *rate["ci95"])
             for phase, step in (("before", 0), ("after", run.last_step))
             if (rate := rate_of(run.summaries, phase, "greedy"))
         ]
-        lines.append(Series(f"{name}, before and after", whole, colour, "diamonds"))
-    note = f"Whiskers: 95 % Wilson intervals.{equal(lines)}"
-    evaluated = Chart(
-        "eval",
-        "Success on eval questions, greedy",
-        lines,
-        bounds=(0.0, 1.0),
-        form=percent,
-        note=note,
-    )
-    return [figures[0], evaluated, figures[1]]
-
-
-def equal(lines: Sequence[Series]) -> str:
-    """Return a sentence for the curves that are equal, of which the last covers the others."""
-    labels: dict[tuple[Point, ...], list[str]] = {}
-    for line in lines:
-        if line.points:
-            labels.setdefault(tuple(line.points), []).append(line.label)
-    return "".join(f" Equal: {' and '.join(same)}." for same in labels.values() if len(same) > 1)
+        measured.append(Series(f"{name}, before and after", whole, colour, "diamonds"))
+    shares: dict[str, Any] = {"form": percent, "bounds": (0.0, 1.0)}
+    whiskers = "Whiskers: 95 % Wilson intervals."
+    success, evaluated = "Success of the training episodes", "Success on eval questions, greedy"
+    return [
+        Chart("success", success, trained["success"], note=RUNNING, **shares),
+        Chart("eval", evaluated, measured, note=whiskers, **shares),
+        Chart("reward", "Reward per training episode", trained["reward"], note=RUNNING),
+    ]

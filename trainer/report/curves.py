@@ -1,7 +1,7 @@
 """The charts of a run, from the rows of metrics.jsonl and the evaluations."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from shared.console import percent
 from shared.run_stats import MODES
@@ -10,17 +10,16 @@ from trainer.report.run_reader import LoadedRun
 from trainer.report.svg import MAX_POINTS
 from trainer.run.charts import Chart, Point, Series
 from trainer.run.plots import (
-    BAND,
     COLOURS,
     EPISODES,
-    MEAN,
+    RUNNING,
     SMOOTHED,
     logged_and_mean,
     points,
     reward_chart,
-    series,
     smoothed,
     success_chart,
+    weighted,
 )
 
 TIME_PARTS = (
@@ -30,29 +29,23 @@ TIME_PARTS = (
     ("other_s", "rest of the rollout", "ochre"),
     ("update_s", "update", "green"),
 )
-Condition = Callable[[list[tuple[float, bool]]], bool]
-GROUP_KINDS: tuple[tuple[str, str, Condition], ...] = (
-    ("all correct", "green", lambda group: all(correct for _, correct in group)),
-    ("none correct", "orange", lambda group: not any(correct for _, correct in group)),
-    (
-        "all rewards equal: nothing to learn",
-        "violet",
-        lambda group: len({r for r, _ in group}) == 1,
-    ),
-)
+EQUAL = "all rewards equal: nothing to learn"
+NO_KL = "The run logged no KL divergence: beta is 0, so the loss has no KL term."
 
 
 def curves(run: LoadedRun) -> list[Chart]:
     """Return the run's charts in the page's order; one without values is empty, and says why."""
+    rate = Series("learning rate", points(run.metrics, "learning_rate"), "blue")
+    absent: dict[str, Any] = {"absent": NO_KL} if run.config.get("beta") == 0 else {}
     charts = [
         success_chart(run.metrics, run.summaries, run.last_step),
         reward_chart(run.metrics, run.summaries),
         reward_layers(run),
-        _logged(run, "loss", "Policy loss", "loss", "policy gradient loss"),
-        _logged(run, "entropy", "Entropy, nats per token", "entropy", "entropy", floor=0.0),
-        kl(run),
-        _logged(run, "grad-norm", "Gradient norm, before clipping", "grad_norm", "norm", floor=0.0),
-        learning_rate(run),
+        _logged(run, "loss", "Policy loss", "policy gradient loss", least=None),
+        _logged(run, "entropy", "Entropy, nats per token", "entropy"),
+        _logged(run, "kl", "KL divergence from the start", "KL to the reference model", **absent),
+        _logged(run, "grad_norm", "Gradient norm, before clipping", "norm"),
+        Chart("learning-rate", "Learning rate", [rate], bounds=(0.0, None), note="As logged."),
         lengths(run),
         actions(run),
         errors(run),
@@ -66,10 +59,11 @@ def curves(run: LoadedRun) -> list[Chart]:
 
 
 def _logged(
-    run: LoadedRun, key: str, title: str, name: str, label: str, *, floor: float | None = None
+    run: LoadedRun, name: str, title: str, label: str, *, least: float | None = 0.0, **more: Any
 ) -> Chart:
     lines = logged_and_mean(points(run.metrics, name), label, "blue")
-    return Chart(key, title, lines, bounds=(floor, None), note=SMOOTHED)
+    key = name.replace("_", "-")
+    return Chart(key, title, lines, bounds=(least, None), note=SMOOTHED, **more)
 
 
 def reward_layers(run: LoadedRun) -> Chart:
@@ -77,32 +71,15 @@ def reward_layers(run: LoadedRun) -> Chart:
     lines = []
     colours = ("blue", "orange", "green")
     for (name, weight), colour in zip(REWARD_WEIGHTS.items(), colours, strict=True):
-        label = name if weight == 1 else f"{weight:g} × {name}"
-        key = f"rewards/reward_{name}/mean"
-        lines += logged_and_mean(points(run.metrics, key, weight), label, colour)
+        values = points(run.metrics, f"rewards/reward_{name}/mean", weight)
+        lines += logged_and_mean(values, weighted(name), colour)
     return Chart("reward-parts", "Reward by layer, training episodes", lines, note=SMOOTHED)
-
-
-def kl(run: LoadedRun) -> Chart:
-    title, label = "KL divergence from the start", "KL to the reference model"
-    chart = _logged(run, "kl", title, "kl", label, floor=0.0)
-    if chart.series:
-        return chart
-    reason = "The run logged no KL divergence"
-    if run.config.get("beta") == 0:
-        reason += ": beta is 0, so the loss has no KL term and there is no reference model"
-    return replace(chart, absent=f"{reason}.")
-
-
-def learning_rate(run: LoadedRun) -> Chart:
-    lines = [Series("learning rate", points(run.metrics, "learning_rate"), "blue")]
-    return Chart("learning-rate", "Learning rate", lines, bounds=(0.0, None), note="As logged.")
 
 
 def lengths(run: LoadedRun) -> Chart:
     """Return mean completion lengths, with the range of the shortest and the longest."""
     lows, highs = (
-        dict(zip(*series(run.metrics, f"completions/{end}_length"), strict=True))
+        {point.x: point.y for point in points(run.metrics, f"completions/{end}_length")}
         for end in ("min", "max")
     )
     mean = [
@@ -145,24 +122,32 @@ def errors(run: LoadedRun) -> Chart:
             if row.get("episodes") and row.get(name) is not None
         ]
         lines.append(Series(label, smoothed(rates), colour, band=True))
-    title = "Errors per training episode"
-    note = f"Parse failures: texts without an action. Line: {MEAN}; area: {BAND}."
-    return Chart("errors", title, lines, bounds=(0.0, None), note=note)
+    note = f"Parse failures: texts without an action. {RUNNING}"
+    return Chart("errors", "Errors per training episode", lines, bounds=(0.0, None), note=note)
 
 
 def uniform_groups(run: LoadedRun) -> Chart:
     """Return the share of groups that can't teach: equal rewards give no advantage."""
     lines = []
-    for label, colour, condition in GROUP_KINDS:
+    for label, colour, has in (
+        ("all correct", "green", lambda group: all(correct for _, correct in group)),
+        ("none correct", "orange", lambda group: not any(correct for _, correct in group)),
+        (EQUAL, "violet", lambda group: len({reward for reward, _ in group}) == 1),
+    ):
         shares = [
-            Point(step, sum(map(condition, groups.values())) / len(groups))
+            Point(step, sum(map(has, groups.values())) / len(groups))
             for step, groups in sorted(run.steps.items())
             if groups
         ]
         lines.append(Series(label, smoothed(shares), colour, band=True))
-    title = "Groups with one verdict"
-    note = f"Share of the step's questions. Line: {MEAN}; area: {BAND}."
-    return Chart("uniform-groups", title, lines, bounds=(0.0, 1.0), form=percent, note=note)
+    return Chart(
+        "uniform-groups",
+        "Groups with one verdict",
+        lines,
+        bounds=(0.0, 1.0),
+        form=percent,
+        note=f"Share of the step's questions. {RUNNING}",
+    )
 
 
 def time_split(run: LoadedRun) -> tuple[Chart, list[tuple[str, float]]]:

@@ -1,24 +1,23 @@
 """The report of an evaluation, what `python -m trainer evaluate --out DIR` wrote, as one page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shared.actions import ActionType
 from trainer.errors import RunError
-from trainer.evaluation.analysis import EvaluatedEpisode, Groups, analyse
+from trainer.evaluation.analysis import analyse
 from trainer.evaluation.records import EvaluationFolder, read_episodes
-from trainer.evaluation.tables import p_text
+from trainer.evaluation.tables import named, p_text
 from trainer.report.browser import browser
 from trainer.report.questions import facets_of, question_items
 from trainer.report.run_reader import Gap, Reader, read_questions
 from trainer.report.shell import environment
 from trainer.run.folder import read_json
-from trainer.run.observations import read_observations
 from trainer.run.records import Book, EpisodeRecord
 
 
-def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
+def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap]]:
     """Return the page of the evaluation in a folder, and what it can't show.
 
     The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.
@@ -35,10 +34,12 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence
     if not result:
         what = f"the evaluation is not finished: {len(episodes)} episodes are here"
         reader.gaps.append(Gap(what, "give the same 'trainer evaluate' command again"))
-    ks = [int(k) for k in _of(result, "success", "overall", "pass_at")] or [1]
-    groups = analyse(episodes, ks, Book((), questions.values()).source_difficulties)
+    ks = [int(k) for k in result["success"]["overall"]["pass_at"]] if result else [1]
+    found = analyse(episodes, ks, Book((), questions.values()).source_difficulties)
+    own = ((f"source: {name}", one) for name, one in found["by_source_difficulty"].items())
+    groups = [*named(found), *own, *found["by_database"].items()]
     played: dict[str, list[EpisodeRecord]] = {}
-    for record in _records(folder, episodes):
+    for record in folder.records():
         played.setdefault(record.question_id, []).append(record)
     label = str(result.get("label") or asked.get("policy"))
     templates = environment()
@@ -48,52 +49,13 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, Sequence
         label=label,
         asked=asked,
         result=result,
-        groups=named(groups),
+        groups=[(name, one) for name, one in groups if one["episodes"]],
         ks=[str(k) for k in ks if k != 1],
         kinds=list(map(str, ActionType)),
         p_text=p_text,
-        questions=browser("question", facets_of({}), items, [label]),
+        questions=browser(templates, "question", facets_of({}), items, [label]),
         question_count=len(items),
-        settings=_settings(asked, settings),
+        settings={**asked, **{k: v for k, v in settings["config"].items() if k not in asked}},
         gaps=reader.gaps,
     )
     return page, reader.gaps
-
-
-def named(groups: Groups) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the groups that have episodes, by name: all, seen, unseen, difficulties, databases."""
-    found: list[tuple[str, Mapping[str, Any]]] = [
-        ("all questions", groups["overall"]),
-        ("seen databases", groups["seen"]),
-        ("unseen databases", groups["unseen"]),
-        *groups["by_difficulty"].items(),
-        *((f"source: {name}", one) for name, one in groups["by_source_difficulty"].items()),
-        *groups["by_database"].items(),
-    ]
-    return [(name, group) for name, group in found if group["episodes"]]
-
-
-def _records(
-    folder: EvaluationFolder, episodes: Sequence[EvaluatedEpisode]
-) -> Sequence[EpisodeRecord]:
-    """Return the episodes in the order of their questions, with what their agents read."""
-    seen = {
-        (one["question_id"], one.get("sample", 0)): one["observations"]
-        for one in read_observations(folder.observations)
-    }
-    return [
-        EpisodeRecord.of_line(one.model_dump(), seen.get(one.key))
-        for one in sorted(episodes, key=lambda one: one.key)
-    ]
-
-
-def _settings(asked: Mapping[str, Any], saved: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    config = saved.get("config") or {}
-    further = [(name, value) for name, value in config.items() if name not in asked]
-    return [*asked.items(), *further]
-
-
-def _of(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        value = value.get(key) or {}
-    return value

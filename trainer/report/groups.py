@@ -3,14 +3,12 @@
 Advantages are not recorded. They follow from the rewards by TRL's formula: `A = (r - group mean) /
 (s + 1e-4)`, where s is the standard deviation of the group or of the whole generation batch, as
 `scale_rewards` says. A lost episode counts in neither and has the advantage 0; so has, with
-`skip_one_verdict_groups`, every episode of a group with one verdict. `agrees` compares the rewards
-with those that TRL logged for the step.
+`skip_one_verdict_groups`, every episode of a group with one verdict.
 """
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 from shared.models import Outcome
@@ -45,13 +43,11 @@ class Group:
 
 
 def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` steps: the first, the last, then the middle of each widest gap."""
-    steps = sorted(steps)
-    places = sorted({0, len(steps) - 1}) if steps else []
-    while len(places) < min(count, len(steps)):
-        left, right = max(pairwise(sorted(places)), key=lambda pair: pair[1] - pair[0])
-        places.append((left + right) // 2)
-    return [steps[place] for place in places[:count]]
+    """Return at most `count` steps: the first, the last, and as many evenly between."""
+    if count >= len(steps):
+        return sorted(steps)
+    gap = (len(steps) - 1) / max(1, count - 1)
+    return [sorted(steps)[round(place * gap)] for place in range(count)]
 
 
 def groups(
@@ -71,16 +67,13 @@ def groups(
     ]
     rewards = [row.get("reward") for row in rows]
     values = advantages(rewards, [places for _, places in members], scale_rewards)
-    found = [
-        Group(step, question, [rows[i] for i in places], [values[i] for i in places])
-        for question, places in members
-    ]
-    return [
-        replace(one, advantages=[0.0] * len(one.rollouts))
-        if skip_one_verdict and not one.contrast
-        else one
-        for one in found
-    ]
+    found = []
+    for question, places in members:
+        group = Group(step, question, [rows[i] for i in places], [values[i] for i in places])
+        if skip_one_verdict and not group.contrast:
+            group = replace(group, advantages=[0.0] * len(places))
+        found.append(group)
+    return found
 
 
 def advantages(
@@ -110,17 +103,3 @@ def advantages(
 def _deviation(values: Sequence[float]) -> float:
     """Return the sample standard deviation; 0 for a single value, whose advantage is 0 anyway."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def agrees(rows: Sequence[Row], logged: Row | None) -> bool | None:
-    """Return whether the rows have the logged step's mean reward and deviation.
-
-    None if the log has none, or if its row is the mean of several steps.
-    """
-    logged = logged or {}
-    rewards = [float(row["reward"]) for row in rows if row.get("reward") is not None]
-    mean, deviation = logged.get("reward"), logged.get("reward_std")
-    if mean is None or deviation is None or not rewards or logged.get("episodes") != len(rows):
-        return None
-    differences = (sum(rewards) / len(rewards) - mean, _deviation(rewards) - deviation)
-    return all(abs(difference) < 1e-4 for difference in differences)

@@ -34,24 +34,14 @@ def list_page(path: Path) -> str:
 
 
 def _row(run: Run) -> dict[str, Any]:
-    reader = Reader()
-    summary: Mapping[str, Any] = reader.attempt(run.summary, read_json) or {}
+    summary: Mapping[str, Any] = Reader().attempt(run.summary, read_json) or {}
     settings: Mapping[str, Any] = read_json(run.config)
-    rates = {
-        (phase, mode): (summary.get(f"eval_success_{phase}") or {}).get(mode, {}).get("overall")
-        for phase in ("before", "after")
-        for mode in ("greedy", "sampled")
-    }
     return {
         "name": run.id,
         "link": _link(run.path),
         "resume": None if run.finished else how_to_resume(run.path, settings),
-        "command": settings.get("command", "train"),
-        "config": settings["config"],
-        "preset": settings.get("preset"),
-        "steps": summary.get("train_steps"),
-        "wall_s": summary.get("wall_s"),
-        "rates": rates,
+        "settings": settings,
+        "summary": summary,
     }
 
 
@@ -59,10 +49,7 @@ def _evaluation(path: Path) -> dict[str, Any]:
     folder = EvaluationFolder(path)
     result: Mapping[str, Any] = Reader().attempt(folder.result, read_json) or {}
     asked = read_json(folder.config)["evaluation"]
-    overall = result.get("success", {}).get("overall", {}).get("success")
-    label = result.get("label") or asked.get("policy")
-    row = {"name": path.name, "link": _link(path), "label": label, "success": overall}
-    return {**row, "split": asked.get("split"), "samples": asked.get("samples")}
+    return {"name": path.name, "link": _link(path), "result": result, "asked": asked}
 
 
 def _link(path: Path) -> str:

@@ -1,17 +1,15 @@
 """The report of one run as one HTML file."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
 
-from shared.pages.markup import action_markup, short
+from shared.pages.markup import short
 from trainer.report import tables
 from trainer.report.browser import Item, browser
 from trainer.report.curves import curves, time_split
-from trainer.report.groups import Group, agrees, chosen_steps, groups
+from trainer.report.groups import Group, chosen_steps, groups
 from trainer.report.questions import (
     UNKNOWN,
     facets_of,
@@ -51,9 +49,9 @@ def render(run: LoadedRun) -> str:
         curves=curves(run),
         ledgers=tables.ledgers(run),
         kinds=kinds,
-        questions=items and browser("question", facets_of(kinds), items, list(policies)),
+        questions=browser(templates, "question", facets_of(kinds), items, [*policies]),
         question_count=len(items),
-        groups=group_list and browser("group", GROUP_FACETS, group_list, first=next(mixed, 0)),
+        groups=browser(templates, "group", GROUP_FACETS, group_list, first=next(mixed, 0)),
         groups_shown=groups_shown,
         time_chart=time_chart,
         seconds=seconds,
@@ -72,26 +70,22 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
     most = MAX_EPISODES * len(run.steps) // max(1, episodes)
     wanted = sorted(run.steps) if episodes <= MAX_EPISODES else chosen_steps([*run.steps], most)
     lines = training_lines(run.folder, set(wanted))
-    logged = {int(row["step"]): row for row in run.metrics if "reward_std" in row}
     size = int(run.config.get("num_generations") or 0)
     scale = str(run.config.get("scale_rewards", ""))
     skip = bool(run.config.get("skip_one_verdict_groups"))
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
     for step in sorted(wanted):
-        rows = lines.get(step, [])
-        checked = agrees(rows, logged.get(step))
-        for number, group in enumerate(groups(step, rows, size, scale, skip), start=1):
-            markup = template.render(
-                group=group, checked=checked, rollouts=_rollouts(group), run=run, scale=scale
-            )
+        found = groups(step, lines.get(step, []), size, scale, skip)
+        for number, group in enumerate(found, start=1):
+            markup = template.render(group=group, rollouts=_rollouts(group), run=run, scale=scale)
             correct, first = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
             share = "some" if group.contrast else "all" if group.correct else "none"
             facets = [str(step), share]
             facets += [str(first.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
             text = short(run.question_text(group.question_id), 80)
             label = f"step {step}, group {number}: {text} ({correct})"
-            items.append(Item(f"group-{step}-{number}", label, facets, Markup(markup)))
+            items.append(Item(f"group-{step}-{number}", label, facets, markup))
     total = sum(map(len, run.steps.values()))
     shown = (
         f"{len(items)} of {total} groups are on this page, of {len(wanted)} of {len(run.steps)} "
@@ -107,29 +101,15 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
 def _rollouts(group: Group) -> list[dict[str, Any]]:
     """Return a group's rollouts for its template; `same` is the first with the same actions."""
     rollouts = []
-    first: dict[tuple[Any, ...], int] = {}
+    first: dict[tuple[str, ...], int] = {}
     members = zip(group.rollouts, group.advantages, strict=True)
     for number, (row, advantage) in enumerate(members, start=1):
-        actions, rewards, texts = (row.get(name) or [] for name in ("actions", "rewards", "texts"))
-        same = first.setdefault(tuple(actions), number)
-        steps = [
-            {
-                "action": action_markup(str(action), GROUP_ACTION_CHARS),
-                "reward": rewards[index] if index < len(rewards) else None,
-                "reread": index < len(texts) and bool(texts[index]),
-            }
-            for index, action in enumerate(actions)
-        ]
-        # A text after the last answered step is the one that got no answer.
-        lost = [text for text in texts[len(actions) :] if text]
-        rollout = {"row": row, "advantage": advantage, "steps": steps, "lost": lost}
-        again = same != number
-        rollouts.append(
-            {**rollout, "turns": [] if again else _turns(row), "same": same if again else None}
-        )
+        rollout: dict[str, Any] = {"row": row, "advantage": advantage}
+        same = first.setdefault(tuple(row["actions"]), number)
+        if same == number:
+            record = EpisodeRecord.of_line(row, row.get("seen"))
+            rollout["turns"] = turns_markup(record, GROUP_ACTION_CHARS)
+        else:
+            rollout["same"] = same
+        rollouts.append(rollout)
     return rollouts
-
-
-def _turns(row: Mapping[str, Any]) -> Sequence[Any]:
-    """Return the turns of an episode whose observations are known; none of another."""
-    return turns_markup(EpisodeRecord.of_line(row, row["seen"])) if row.get("seen") else []

@@ -2,21 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from shared.console import counted
 from shared.dataset import Question
-from shared.pages.markup import (
-    ActionMarkup,
-    ObservationMarkup,
-    action_markup,
-    cut,
-    observation_markup,
-    short,
-)
+from shared.pages.markup import ACTION_CHARS, action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
 from trainer.report.browser import Item
 from trainer.report.run_reader import LoadedRun
@@ -34,27 +27,6 @@ NAMES = {"random": "random actions", "before": "before training", "after": "afte
 
 # policy -> question id -> its episodes
 Policies = Mapping[str, Mapping[str, Sequence[EpisodeRecord]]]
-
-
-@dataclass(frozen=True)
-class TurnMarkup:
-    """One action and its result."""
-
-    action: ActionMarkup
-    observation: ObservationMarkup
-    reward: float | None  # None if the environment did not answer
-    raw_text: str  # the model's own text if it differs from the action's canonical one
-
-
-@dataclass(frozen=True)
-class EpisodeMarkup:
-    """One episode. `left_out` counts the turns that are not shown."""
-
-    title: str
-    record: EpisodeRecord
-    turns: Sequence[TurnMarkup]
-    left_out: int
-    notes: Sequence[str]
 
 
 def policies_of(run: LoadedRun) -> dict[str, dict[str, Sequence[EpisodeRecord]]]:
@@ -95,7 +67,7 @@ def question_items(
             for name, found in policies.items()
             if (episodes := found.get(key))
         }
-        record, question = next(iter(played.values()))[0].record, questions.get(key)
+        record, question = next(iter(played.values()))[0]["record"], questions.get(key)
         text = question.question_text if question else key
         markup = template.render(
             text=cut(text, 2_000),
@@ -113,7 +85,7 @@ def question_items(
             sorted({str(one.outcome) for one in found.get(key, ())}) for found in policies.values()
         ]
         label = f"{facets[0]} · {short(text, 140)}"
-        items.append(Item(f"question-{key}", label, facets, Markup(markup), outcomes))
+        items.append(Item(f"question-{key}", label, facets, markup, outcomes))
     return items
 
 
@@ -122,22 +94,30 @@ def facets_of(kinds: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return (CHANGE, *FACETS) if kinds else FACETS
 
 
-def turns_markup(record: EpisodeRecord) -> list[TurnMarkup]:
+def turns_markup(record: EpisodeRecord, chars: int = ACTION_CHARS) -> list[dict[str, Any]]:
+    """Return the actions with their results and rewards for their template.
+
+    `raw_text` is the model's own text if it differs from the action's canonical one. The reward is
+    None if the environment did not answer.
+    """
     turns = []
-    for index, turn in enumerate(record.turns[:TURNS]):
-        action = record.actions[index] if index < len(record.actions) else turn.action
+    for turn, answered, reward in zip_longest(record.turns[:TURNS], record.actions, record.rewards):
+        if turn is None:
+            break
+        action = turn.action if answered is None else answered
         turns.append(
-            TurnMarkup(
-                action=action_markup(action),
-                observation=observation_markup(action, _BUDGET.sub("", turn.observation)),
-                reward=record.rewards[index] if index < len(record.rewards) else None,
-                raw_text="" if action == turn.action else cut(turn.action, 600),
-            )
+            {
+                "action": action_markup(action, chars),
+                "observation": observation_markup(action, _BUDGET.sub("", turn.observation)),
+                "reward": reward,
+                "raw_text": "" if action == turn.action else cut(turn.action, 600),
+            }
         )
     return turns
 
 
-def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:
+def episode_markup(title: str, record: EpisodeRecord) -> dict[str, Any]:
+    """Return one episode for its template; `left_out` counts the turns that are not shown."""
     notes = []
     if record.parse_failures:
         failures = counted(record.parse_failures, "parse failure")
@@ -150,4 +130,5 @@ def episode_markup(title: str, record: EpisodeRecord) -> EpisodeMarkup:
     if record.too_large:
         notes.append("the episode ended because its actions reached the server's limit on bytes")
     left_out = max(0, len(record.turns) - TURNS)
-    return EpisodeMarkup(title, record, turns_markup(record), left_out, notes)
+    shown = {"title": title, "record": record, "turns": turns_markup(record)}
+    return {**shown, "left_out": left_out, "notes": notes}

@@ -8,6 +8,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,10 +23,15 @@ from trainer.evaluation.evaluate import EvalResult
 from trainer.run.folder import Run, how_to_resume, open_run, read_json
 from trainer.run.observations import read_observations
 
-# Fields of episodes.jsonl that are numbers but not counts. Every other integer is added up.
-MEASURES = frozenset({"step", "steps", "correctness", "progress", "operational", "reward"})
-# field of episodes.jsonl -> the count's name in summary.json
-COUNT_NAMES = {"context_overflow": "context_overflows", "too_large": "episodes_too_large"}
+# counts of episodes.jsonl: name on the page -> field
+COUNTS = {
+    "context_overflows": "context_overflow",
+    "context_truncations": "context_truncations",
+    "env_errors": "env_errors",
+    "inferred_actions": "inferred_actions",
+    "episodes_too_large": "too_large",
+    "parse_failures": "parse_failures",
+}
 
 Row = dict[str, Any]
 # The episodes of a training step: question -> (reward, correct) of each that was not lost.
@@ -42,22 +48,18 @@ class Gap:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """The contents of one run's folder. `summary` is empty until the run ends.
-
-    `evaluations` and `summaries` map phase -> mode -> a measurement on the whole eval set, with and
-    without its episodes; `steps` each training step to its episodes; `counts` phase -> name ->
-    number; `questions` id -> question, as far as they are available.
-    """
+    """The contents of one run's folder. `summary` is empty until the run ends."""
 
     folder: Run
     settings: Mapping[str, Any]
     summary: RunSummary
     metrics: Sequence[Row]
+    # phase -> mode -> a measurement of the whole eval set, with and without its episodes
     evaluations: Mapping[str, Mapping[str, EvalResult]]
     summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
     steps: Mapping[int, StepGroups]
-    counts: Mapping[str, Mapping[str, int]]
-    questions: Mapping[str, Question]
+    counts: Mapping[str, Mapping[str, int]]  # phase -> name -> number
+    questions: Mapping[str, Question]  # by id, as far as they are available
     gaps: Sequence[Gap] = ()
 
     @property
@@ -92,23 +94,21 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
     reader = Reader()
     summary = cast(RunSummary, reader.attempt(folder.summary, _read_object) or {})
-    evaluations = _evaluations(folder, reader)
-    summaries = {
-        phase: dict(modes)
-        for phase, modes in (summary.get("evaluations") or {}).items()
-        if isinstance(modes, dict)
-    }
-    for phase, results in evaluations.items():
-        for mode, result in results.items():
-            summaries.setdefault(phase, {}).setdefault(mode, result.summary())
+    evaluations: dict[str, dict[str, EvalResult]] = defaultdict(dict)
+    summaries: dict[str, dict[str, Any]] = defaultdict(dict, summary.get("evaluations") or {})
+    for phase, mode in product(PHASES, MODES):
+        result = reader.attempt(folder.evaluation(phase, mode), EvalResult.read)
+        if result is not None:
+            evaluations[phase][mode] = result
+            summaries[phase].setdefault(mode, result.summary())
     steps, counts = _episodes(folder, reader)
     run = LoadedRun(
         folder=folder,
         settings=settings,
         summary=summary,
         metrics=list(reader.lines(folder.metrics)),
-        evaluations=evaluations,
-        summaries=summaries,
+        evaluations=dict(evaluations),
+        summaries=dict(summaries),
         steps=steps,
         counts=counts,
         questions=read_questions(settings, data, reader),
@@ -181,16 +181,6 @@ def _read_object(path: Path) -> Row:
     return content
 
 
-def _evaluations(folder: Run, reader: Reader) -> dict[str, dict[str, EvalResult]]:
-    evaluations: dict[str, dict[str, EvalResult]] = {}
-    for phase in PHASES:
-        for mode in MODES:
-            result = reader.attempt(folder.evaluation(phase, mode), EvalResult.read)
-            if result is not None:
-                evaluations.setdefault(phase, {})[mode] = result
-    return evaluations
-
-
 def _episodes(folder: Run, reader: Reader) -> tuple[dict[int, StepGroups], dict[str, Counter[str]]]:
     """Read episodes.jsonl into the training steps and counts by phase."""
     steps: dict[int, StepGroups] = defaultdict(dict)
@@ -199,9 +189,8 @@ def _episodes(folder: Run, reader: Reader) -> tuple[dict[int, StepGroups], dict[
         phase = str(row.get("phase"))
         counts[phase]["episodes"] += 1
         counts[phase]["episodes_lost"] += row.get("outcome") == Outcome.INFRA_FAILED
-        for name, value in row.items():
-            if isinstance(value, int) and name not in MEASURES:
-                counts[phase][COUNT_NAMES.get(name, name)] += value
+        for name, key in COUNTS.items():
+            counts[phase][name] += int(row.get(key) or 0)
         if phase == "train":
             groups = steps[int(row["step"])]
             if (reward := row.get("reward")) is not None:

@@ -1,36 +1,78 @@
-"""What all pages share: templates, style sheet, script. A file requests nothing."""
+"""What all pages share: templates, numbers as text and as small bars. A file requests nothing."""
 
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment
+from markupsafe import Markup
 
 from shared import pages
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
-from trainer.report import formats, svg
+from trainer.report import svg
 from trainer.run.folder import to_json
-
-FILTERS = {
-    "secs": formats.seconds_text,
-    "plain": formats.plain,
-    "meter": formats.meter,
-    "advantage_bar": formats.advantage_bar,
-    "json": to_json,
-    "draw": svg.draw,
-    "values": svg.values,
-}
 
 
 def environment() -> Environment:
     """Return the templates with what every page uses."""
     # A run that is under way, or of another version, lacks some of what the template names.
     made = pages.environment("trainer.report", "report.css", "report.js", ChainableUndefined)
-    made.filters |= FILTERS
-    shared: dict[str, Any] = {
+    made.filters |= {
+        "secs": seconds_text,
+        "plain": plain,
+        "meter": meter,
+        "advantage_bar": advantage_bar,
+        "draw": svg.draw,
+        "values": svg.values,
+    }
+    made.globals |= {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "layers": REWARD_WEIGHTS,
         "modes": MODES,
     }
-    made.globals |= shared
     return made
+
+
+def meter(rate: Mapping[str, Any] | None) -> Markup:
+    """Draw a rate as a bar of 100 units with its interval; empty if there is none."""
+    if not rate or rate.get("rate") is None:
+        return Markup("")
+    low, high = rate["ci95"]
+    return Markup(
+        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="8"/>'
+        '<rect class="level" width="{:.1f}" height="8"/>'
+        '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
+    ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
+
+
+def advantage_bar(advantage: float | None) -> Markup:
+    """Draw an advantage as a bar from the middle to the right, or left if negative; full at 2.5."""
+    if advantage is None:
+        return Markup("")
+    width = 25 * min(abs(advantage) / 2.5, 1.0)
+    return Markup(
+        '<svg class="lean" viewBox="0 0 50 8" aria-hidden="true">'
+        '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/>'
+        '<path class="axis" d="M25 0v8"/></svg>'
+    ).format("more" if advantage > 0 else "less", 25.0 if advantage > 0 else 25 - width, width)
+
+
+def seconds_text(value: Any) -> str:
+    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min."""
+    if not isinstance(value, int | float):
+        return "–"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def plain(value: Any) -> str:
+    """Format a setting's value: lists with commas, None and empty lists as "none"."""
+    if isinstance(value, Mapping | bool):
+        return to_json(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

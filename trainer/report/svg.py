@@ -1,8 +1,7 @@
 """Charts as inline SVG, coloured by the page's style sheet.
 
-A chart can be read in three ways: as a picture, as a description for those who can't see it, and
-as a table of its values. Every step has a column that names its values, for the pointer and, with
-the page's script, for the arrow keys.
+Every step has a column that names its values, for the pointer and, with the page's script, for the
+arrow keys; `values` is the table of them.
 """
 
 import io
@@ -11,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 
 from markupsafe import Markup
 from matplotlib import rc_context
@@ -42,13 +42,9 @@ def draw(chart: Chart) -> Markup:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.key}):
         figure.savefig(file, format="svg", transparent=True)
     return Markup(
-        '<svg viewBox="0 0 {} {}" role="img" stroke-linejoin="round"'
-        ' aria-labelledby="{key}-title {key}-desc"><title id="{key}-title">{}</title>'
-        '<desc id="{key}-desc">{}</desc>{}{}</svg>'
+        '<svg viewBox="0 0 {} {}" role="img" stroke-linejoin="round" aria-label="{}">{}{}</svg>'
     ).format(
-        *(WIDTH, HEIGHT, chart.title, description(chart), _body(file.getvalue())),
-        Markup("").join(_hits(chart, axes)),
-        key=chart.key,
+        *(WIDTH, HEIGHT, chart.title, _body(file.getvalue())), Markup("").join(_hits(chart, axes))
     )
 
 
@@ -82,20 +78,15 @@ def _attributes(style: str) -> str:
 
 def thinned(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """Return at most `limit` points, each the mean of equally many neighbours, with their range."""
-    if len(points) <= limit:
-        return list(points)
     size = math.ceil(len(points) / limit)
-    return [_mean(points[start : start + size]) for start in range(0, len(points), size)]
-
-
-def _mean(points: Sequence[Point]) -> Point:
-    n = len(points)
-    return Point(
-        x=sum(point.x for point in points) / n,
-        y=sum(point.y for point in points) / n,
-        low=min((point.low for point in points if point.low is not None), default=None),
-        high=max((point.high for point in points if point.high is not None), default=None),
-    )
+    thin = []
+    for start in range(0, len(points), size or 1):
+        near = points[start : start + size]
+        lows = [point.low for point in near if point.low is not None]
+        highs = [point.high for point in near if point.high is not None]
+        x, y = fmean(point.x for point in near), fmean(point.y for point in near)
+        thin.append(Point(x, y, min(lows, default=None), max(highs, default=None)))
+    return thin
 
 
 def _hits(chart: Chart, axes: Axes) -> Iterable[Markup]:
@@ -123,23 +114,3 @@ def values(chart: Chart) -> list[tuple[float, list[str]]]:
     every = math.ceil(len(steps) / MAX_ROWS)
     kept = steps if every == 1 else sorted({*steps[::every], steps[-1]})
     return [(step, rows[step]) for step in kept]
-
-
-def description(chart: Chart) -> str:
-    """Describe the chart in words: each curve's first, last, least and greatest value."""
-    texts = []
-    for series in chart.series:
-        if not series.points:
-            continue
-        ys = [point.y for point in series.points]
-        first, last = (
-            f"{chart.text(point)} at step {point.x:,.0f}"
-            for point in (series.points[0], series.points[-1])
-        )
-        if len(ys) == 1:
-            texts.append(f"{series.label}: {first}")
-        else:
-            ends = f"least {chart.form(min(ys))}, greatest {chart.form(max(ys))}"
-            texts.append(f"{series.label}: from {first} to {last}, {ends}")
-    texts += [f"{line.label}: {chart.form(line.y)} (line)" for line in chart.baselines]
-    return ". ".join(texts) + "."

@@ -1,7 +1,9 @@
 """The tables of the page: success, behaviour, the reward ledger, counts, settings."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from shared.errors import SQLEnvError
@@ -9,20 +11,16 @@ from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
-from trainer.report.formats import plain
-from trainer.report.ledger import MeanLedger, mean_ledger
-from trainer.report.run_reader import LoadedRun
-from trainer.run.plots import rate_of
+from trainer.report.run_reader import COUNTS, LoadedRun
+from trainer.report.shell import plain
+from trainer.run.plots import rate_of, weighted
+from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
-# Numbers of summary.json that have a place on the page; the others are listed with the counts.
-PLACED = frozenset(
-    (
-        *("train_steps", "wall_s", "seed", "processes", "episodes", "episodes_lost"),
-        "episodes_too_large",
-        *("rollout_s", "env_wait_s", "generate_s", "update_s", "rank_wait_s"),
-        *("env_errors", "parse_failures", "context_overflows"),
-    )
+# Integers of summary.json that have a place on the page; the others are listed with the counts.
+PLACED = (
+    *("train_steps", "seed", "processes", "episodes", "episodes_lost", "episodes_too_large"),
+    *("env_errors", "parse_failures", "context_overflows"),
 )
 # Settings whose difference from a preset's means nothing.
 PATHS = frozenset({"server_urls", "output_dir"})
@@ -94,69 +92,72 @@ def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
     """Return a ledger table for all, unseen and seen databases."""
     tables = []
     for split in PARTS:
-        columns: dict[tuple[str, str], MeanLedger] = {}
-        for mode in MODES:
-            for phase in PHASES:
-                result = run.evaluations.get(phase, {}).get(mode)
-                episodes = result.episodes if result else ()
-                chosen = [one for one in episodes if split in ("overall", one.part)]
-                if (means := mean_ledger(chosen)) is not None:
-                    columns[phase, mode] = means
+        columns: dict[tuple[str, str], dict[str, float]] = {}
+        for mode, phase in product(MODES, PHASES):
+            result = run.evaluations.get(phase, {}).get(mode)
+            episodes = result.episodes if result else ()
+            means = mean_ledger([one for one in episodes if split in ("overall", one.part)])
+            if means["n"]:
+                columns[phase, mode] = means
         if columns:
             tables.append({"split": split, **ledger_table(columns)})
     return tables
 
 
-def ledger_table(columns: Mapping[tuple[str, str], MeanLedger]) -> dict[str, Any]:
+def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Return the mean rewards per episode over the `n` that were not lost: each layer, as weighted,
+    the parts of the operational one if they were recorded, and the sum of the layers."""
+    played = [one for one in episodes if one.finished and one.reward is not None]
+    sums: dict[str, float] = defaultdict(float)
+    for one in played:
+        for name, weight in REWARD_WEIGHTS.items():
+            sums[name] += weight * (getattr(one, name) or 0.0)
+        sums[TOTAL] += one.reward or 0.0
+        for step in one.parts:
+            for name in step.keys() - REWARD_WEIGHTS.keys():
+                sums[name] += step[name]
+    return {"n": len(played), **{name: value / len(played) for name, value in sums.items()}}
+
+
+def ledger_table(columns: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, Any]:
     """Return headings (label, n, is it a change) and rows (label, kind, a number per heading)."""
-    parts: list[str] = []
-    if all(ledger.parts for ledger in columns.values()):
-        parts = sorted(dict.fromkeys(name for ledger in columns.values() for name in ledger.parts))
+    known = {name for means in columns.values() for name in means}
+    parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
     names = [*REWARD_WEIGHTS, *parts, TOTAL]  # the parts belong to the last layer
     heads: list[tuple[str, int, bool]] = []
     filled: list[list[float]] = []
-    for (phase, mode), ledger in columns.items():
-        heads.append((f"{phase}, {mode}", ledger.n, False))
-        numbers = {**ledger.layers, **ledger.parts, TOTAL: ledger.total}
-        filled.append([numbers.get(name, 0.0) for name in names])
-        if phase == "after" and ("before", mode) in columns:
-            start = filled[heads.index((f"before, {mode}", columns["before", mode].n, False))]
-            heads.append((f"change, {mode}", ledger.n, True))
+    for (phase, mode), means in columns.items():
+        heads.append((f"{phase}, {mode}", int(means["n"]), False))
+        filled.append([means.get(name, 0.0) for name in names])
+        if phase == "after" and (before := columns.get(("before", mode))):
+            heads.append((f"change, {mode}", int(means["n"]), True))
             # of the numbers as they are shown, with three decimals
-            pairs = zip(filled[-1], start, strict=True)
-            filled.append([round(now, 3) - round(then, 3) for now, then in pairs])
-    rows = []
-    for name, cells in zip(names, zip(*filled, strict=True), strict=True):
-        kind = "layer" if name in REWARD_WEIGHTS else "sum" if name == TOTAL else "part"
-        weight = REWARD_WEIGHTS.get(name, 1)
-        label = name if weight == 1 else f"{weight:g} × {name}"
-        rows.append((label, kind, cells))
+            starts = [round(before.get(name, 0.0), 3) for name in names]
+            filled.append(
+                [round(end, 3) - start for end, start in zip(filled[-1], starts, strict=True)]
+            )
+    kinds = [*["layer"] * len(REWARD_WEIGHTS), *["part"] * len(parts), "sum"]
+    labels = [*map(weighted, REWARD_WEIGHTS), *parts, TOTAL]
+    rows = list(zip(labels, kinds, zip(*filled, strict=True), strict=True))
     return {"heads": heads, "rows": rows, "parts": bool(parts)}
 
 
 def counts(run: LoadedRun) -> dict[str, Any]:
-    """Return the counts of episodes.jsonl by phase, and where summary.json has other numbers."""
-    counted = {name for phase in run.counts.values() for name in phase} - {"episodes"}
-    names = ["episodes", *sorted(counted)]
+    """Return the counts of episodes.jsonl by phase."""
+    names = ["episodes", "episodes_lost", *COUNTS]
     order = [*("random", "before", "train", "eval", "after"), *run.counts]
     phases = [phase for phase in dict.fromkeys(order) if phase in run.counts]
     rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
-    totals = {name: sum(phase.get(name, 0) for phase in run.counts.values()) for name in names}
-    recorded = dict(run.summary)
-    differ = {
-        name: (recorded[name], total)
-        for name, total in totals.items()
-        if recorded.get(name, total) != total
-    }
-    return {"names": names, "rows": rows, "total": list(totals.values()), "differ": differ}
+    total = [sum(phase.get(name, 0) for phase in run.counts.values()) for name in names]
+    return {"names": names, "rows": rows, "total": total}
 
 
 def further_counts(run: LoadedRun) -> dict[str, Any]:
-    """Return the remaining counts of summary.json and of the rows of metrics.jsonl."""
+    """Return the remaining counts of summary.json, and of the rows of metrics.jsonl."""
     further: dict[str, Any] = {
         name.replace("_", " "): value
         for name, value in run.summary.items()
-        if isinstance(value, int | float) and name not in PLACED
+        if isinstance(value, int) and name not in PLACED
     }
     clipped = "completions/clipped_ratio"
     if ratios := [row[clipped] for row in run.metrics if clipped in row]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -32,32 +32,6 @@ OnRows = Callable[[list[RolloutRow], Any], None]
 Sampler = Callable[[Any], Generator]  # TRL trainer -> a generator with its present weights
 
 
-@overload
-def rollout_func(
-    prompts: Sequence[str | Prompt],
-    model: Any,
-    tokenizer: Any,
-    config: GRPOConfig,
-    *,
-    client: EpisodeClient | None = None,
-    stats: RolloutStats | None = None,
-) -> list[dict[str, Any]]: ...
-
-
-@overload
-def rollout_func(
-    prompts: Sequence[str | Prompt],
-    model: Any,
-    *,
-    config: GRPOConfig,
-    client: EpisodeClient | None = None,
-    stats: RolloutStats | None = None,
-    on_rows: OnRows | None = None,
-    ranks: Ranks | None = None,
-    sampler: Sampler | None = None,
-) -> dict[str, list[Any]]: ...
-
-
 def rollout_func(
     prompts: Sequence[str | Prompt],
     model: Any,
@@ -69,7 +43,7 @@ def rollout_func(
     on_rows: OnRows | None = None,
     ranks: Ranks | None = None,
     sampler: Sampler | None = None,
-) -> list[dict[str, Any]] | dict[str, list[Any]]:
+) -> Any:
     """Play one episode per prompt, all at once, with a transformers model or a TRL trainer.
 
     A prompt is a question's text, which must be that of one question of `config`'s data, or chat
@@ -77,35 +51,31 @@ def rollout_func(
     and `RolloutError` if infrastructure lost too many episodes.
 
     With a `tokenizer`, `model` is a transformers model, and the result is one dict per prompt, in
-    order: `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`, among
-    them prompt_ids, completion_ids, logprobs, env_mask, progress, operational, outcome and
-    transcript. The reward functions take the list as `metadata`. It plays on `client`, or else on
+    order: `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`. The
+    reward functions take the list as `metadata`. It plays on `client`, or else on
     `config.server_urls`; if these are the default and no server of the data answers there, on one
     that it starts for the call. `trainer.rollout.servers.serving` keeps one for several calls.
 
     Without one, `model` is a TRL trainer, which supplies model and tokenizer: TRL calls
-    `rollout_func(prompts, trainer)` with the rest bound by functools.partial. TRL repeats each
-    prompt num_generations times, and gives each of several processes its part of the batch. An
-    episode's random stream is the same for any number of processes. `on_rows(rows, trainer)` is
-    called with the rows of the whole batch, those of other processes without their ids. `sampler`
-    returns what samples the turns instead of the trainer's model.
+    `rollout_func(prompts, trainer)` with the rest bound by functools.partial, in each of several
+    processes with its part of the batch. The result is a dict of columns. An episode's random
+    stream is the same for any number of processes. `on_rows(rows, trainer)` is called with the rows
+    of the whole batch, those of other processes without their ids. `sampler` returns what samples
+    the turns instead of the trainer's model.
     """
     if config is None:
         raise ValueError(
             "rollout_func needs a GRPOConfig: pass config, or bind it with functools.partial "
             "for a TRL trainer"
         )
-    chats = as_prompts(prompts, config)
+    chats, stats = as_prompts(prompts, config), stats or RolloutStats()
     if tokenizer is None:
         if not hasattr(model, "processing_class"):
             raise ValueError("rollout_func needs a tokenizer beside the model, or a TRL trainer")
-        return _for_trl(
-            chats, model, config, client, stats or RolloutStats(), on_rows, ranks, sampler
-        )
-    doing = f"playing {len(chats)} episodes"
+        return _for_trl(chats, model, config, client, stats, on_rows, ranks or Ranks(), sampler)
     with (
         serving(config) if client is None else nullcontext(client) as client,
-        sampling(model, config, doing),
+        sampling(model, config, f"playing {len(chats)} episodes"),
     ):
         rows = play_episodes(chats, model, tokenizer, config, client=client, stats=stats)
     return [
@@ -130,7 +100,7 @@ def _for_trl(
     client: EpisodeClient | None,
     stats: RolloutStats,
     on_rows: OnRows | None,
-    ranks: Ranks | None,
+    ranks: Ranks,
     sampler: Sampler | None,
 ) -> dict[str, list[Any]]:
     """Play this process's part of TRL's batch with the trainer's model."""
@@ -138,32 +108,40 @@ def _for_trl(
 
     from trainer.runtime.sharding import whole_weights
 
-    ranks, step = ranks or Ranks(), trainer.state.global_step
-    seed = step_seed(config, step)
+    step = trainer.state.global_step
     shares = ranks.each(lambda: [question_id_of(chat) for chat in chats])
     before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
-    doing = f"playing the {len(chats)} episodes of step {step + 1}"
     generator = None if sampler is None else sampler(trainer)
 
-    def play() -> list[RolloutRow]:
-        options: dict[str, Any] = {"client": client, "seed": seed, "stats": stats}
-        options |= {"check_lost": False, "before": before}
+    def play(model: Any) -> list[RolloutRow]:
+        return play_episodes(
+            chats,
+            model,
+            trainer.processing_class,
+            config,
+            client=client,
+            seed=step_seed(config, step),
+            stats=stats,
+            generator=generator,
+            check_lost=False,
+            before=before,
+        )
+
+    def play_own() -> tuple[list[RolloutRow], float]:
         if generator is not None:
-            return play_episodes(
-                *(chats, None, trainer.processing_class, config), generator=generator, **options
-            )
+            return play(None), time.perf_counter()
+        doing = f"playing the {len(chats)} episodes of step {step + 1}"
         # the trainer's own autocast, so that both compute the same log-probabilities
         number_format = trainer.accelerator.autocast()
         with (
             unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
             sampling(model, config, doing, number_format),
         ):
-            return play_episodes(chats, model, trainer.processing_class, config, **options)
+            return play(model), time.perf_counter()
 
     # before a signal or a lost server can stop one process, as all gather them together
-    model = trainer.model if generator is None else None
-    with whole_weights(model, config):
-        own, played = ranks.together(lambda: (play(), time.perf_counter()))
+    with whole_weights(trainer.model if generator is None else None, config):
+        own, played = ranks.together(play_own)
     shared = own if ranks.count == 1 else [row.without_ids() for row in own]
     rows = [row for share in ranks.gather(shared) for row in share]
     waited = time.perf_counter() - played if ranks.count > 1 else 0.0

@@ -1,18 +1,16 @@
 """The episodes of one batch, played side by side against the environment servers.
 
-A policy plays in rounds: it writes a turn for every unfinished episode, and then all their steps
-are sent together. A model in this process samples the turns of all, and the steps of those that
-have ended are sent while the others are under way. With a model server, each episode goes on as
-soon as its own turn or step is answered. A turn's ids enter the transcript as they were sampled,
-before anything is parsed.
+A policy writes a turn for every unfinished episode, and then all their steps are sent together. A
+model in this process samples the turns of all, and the steps of those that have ended are sent
+while the others are under way. With a model server, each episode goes on as soon as its own turn or
+step is answered. A turn's ids enter the transcript as they were sampled, before they are parsed.
 """
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Literal
 
@@ -39,7 +37,6 @@ from trainer.rollout.generators.base import (
     Contexts,
     Loop,
     Sample,
-    result_of,
 )
 from trainer.rollout.parsing import ParsedAction, fallback_warnings, parse_with_fallback
 from trainer.rollout.prompts import format_observation
@@ -71,7 +68,6 @@ class EpisodeBatch:
         self.episodes = start_episodes(prompts, seed, before or {})
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
         self._observer = observer or EpisodeObserver()
-        self._rebuilds = client.stats.rebuilds  # counted so far
         self._busy: Counter[Busy] = Counter()  # turns and steps under way
         self._changed_s = 0.0  # when one of them started or ended
 
@@ -88,15 +84,12 @@ class EpisodeBatch:
             if isinstance(reply, SQLEnvError):
                 self._lose(episode, reply)
                 continue
-            episode.episode_id, episode.latest = reply.episode_id, reply
-            episode.view.observations.append(reply.observation)
-            episode.digests.append(observation_digest(reply.observation))
-            text = format_observation(reply.observation, self._config.system_prompt)
+            episode.episode_id = reply.episode_id
             episode.messages = [
                 {"role": str(message["role"]), "content": str(message["content"])}
                 for message in episode.prompt[:-1]
             ]
-            episode.messages.append({"role": "user", "content": text})
+            self._show(episode, reply)
             if self._codec is not None:
                 episode.transcript = Transcript(self._codec.prompt(episode.messages))
             self._observer.on_start(episode.view)
@@ -120,7 +113,7 @@ class EpisodeBatch:
                     text = await policy.act_one(episode.view)
                 return recorded(episode, text)
 
-            result_of(self._play_apart(policy, act_one))
+            self._play_apart(policy, act_one)
             return
 
         def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
@@ -133,10 +126,19 @@ class EpisodeBatch:
     def play_generator(self, generator: AnyGenerator, codec: ChatCodec) -> None:
         """Play all episodes with sampled ids: a row trains on exactly what was fed and sampled."""
         if isinstance(generator, AsyncGenerator):
-            result_of(self.start_generator(generator, codec))
+
+            async def sample_one(episode: Episode) -> Text:
+                if (ids := self._appended(generator, codec, episode)) is None:
+                    return None
+                with self._timed("generate_s"):
+                    sample = await generator.sample_one(episode.index, ids)
+                return self._sampled(codec, episode, sample)
+
+            generator.start([episode.stream for episode in self.episodes])
+            self._play_apart(generator, sample_one)
             return
 
-        under_way: dict[int, list[int]] = {}  # episode -> the ids appended for its turn
+        under_way: set[int] = set()  # episodes whose turn has not ended
 
         def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
             full: list[tuple[Episode, Text]] = []
@@ -148,40 +150,24 @@ class EpisodeBatch:
                     full.append((episode, None))
                 else:
                     appended[episode.index] = ids
-            under_way.update(appended)
             with self._timed("generate_s"):
                 samples = generator.sample(appended)
-            return full + [
-                (one, self._sampled(codec, one, under_way.pop(one.index), samples[one.index]))
-                for one in live
-                if one.index in samples
-            ]
+            under_way.update(appended)
+            under_way.difference_update(samples)
+            ended = (one for one in live if one.index in samples)
+            return full + [(one, self._sampled(codec, one, samples[one.index])) for one in ended]
 
         generator.start([episode.stream for episode in self.episodes])
         self._play_together(act)
 
-    def start_generator(self, generator: AsyncGenerator, codec: ChatCodec) -> Future[list[None]]:
-        """Start to play as `play_generator` does; cancelling the future ends it."""
-
-        async def act_one(episode: Episode) -> Text:
-            if (ids := self._appended(generator, codec, episode)) is None:
-                return None
-            with self._timed("generate_s"):
-                sample = await generator.sample_one(episode.index, ids)
-            return self._sampled(codec, episode, ids, sample)
-
-        generator.start([episode.stream for episode in self.episodes])
-        return self._play_apart(generator, act_one)
-
     def _sampled(
-        self, codec: ChatCodec, episode: Episode, fed: Sequence[int], sample: Sample | SQLEnvError
+        self, codec: ChatCodec, episode: Episode, sample: Sample | SQLEnvError | None
     ) -> Text:
-        """Add a sampled turn, for which the ids `fed` were appended; return its text."""
-        if isinstance(sample, SQLEnvError):
+        """Add a sampled turn to its episode; return its text."""
+        if sample is None or isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
         self._stats.sampled_tokens += len(sample.ids)
-        episode.view.prompt_tokens += len(fed)
         episode.view.sampled_tokens += len(sample.ids)
         return codec.turn(sample.ids)
 
@@ -207,11 +193,9 @@ class EpisodeBatch:
             for (episode, parsed), reply in zip(steps, replies, strict=True):
                 self._observe(episode, parsed, reply, env_s)
 
-    def _play_apart(
-        self, loop: Loop, act: Callable[[Episode], Awaitable[Text]]
-    ) -> Future[list[None]]:
-        """Start to play every episode to its end on `loop`, without waiting for another; `act`
-        writes the text of a turn."""
+    def _play_apart(self, loop: Loop, act: Callable[[Episode], Awaitable[Text]]) -> None:
+        """Play every episode to its end on `loop`, without waiting for another; `act` writes the
+        text of a turn."""
 
         async def play(episode: Episode) -> None:
             while episode.outcome is None:
@@ -227,7 +211,7 @@ class EpisodeBatch:
                         reply = error
                 self._observe(episode, parsed, reply, time.perf_counter() - start)
 
-        return loop.start_all([partial(play, one) for one in self.episodes if one.outcome is None])
+        loop.run_all([partial(play, one) for one in self.episodes if one.outcome is None])
 
     def _appended(
         self, generator: Contexts, codec: ChatCodec, episode: Episode
@@ -238,21 +222,24 @@ class EpisodeBatch:
         starts again. None if the context window has no room for a turn.
         """
         transcript = episode.transcript
-        room, prompt = generator.room(episode.index), transcript.prompt_ids
+        room, ids = generator.room(episode.index), transcript.prompt_ids
         if not transcript.pairs:
-            episode.context_overflow = len(prompt) >= room
-            return None if episode.context_overflow else prompt
-        bridge = self._bridge(codec, episode)
-        window = room + len(prompt) + sum(map(len, transcript.pairs))
-        kept = transcript.kept_with(bridge, window, self._config.max_new_tokens)
-        if kept == len(transcript.pairs):
-            transcript.add_environment(bridge)
-            return bridge
-        if not kept:
-            episode.context_overflow = True
+            episode.context_overflow = len(ids) >= room
+        else:
+            bridge = self._bridge(codec, episode)
+            window = room + len(ids) + sum(map(len, transcript.pairs))
+            kept = transcript.kept_with(bridge, window, self._config.max_new_tokens)
+            episode.context_overflow = not kept
+            if kept == len(transcript.pairs):
+                transcript.add_environment(bridge)
+                ids = bridge
+            elif kept:
+                generator.restart(episode.index)
+                ids = transcript.truncate(kept, bridge)
+        if episode.context_overflow:
             return None
-        generator.restart(episode.index)
-        return transcript.truncate(kept, bridge)
+        episode.view.prompt_tokens += len(ids)
+        return ids
 
     @staticmethod
     def _bridge(codec: ChatCodec, episode: Episode) -> list[int]:
@@ -287,31 +274,24 @@ class EpisodeBatch:
             return
         observation = reply.observation
         self._stats.steps += 1
-        episode.latest = reply
-        episode.view.observations.append(observation)
-        episode.digests.append(observation_digest(observation))
         episode.rewards.append(0.0 if reply.reward is None else reply.reward)
         episode.parts.append(reply.ledger.step)
         if observation.error is not None:
             episode.env_errors.append(reply.info.error_code or "error")
         if reply.done:
             episode.outcome = reply.info.outcome or Outcome.BUDGET
+        self._show(episode, reply)
+        self._observer.on_step(episode.view, parsed, reply, env_s)
+
+    def _show(self, episode: Episode, reply: StepResult) -> None:
+        """Add a reply's observation to its episode, as the policy reads it."""
+        observation = reply.observation
+        episode.latest = reply
+        episode.view.observations.append(observation)
+        episode.digests.append(observation_digest(observation))
         if not reply.done or observation.result or observation.error:
             text = format_observation(observation, self._config.system_prompt)
             episode.messages.append({"role": "user", "content": text})
-        self._observer.on_step(episode.view, parsed, reply, env_s)
-
-    def _close_abandoned(self) -> None:
-        """Free the places of episodes that ended without an answer; they keep their rewards."""
-        for episode in self.episodes:
-            if episode.outcome is not Outcome.ABANDONED:
-                continue
-            try:
-                with self._timed("env_wait_s"):
-                    self._client.close_episode(episode.episode_id)
-            except SQLEnvError:
-                # leases end the others, too: don't wait for an unresponsive server once per episode
-                return
 
     def _lose(self, episode: Episode, error: SQLEnvError) -> None:
         self._observer.on_lost(episode.view, error)
@@ -320,16 +300,19 @@ class EpisodeBatch:
         episode.lost, episode.outcome = error, Outcome.INFRA_FAILED
 
     def rows(self) -> list[RolloutRow]:
-        """Return the records of the finished episodes, and add their counts to the stats."""
-        self._close_abandoned()
-        return [self._row(episode) for episode in self.episodes]
+        """Return the records of the finished episodes, and add their counts to the stats.
 
-    def _row(self, episode: Episode) -> RolloutRow:
-        transcript = self._closed_transcript(episode)
-        self._stats.episodes += 1
-        self._stats.episodes_lost += episode.lost is not None
-        self._stats.parse_failures += episode.parse_failures
-        return row_of(episode, transcript)
+        Episodes that ended without an answer are closed on their servers; they keep their rewards.
+        """
+        abandoned = [one for one in self.episodes if one.outcome is Outcome.ABANDONED]
+        # leases end the others, too: don't wait for an unresponsive server once per episode
+        with suppress(SQLEnvError), self._timed("env_wait_s"):
+            for episode in abandoned:
+                self._client.close_episode(episode.episode_id)
+        self._stats.episodes += len(self.episodes)
+        self._stats.episodes_lost += sum(one.lost is not None for one in self.episodes)
+        self._stats.parse_failures += sum(one.parse_failures for one in self.episodes)
+        return [row_of(episode, self._closed_transcript(episode)) for episode in self.episodes]
 
     def _closed_transcript(self, episode: Episode) -> Transcript:
         """Return the episode's ids; of a lost one only the prompt and a masked EOS: no part of it
@@ -342,12 +325,6 @@ class EpisodeBatch:
             transcript = Transcript(prompt_ids or self._codec.prompt(episode.prompt))
         transcript.close(self._codec.eos_id, self._codec.pad_id)
         return transcript
-
-    def count_rebuilds(self) -> None:
-        """Add the client's rebuilds since the last call to the stats."""
-        rebuilds = self._client.stats.rebuilds
-        self._stats.rebuilds += rebuilds - self._rebuilds
-        self._rebuilds = rebuilds
 
     @contextmanager
     def _timed(self, name: Busy) -> Iterator[None]:

@@ -1,6 +1,5 @@
 """The prompts of a run: its questions as chat messages."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,31 +46,27 @@ def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prom
     """
     if isinstance(prompts, str):
         raise PromptError("rollout_func takes a list of prompts: put the text into a list")
-    if not any(isinstance(prompt, str) for prompt in prompts):
-        return [list(prompt) for prompt in prompts if not isinstance(prompt, str)]
     folder = shipped_path(config.questions_path).parent
-    found: dict[str, list[Question]] = {}
-    for path in sorted(folder.glob("questions_*.json")):
-        for question in load_questions(path):
-            found.setdefault(_plain(question.question_text), []).append(question)
-
-    def as_prompt(prompt: str | Prompt) -> Prompt:
-        if not isinstance(prompt, str):
-            return list(prompt)
-        questions = found.get(_plain(prompt), [])
-        if len(questions) == 1:
-            return prompt_of(questions[0].question_id, questions[0].question_text, config)
-        if questions:
-            ids = ", ".join(f"{one.question_id} on {one.database_name}" for one in questions)
-            raise PromptError(
-                f"{len(questions)} questions have the text {prompt[:120]!r} ({ids}): choose one "
-                "with trainer.rollout.dataset.prompt_of(question_id, text, config)"
-            )
-        close = difflib.get_close_matches(_plain(prompt), found, 1)
-        hint = f"did you mean {found[close[0]][0].question_text!r}?" if close else "check its text"
-        raise PromptError(f"no question in {folder} has the text {prompt[:120]!r}: {hint}")
-
-    return [as_prompt(prompt) for prompt in prompts]
+    known: dict[str, list[Question]] = {}
+    if any(isinstance(prompt, str) for prompt in prompts):
+        for path in sorted(folder.glob("questions_*.json")):
+            for question in load_questions(path):
+                known.setdefault(_plain(question.question_text), []).append(question)
+    chats = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            found = known.get(_plain(prompt), [])
+            if len(found) != 1:
+                ids = ", ".join(f"{one.question_id} on {one.database_name}" for one in found)
+                raise PromptError(
+                    f"{len(found)} questions have the text {prompt[:120]!r} ({ids}): choose one "
+                    "with trainer.rollout.dataset.prompt_of(question_id, text, config)"
+                    if found
+                    else f"no question in {folder} has the text {prompt[:120]!r}"
+                )
+            prompt = prompt_of(found[0].question_id, found[0].question_text, config)
+        chats.append(list(prompt))
+    return chats
 
 
 def _plain(text: str) -> str:

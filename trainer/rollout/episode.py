@@ -79,7 +79,7 @@ def row_of(episode: Episode, transcript: Transcript) -> RolloutRow:
     """Return the record of a finished episode, whose closed ids are `transcript`."""
     ledger = episode.latest.ledger if episode.latest and not episode.lost else None
     observation = episode.latest.observation if episode.latest else None
-    view, lost = episode.view, episode.lost
+    view = episode.view
     assert episode.outcome is not None
     return RolloutRow(
         question_id=view.question_id,
@@ -107,5 +107,5 @@ def row_of(episode: Episode, transcript: Transcript) -> RolloutRow:
         observations=episode.digests,
         texts=view.actions,
         transcript=episode.messages,
-        lost=lost.message if lost else None,
+        lost=episode.lost.message if episode.lost else None,
     )

@@ -2,10 +2,6 @@
 
     sample a turn -> parse -> step -> observation -> bridge -> repeat
 
-A model in this process takes the turns of all unfinished episodes together; those that have ended
-are stepped while the others are under way. A model server samples an episode's next turn as soon as
-that episode's own step is answered.
-
 `play_episodes` does all of it; `trainer.rollout.adapters` has `rollout_func`, which connects it to
 TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_baseline` random
 actions.
@@ -78,25 +74,26 @@ def play_episodes(
     """
     if not prompts:
         return []
+    if policy is None and (tokenizer is None or (model is None and generator is None)):
+        raise ValueError("play_episodes needs a model and a tokenizer, or a policy")
     stats = RolloutStats() if stats is None else stats
     seed = config.seed if seed is None else seed
     codec = None if tokenizer is None else codec_of(tokenizer, config.thinking)
     with open_client(config) if client is None else nullcontext(client) as client:
+        start, rebuilds = time.perf_counter(), client.stats.rebuilds
         batch = EpisodeBatch(prompts, seed, codec, config, client, stats, before, observer)
-        start = time.perf_counter()
         try:
             if policy is not None:
                 batch.reset()
                 batch.play_policy(policy)
             else:
-                if codec is None or (model is None and generator is None):
-                    raise ValueError("play_episodes needs a model and a tokenizer, or a policy")
+                assert codec is not None
                 generator = generator or local_generator(model, codec, config, greedy=greedy)
                 batch.reset()
                 batch.play_generator(generator, codec)
             rows = batch.rows()
         finally:
-            batch.count_rebuilds()
+            stats.rebuilds += client.stats.rebuilds - rebuilds
         stats.rollout_s += time.perf_counter() - start
     if check_lost:
         errors = [episode.lost for episode in batch.episodes if episode.lost is not None]
@@ -124,17 +121,10 @@ def play_scripted(
 
 
 def sample_random_baseline(
-    prompts: Sequence[Prompt],
-    config: GRPOConfig,
-    client: EpisodeClient | None = None,
-    **options: Any,
+    prompts: Sequence[Prompt], config: GRPOConfig, client: EpisodeClient | None = None
 ) -> list[RolloutRow]:
-    """Play random actions and return the rows, without ids: what chance alone achieves.
-
-    `options` are those of `play_episodes`.
-    """
-    policy = RandomPolicy()
-    return play_episodes(prompts, None, None, config, client=client, policy=policy, **options)
+    """Play random actions and return the rows, without ids: what chance alone achieves."""
+    return play_episodes(prompts, None, None, config, client=client, policy=RandomPolicy())
 
 
 @contextmanager

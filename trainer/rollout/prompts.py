@@ -94,16 +94,15 @@ def opening_messages(kind: PromptKind = "full") -> list[dict[str, str]]:
     return [{"role": "system", "content": get_system_prompt(kind)}]
 
 
-def _hint(text: str, action: str, question: str) -> str:
-    """Return what the full prompt says after an observation's text and the `action` before it."""
+def _hint(text: str, observation: SQLObservation) -> str:
+    """Return what the full prompt says after an observation's text."""
+    action = observation.action_history[-1] if observation.action_history else ""
     kind = action.split(":")[0]
     if kind == ActionType.QUERY and "\n(no rows)\n" in text:
         return _NO_ROWS_HINT
-    return _ERROR_HINT if text.startswith(ERROR) else _HINTS.get(kind, "").format(question=question)
-
-
-def _with_hint(text: str, hint: str, kind: PromptKind) -> str:
-    return f"{text}\n{hint}" if kind == "full" and hint else text
+    if text.startswith(ERROR):
+        return _ERROR_HINT
+    return _HINTS.get(kind, "").format(question=observation.question)
 
 
 def format_observation(observation: SQLObservation | StepResult, kind: PromptKind = "short") -> str:
@@ -115,11 +114,6 @@ def format_observation(observation: SQLObservation | StepResult, kind: PromptKin
     """
     if isinstance(observation, StepResult):
         observation = observation.observation
-    if not isinstance(observation, SQLObservation):
-        raise TypeError(
-            f"format_observation takes an SQLObservation or a StepResult, not a "
-            f"{type(observation).__name__}: for JSON use SQLObservation.model_validate(...)"
-        )
     if observation.step_count == 0:
         body = f"Question: {observation.question}\n{observation.schema_info}"
     elif observation.error is not None:
@@ -127,7 +121,6 @@ def format_observation(observation: SQLObservation | StepResult, kind: PromptKin
     else:
         body = observation.result
     text = f"{body}\n{STEPS_LEFT} {observation.budget_remaining}"
-    if observation.done or not observation.budget_remaining:
-        return text
-    action = observation.action_history[-1] if observation.action_history else ""
-    return _with_hint(text, _hint(text, action, observation.question), kind)
+    ended = observation.done or not observation.budget_remaining
+    hint = "" if ended or kind != "full" else _hint(text, observation)
+    return f"{text}\n{hint}" if hint else text

@@ -37,26 +37,19 @@ def _values(
     function: str, completions: Sequence[Any], kwargs: dict[str, Any], *names: str
 ) -> list[Reward]:
     """Return the first of `names` that there is, per completion; `ValueError` if there is none."""
-    wanted = " or ".join(names)
+    rows = kwargs.get("metadata")
     for name in names:
         if name in kwargs:
             found = list(kwargs[name])
             break
+        if rows is not None and all(name in row for row in rows):
+            found = [row[name] for row in rows]
+            break
     else:
-        rows = kwargs.get("metadata")
-        if rows is None:
-            raise ValueError(
-                f"{function} needs {wanted} (one value per completion) or metadata (one dict per "
-                f"completion), but got only {', '.join(kwargs) or 'completions'}"
-            )
-        found = []
-        for index, row in enumerate(rows):
-            values = [row[name] for name in names if name in row]
-            if not values:
-                raise ValueError(f"{function}: metadata[{index}] has no {wanted}")
-            found.append(values[0])
-    if len(found) != len(completions):
         raise ValueError(
-            f"{function} got {len(found)} values of {wanted} for {len(completions)} completions"
+            f"{function} needs {' or '.join(names)} (one value per completion), or metadata (one "
+            f"dict with it per completion), but got only {', '.join(kwargs) or 'completions'}"
         )
+    if len(found) != len(completions):
+        raise ValueError(f"{function} got {len(found)} values for {len(completions)} completions")
     return [None if value is None else float(value) for value in found]

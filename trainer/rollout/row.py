@@ -74,7 +74,3 @@ class RolloutStats:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    def add(self, other: "RolloutStats") -> None:
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)

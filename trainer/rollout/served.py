@@ -1,18 +1,17 @@
 """A model behind an OpenAI-compatible server, ready to play the game of a `GRPOConfig`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
+from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.generators.model_server import ModelServer
+from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.generators.tools import ToolPolicy
 from trainer.rollout.tokens import ChatCodec, codec_of
-
-if TYPE_CHECKING:
-    from trainer.rollout.generators.completions import CompletionsGenerator
+from trainer.runtime.models import load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -26,39 +25,32 @@ class Served:
     codec: ChatCodec | None = None
 
 
-@contextmanager
 def served_model(
     config: GRPOConfig,
     base_url: str,
     api: ApiName = "chat",
     tokenizer_name: str | None = None,
     **connection: Any,
-) -> Iterator[Served]:
-    """Connect to `config.model_name` at `base_url` for the block; `connection`: see `ModelServer`.
+) -> Served:
+    """Return `config.model_name` at `base_url`; `connection`: see `ModelServer`.
 
     `api` says what is exchanged: messages and texts, tool calls in their place, or the ids of the
     tokenizer `tokenizer_name`, by default that of the model's name. Raises `ModelServerError` if
     the server does not serve the model, `ModelLoadError` if the tokenizer can't be loaded.
     """
     name = config.model_name
-    connection["max_tokens"] = config.max_new_tokens
     if api != "completions":
-        from trainer.rollout.generators.openai import OpenAIPolicy
-        from trainer.rollout.generators.tools import ToolPolicy
-
-        with (ToolPolicy if api == "tools" else OpenAIPolicy)(
+        policy = (ToolPolicy if api == "tools" else OpenAIPolicy)(
             name,
             base_url,
             system_prompt=config.system_prompt,
             one_action_per_turn=config.one_action_per_turn,
             thinking=config.thinking,
+            max_tokens=config.max_new_tokens,
             **connection,
-        ) as policy:
-            policy.check()
-            yield Served(policy, policy)
-        return
-    from trainer.runtime.models import load_tokenizer
-
+        )
+        policy.check()
+        return Served(policy, policy)
     try:
         tokenizer = load_tokenizer(tokenizer_name or name)
     except ModelLoadError as error:
@@ -69,22 +61,21 @@ def served_model(
             "or a name on the hub): name it with --tokenizer, or exchange texts with --api chat"
         ) from error
     codec = codec_of(tokenizer, config.thinking)
-    with completions_generator(config, base_url, codec, **connection) as generator:
-        generator.check()
-        yield Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)
+    generator = completions_generator(config, base_url, codec, **connection)
+    generator.check()
+    return Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)
 
 
 def completions_generator(
     config: GRPOConfig, base_url: str, codec: ChatCodec, **connection: Any
-) -> "CompletionsGenerator":
+) -> CompletionsGenerator:
     """Return a generator over a server that plays the game of `config`."""
-    from trainer.rollout.generators.completions import CompletionsGenerator
-
     return CompletionsGenerator(
         config.model_name,
         base_url,
         codec,
         max_context_tokens=config.max_context_tokens,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
+        max_tokens=config.max_new_tokens,
         **connection,
     )

@@ -34,7 +34,6 @@ def check_servers(
     """
     wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
     deadline, round_s = time.monotonic() + wait_s, min(FIRST_NOTICE_S, wait_s)
-    said = False
     while True:
         try:
             with SQLEnvClient(config.server_urls).sync() as probe:
@@ -49,9 +48,8 @@ def check_servers(
                     "servers: start them, or name others with --server",
                     **error.details,
                 ) from error
-            if not said:
-                log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
-            said, round_s = True, min(SERVER_READY_S, left_s)
+            log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
+            round_s = min(SERVER_READY_S, left_s)
     check_server_rules(metadata, digest, config)
     return metadata
 

@@ -1,7 +1,6 @@
 """Charts over the training steps, drawn with matplotlib: the report's, the live view's."""
 
 import io
-import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,9 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, PercentFormatter
+
+from shared.console import percent
 
 # The report's style sheet has a dark variant of each under the same name.
 COLOURS = {
@@ -19,7 +20,6 @@ COLOURS = {
 PANEL_INCHES = (7.6, 4.2)
 NOTE_CHARS = 115  # of a line below a picture
 LABEL_WIDTH = 0.022  # of a character below the x axis on a narrow screen, as a share of the axis
-LABEL_HEIGHT = 0.045  # of the labels at the ends of curves, as a share of the axis
 
 Kind = Literal["line", "faint", "marked", "dashed", "diamonds", "broken"]
 _LOOKS: dict[Kind, dict[str, Any]] = {
@@ -64,15 +64,8 @@ class Baseline:
 
 
 def axis_number(value: float) -> str:
-    """Format with three significant digits: 1,234, 0.25, 3e-4."""
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "-"
-    if abs(value) >= 999.5:
-        return f"{value:,.0f}"
-    if abs(value) < 1e-3:
-        digits, _, exponent = f"{value:.2e}".partition("e")
-        return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return f"{value:.3g}"
+    """Format with three significant digits: 1,234 or 0.25."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def value_text(
@@ -119,22 +112,25 @@ def plot(axes: Axes, chart: Chart, last_step: float | None = None) -> None:
 
     `last_step` is labelled on the x axis, by default the chart's.
     """
-    for baseline in chart.baselines:
-        colour = COLOURS[baseline.colour]
-        axes.axhline(baseline.y, color=colour, ls=":", lw=1.4)
-        if baseline.interval is not None:
-            axes.axhspan(*baseline.interval, color=colour, alpha=0.08, lw=0)
     if chart.stacked:
         _plot_columns(axes, chart.series)
     else:
         for series in chart.series:
             if series.points:
                 _plot_series(axes, series)
+    for baseline in chart.baselines:
+        colour = COLOURS[baseline.colour]
+        axes.axhline(baseline.y, color=colour, ls=":", lw=1.4, label=baseline.label)
+        if baseline.interval is not None:
+            axes.axhspan(*baseline.interval, color=colour, alpha=0.08, lw=0)
     if chart.steps is not None:
         axes.set_xlim(-0.02 * max(1, chart.steps), 1.02 * max(1, chart.steps))
     axes.set_ylim(*chart.bounds)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(_Labels(chart.form))
+    if chart.form is percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    else:
+        axes.ticklabel_format(axis="y", useOffset=False)
     last = chart.last_step if last_step is None else last_step
     axes.xaxis.set_major_locator(FixedLocator(step_ticks(axes.get_xlim()[0], last)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -145,17 +141,6 @@ def plot(axes: Axes, chart: Chart, last_step: float | None = None) -> None:
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(COLOURS["soft"])
-
-
-class _Labels(FuncFormatter):
-    """Labels values by `form`, with more digits where neighbours would read the same."""
-
-    def __init__(self, form: Callable[[float], str]) -> None:
-        super().__init__(lambda value, _: form(value).replace(".0 %", " %"))
-
-    def format_ticks(self, values: list[float]) -> list[str]:
-        texts: list[str] = super().format_ticks(values)
-        return texts if len(set(texts)) == len(texts) else [f"{value:.10g}" for value in values]
 
 
 def step_ticks(first: float, last: float) -> list[float]:
@@ -173,8 +158,8 @@ def _plot_series(axes: Axes, series: Series) -> None:
         kind = "marked"
     look = _LOOKS[kind]
     xs, ys = [point.x for point in series.points], [point.y for point in series.points]
-    marked = "marker" in look
-    axes.plot(xs, ys, color=colour, clip_on=not marked, zorder=3, **look)
+    label = None if kind == "faint" else series.label  # its running mean is named
+    axes.plot(xs, ys, color=colour, clip_on="marker" not in look, zorder=3, label=label, **look)
     ranged = [(p.x, p.y, p.low, p.high) for p in series.points if None not in (p.low, p.high)]
     if not ranged:
         return
@@ -198,40 +183,8 @@ def _plot_columns(axes: Axes, parts: Sequence[Series]) -> None:
             tops[x] += y
 
 
-def label_ends(axes: Axes, chart: Chart) -> None:
-    """Write the name of each curve and line beside its right end, in its colour, without overlaps.
-
-    A curve as logged is not named: its running mean is.
-    """
-    low, high = axes.get_ylim()
-    ends = [(line.y, line.label, line.colour) for line in chart.baselines]
-    ends += [
-        (series.points[-1].y, series.label, series.colour)
-        for series in chart.series
-        if series.points and series.kind != "faint"
-    ]
-    ends.sort(key=lambda end: end[0])
-    places = [(y - low) / (high - low) for y, _, _ in ends]  # from the bottom, in shares
-    for index in range(1, len(places)):
-        places[index] = max(places[index], places[index - 1] + LABEL_HEIGHT)
-    top = 1.0
-    for index in reversed(range(len(places))):  # those pushed over the top move down again
-        places[index] = min(places[index], top)
-        top = places[index] - LABEL_HEIGHT
-    for place, (_, label, colour) in zip(places, ends, strict=True):
-        axes.text(
-            1.02,
-            place,
-            label,
-            color=COLOURS[colour],
-            transform=axes.transAxes,
-            va="center",
-            fontsize=7.5,
-        )
-
-
 def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
-    """Draw the charts side by side as a PNG, each with its title above."""
+    """Draw the charts side by side as a PNG, each with its title above and its curves' names."""
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * len(charts), height), dpi=dpi, layout="constrained")
     figure.suptitle(title, fontsize=11)
@@ -245,11 +198,9 @@ def png(charts: Sequence[Chart], title: str, dpi: int = 90) -> bytes:
         axes.text(0, -0.17, note, transform=axes.transAxes, va="top", fontsize=7.5, color=soft)
         if chart.empty:
             axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
-        label_ends(axes, chart)
-    return png_bytes(figure)
-
-
-def png_bytes(figure: Figure) -> bytes:
+        if axes.get_legend_handles_labels()[1]:
+            beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "handlelength": 3}
+            axes.legend(**beside, frameon=False, fontsize=7.5, labelcolor="linecolor")
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

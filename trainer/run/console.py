@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -45,10 +45,10 @@ class Bar:
     def __init__(self, console: Console, title: str, total: int | None) -> None:
         self._console, self._title, self._total = console, title, total
         self._last_line = time.monotonic()
-        self._progress: _Stacked | None = None
+        self.progress: _Stacked | None = None
         # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
         if console.is_terminal and not console.is_jupyter:
-            self._progress = _Stacked(
+            self.progress = _Stacked(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
@@ -58,42 +58,35 @@ class Bar:
                 console=console,
                 refresh_per_second=REFRESH_HZ,
             )
-            self._task = self._progress.add_task(title, total=total, note="")
-            self._progress.start()
+            self._task = self.progress.add_task(title, total=total, note="")
 
     @property
     def moves(self) -> bool:
         """Whether it is redrawn in place, and so can have something above it."""
-        return self._progress is not None
+        return self.progress is not None
 
     def above(self, content: RenderableType) -> None:
         """Show `content` above the bar from the next redraw."""
-        if self._progress is not None:
-            self._progress.above = content
+        if self.progress is not None:
+            self.progress.above = content
 
     def to(self, done: int, note: str = "", total: int | None = None) -> None:
         """Show that `done` of the total are done, and a note beside them."""
         self._total = total or self._total
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done, note=note, total=self._total)
+        if self.progress is not None:
+            self.progress.update(self._task, completed=done, note=note, total=self._total)
         elif done == self._total or time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
             line = f"{self._title}: {done}/{self._total or '?'} {note}".rstrip()
             self._console.print(line, highlight=False)
 
-    def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
 
 @contextmanager
 def bar(console: Console, title: str, total: int | None = None) -> Iterator[Bar]:
     """Show a progress bar while the block runs."""
-    progress = Bar(console, title, total)
-    try:
-        yield progress
-    finally:
-        progress.stop()
+    made = Bar(console, title, total)
+    with made.progress or nullcontext():
+        yield made
 
 
 def number(value: object, form: str = ".2f") -> str:
@@ -113,46 +106,50 @@ def percent_number(share: float | None) -> str:
     return number(None if share is None else 100 * share, ".1f")
 
 
-def table(first: str, *headings: str) -> Table:
-    """Return an empty table; all columns but the first are aligned to the right."""
+def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    """Return a table under its title; all columns but the first are aligned to the right."""
     # two columns apart, so that the widest table fits 80 columns
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
-    made.add_column(first, no_wrap=True)
-    for heading in headings:
+    made.add_column(headings[0], no_wrap=True)
+    for heading in headings[1:]:
         made.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
-    return made
-
-
-def titled(title: str, content: Table) -> RenderableType:
-    """Put the table under a title line; rich's own title would wrap at the table's width."""
-    return Group(Text(title, style="italic"), content, "")
+    for row in rows:
+        made.add_row(*row)
+    # rich's own title would wrap at the table's width
+    return Group(Text(title, style="italic"), made, "")
 
 
 def success_table(title: str, results: Results) -> RenderableType:
     """Return success in percent with 95 % intervals: one row per policy, in 80 columns."""
-    made = table("policy", "overall", "seen", "unseen", "reward")
-    for phase, modes in results.items():
-        for mode, one in modes.items():
-            cells = (rate_text(one["overall"]), rate_text(one["seen"]), rate_text(one["unseen"]))
-            made.add_row(f"{phase} {mode}", *cells, number(one.get("mean_reward")))
-    return titled(title, made)
+    rows = [
+        (
+            f"{phase} {mode}",
+            *(rate_text(rate) for rate in (one["overall"], one["seen"], one["unseen"])),
+            number(one["mean_reward"]),
+        )
+        for phase, modes in results.items()
+        for mode, one in modes.items()
+    ]
+    return table(title, ("policy", "overall", "seen", "unseen", "reward"), rows)
 
 
 def behaviour_table(title: str, results: Results) -> RenderableType:
     """Return shares in percent and means per episode: one row per policy, in 80 columns."""
-    shares = ("answered %", "right of these %", "DESCRIBE first %")
-    made = table("policy", *shares, "steps", "repeats", "errors")
-    for phase, modes in results.items():
-        for mode, one in modes.items():
-            does = one["behaviour"]["overall"]
-            made.add_row(
-                f"{phase} {mode}",
-                percent_number(does["answered"]),
-                percent_number(does["accuracy_when_answered"]),
-                percent_number(does["describe_first"]),
-                *(number(mean) for mean in (does["steps"], does["repeats"], does["errors"])),
-            )
-    return titled(title, made)
+    headings = ("policy", "answered %", "right of these %", "DESCRIBE first %", "steps", "repeats")
+    rows = [
+        (
+            f"{phase} {mode}",
+            *map(
+                percent_number,
+                (does["answered"], does["accuracy_when_answered"], does["describe_first"]),
+            ),
+            *map(number, (does["steps"], does["repeats"], does["errors"])),
+        )
+        for phase, modes in results.items()
+        for mode, one in modes.items()
+        if (does := one["behaviour"]["overall"])
+    ]
+    return table(title, (*headings, "errors"), rows)
 
 
 def cost_lines(cost: Cost) -> list[str]:
@@ -174,27 +171,22 @@ def cost_lines(cost: Cost) -> list[str]:
     ]
 
 
-def truncation_line(summary: RunSummary) -> str | None:
-    """Return how many episodes of a run outgrew the context window; None if none did."""
+def limit_lines(summary: RunSummary) -> list[str]:
+    """Return how many episodes of a run a limit shortened or ended, for those that did."""
     cut, ended = summary["episodes_truncated"], summary["context_overflows"]
-    if not cut and not ended:
-        return None
-    return (
-        f"{cut} of {summary['episodes']} episodes outgrew the context window and continued with "
-        f"their last steps only; later steps were not trained on; {ended} ended because the window "
-        "was full (max_context_tokens; docs/failures.md)"
-    )
-
-
-def too_large_line(summary: RunSummary) -> str | None:
-    """Return how many episodes of a run ended at the server's limit on bytes; None if none did."""
-    ended = summary.get("episodes_too_large", 0)
-    return (
-        f"{ended} of {summary['episodes']} episodes ended because their actions reached the "
-        "server's limit on bytes (SQLENV_MAX_EPISODE_BYTES; docs/failures.md)"
-        if ended
-        else None
-    )
+    lines = []
+    if cut or ended:
+        lines.append(
+            f"{cut} of {summary['episodes']} episodes outgrew the context window and continued "
+            f"with their last steps only; later steps were not trained on; {ended} ended because "
+            "the window was full (max_context_tokens; docs/failures.md)"
+        )
+    if ended := summary.get("episodes_too_large", 0):
+        lines.append(
+            f"{ended} of {summary['episodes']} episodes ended because their actions reached the "
+            "server's limit on bytes (SQLENV_MAX_EPISODE_BYTES; docs/failures.md)"
+        )
+    return lines
 
 
 def _after(seconds: float | None) -> str:

@@ -2,16 +2,19 @@
 
 `Spent` adds up training steps only: no evaluation, no loading, no writing of checkpoints. It is
 stored in the checkpoints, so a resumed run counts every step once, also one that was interrupted
-and played again. Pure functions.
+and played again.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from shared.run_files import Cost, MetricsRow
 from shared.run_stats import MODES
+from trainer.run.folder import read_json, write_json
 
 UNKNOWN = math.nan  # a sum that cannot be measured here; adding to it keeps it unknown
 TARGETS = (0.5, 0.75)  # success rates whose time is reported
@@ -41,6 +44,37 @@ class Spent:
     def from_dict(cls, saved: Mapping[str, float | None]) -> "Spent":
         """Return what `as_dict` was made of."""
         return cls(**{name: UNKNOWN if value is None else value for name, value in saved.items()})
+
+
+class ElapsedTime:
+    """Wall seconds and server restarts of a run over all its sessions, saved in a file of the run.
+
+    `own_restarts` returns the server restarts of this session. Leaving its block saves.
+    """
+
+    def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
+        self._path, self._own_restarts = path, own_restarts
+        earlier = read_json(path) if path.exists() else {"wall_s": 0.0, "sessions": 0}
+        self._earlier_s, self.sessions = float(earlier["wall_s"]), int(earlier["sessions"]) + 1
+        self._earlier_restarts = int(earlier.get("server_restarts", 0))
+        self._started = time.monotonic()
+
+    def total(self) -> float:
+        return self._earlier_s + time.monotonic() - self._started
+
+    def restarts(self) -> int:
+        return self._earlier_restarts + self._own_restarts()
+
+    def save(self) -> None:
+        total, restarts = round(self.total(), 3), self.restarts()
+        saved = {"wall_s": total, "sessions": self.sessions, "server_restarts": restarts}
+        write_json(self._path, saved)
+
+    def __enter__(self) -> "ElapsedTime":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.save()
 
 
 def known(seconds: float, digits: int = 4) -> float | None:

@@ -1,28 +1,12 @@
 """The folder of a training run, and files written so that a crash never leaves a partial one.
 
-runs/<id>/
-  config.json         every setting that the run used
-  summary.json        the result: rates, counts, times, versions, digests
-  learning_curve.png  reward and success over the steps
-  transcripts.md      the same questions: random, before, after
-  report.html         all of it on one page; `python -m trainer report` redraws it
-  episodes.jsonl      one line per episode of training and of every evaluation (`shared.run_files`)
-  observations.jsonl.gz  what the agent read in training (`trainer.run.observations`)
-  metrics.jsonl       one line per log event
-  server.log          output of the environment server, if the run started it
-  live/               measurements of the live view, and what it drew without a notebook or terminal
-  model/              the trained model and its tokenizer
-  evaluations/        the measurements before and after, as JSON
-  checkpoints/        what a resumed run continues from
-  SHA256SUMS          digests of a finished run's files, for `sha256sum --check` and
-                      `python -m env_server verify`
-runs/latest           a relative link to the run that started last, finished or not
+docs/training.md lists the files. `runs/latest` is a relative link to the run that started last,
+finished or not.
 """
 
 import errno
 import json
 import logging
-import math
 import os
 import secrets
 import shlex
@@ -32,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from pydantic_core import to_jsonable_python
 
 from shared.run_files import (
     REPORT,
@@ -49,41 +35,27 @@ LATEST, OBSERVATIONS = "latest", "observations.jsonl.gz"
 log = logging.getLogger(__name__)
 
 
-def _plain(value: Any) -> Any:
-    """Return `value` with NaN and infinities as None, which JSON lacks, and paths as text."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return value
-
-
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return strict JSON: non-ASCII text unescaped, non-finite numbers as null, paths as text."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    plain = to_jsonable_python(value, inf_nan_mode="null")
+    return json.dumps(plain, ensure_ascii=False, indent=indent)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` atomically: readers see the old file or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with staged.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)  # mkstemp allows only the owner
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
-def check_writable(path: Path, option: str = "--out") -> None:
+def check_writable(path: Path) -> None:
     """Create the folder of `path`; raise `RunError` if `write_bytes` could not write there."""
     try:
         if path.is_dir():
@@ -92,7 +64,7 @@ def check_writable(path: Path, option: str = "--out") -> None:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise RunError(f"can't write {path}: {error.strerror}; choose another {option}") from error
+        raise RunError(f"can't write {path}: {error.strerror}; choose another --out") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -191,18 +163,14 @@ def checkpoint_step(path: Path) -> int:
 
 def create_run(out: Path, label: str) -> Run:
     """Create the folder `out`/<UTC time>-<label>. Call `point_latest` once it can be resumed."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    for suffix in ("", f"-{secrets.token_hex(4)}"):
-        run = Run(out.absolute() / f"{stamp}-{label}{suffix}")
-        try:
-            run.path.mkdir(parents=True)
-        except FileExistsError:  # two runs started in the same second
-            continue
-        except OSError as error:
-            reason = f"{error.strerror}; choose another --out"
-            raise RunError(f"can't create {run.path}: {reason}") from error
-        return run
-    raise RunError(f"can't find a free name for a run in {out}; choose another --out")
+    path = out.absolute() / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}"
+    if path.exists():  # two runs started in the same second
+        path = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"can't create {path}: {error.strerror}; choose another --out") from error
+    return Run(path)
 
 
 def open_run(path: Path) -> Run:
@@ -231,12 +199,12 @@ def runs_in(out: Path) -> list[Run]:
 
 def is_run(path: Path) -> bool:
     """Return whether a folder is a run's, finished or not, and not an evaluation's."""
-    return isinstance(_settings(path).get("config"), dict) and not is_evaluation(path)
+    return "config" in _settings(path) and not is_evaluation(path)
 
 
 def is_evaluation(path: Path) -> bool:
     """Return whether a folder is one that 'python -m trainer evaluate' wrote."""
-    return isinstance(_settings(path).get("evaluation"), dict)
+    return "evaluation" in _settings(path)
 
 
 def _settings(path: Path) -> Mapping[str, Any]:

@@ -5,36 +5,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.console import percent
-from shared.run_stats import MODES, Rate
+from shared.run_stats import MODES, Z_95, Rate
+from trainer.config import REWARD_WEIGHTS
 from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.statistics import mean_interval
 
 COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
 SMOOTHING_STEPS = 9  # window of the running mean
 LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
 BAND = "its 95 % t interval, each step counted as one value"
+RUNNING = f"Line: {MEAN}; area: {BAND}."
 SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
 TEMPERATURES = "Training episodes are sampled at the run's temperature, sampled evaluations at 1."
 EPISODES = "training episodes"
+
+# two-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 Row = Mapping[str, Any]  # of metrics.jsonl
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
 
 
-def series(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
-    """Return the steps and finite values of `key`; the last row of a step wins."""
+def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
+    """Return the finite values of `key`, scaled, by their steps; the last row of a step wins."""
     values = {
-        float(row["step"]): float(row[key])
+        float(row["step"]): scale * float(row[key])
         for row in rows
         if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]) and "step" in row
     }
-    steps = sorted(values)
-    return steps, [values[step] for step in steps]
-
-
-def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
-    return [Point(x, scale * y) for x, y in zip(*series(rows, key), strict=True)]
+    return [Point(step, values[step]) for step in sorted(values)]
 
 
 def smoothed(values: Sequence[Point], window: int = SMOOTHING_STEPS) -> list[Point]:
@@ -99,6 +98,12 @@ def reward_chart(rows: Sequence[Row], summaries: Summaries) -> Chart:
     return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
 
 
+def weighted(layer: str) -> str:
+    """Return the name of a layer of the reward, with its weight unless that is 1."""
+    weight = REWARD_WEIGHTS[layer]
+    return layer if weight == 1 else f"{weight:g} × {layer}"
+
+
 def curve_label(rows: Sequence[Row], mode: str) -> str:
     """Return the name of the eval curve, with its number of questions."""
     size = max((row["eval_n"] for row in rows if row.get("eval_n")), default="?")
@@ -110,7 +115,7 @@ def rate_of(
 ) -> Mapping[str, Any] | None:
     """Return `{rate, n, ci95}` of an evaluation of the whole eval set; None if there is none."""
     rate = _of(summaries, phase, mode).get(part)
-    return rate if rate and rate.get("rate") is not None else None
+    return rate if rate and rate["rate"] is not None else None
 
 
 def _of(summaries: Summaries, phase: str, mode: str) -> Mapping[str, Any]:
@@ -158,3 +163,27 @@ def learning_curve(
     """
     charts = [success_chart(rows, summaries, steps), reward_chart(rows, summaries)]
     return png(charts, title, dpi=120)
+
+
+def t_95(freedom: int) -> float:
+    """Return Student's two-sided 95 % quantile with `freedom` >= 1 degrees of freedom, to 0.001.
+
+    Source beyond the table: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions (1964),
+    26.7.5.
+    """
+    if freedom <= len(T_95):
+        return T_95[freedom - 1]
+    z = Z_95
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % t interval of the mean of independent `values`; None for fewer than 2."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean = sum(values) / n
+    half = t_95(n - 1) * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    return mean - half, mean + half

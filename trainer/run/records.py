@@ -1,7 +1,7 @@
 """The record of a played episode, kept for files, tables and transcripts after training on it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from typing import Any
@@ -106,26 +106,14 @@ class Book:
             for weight, reward in zip(REWARD_WEIGHTS.values(), rewards, strict=True)
             if reward is not None
         ]
-        return EpisodeRecord(
-            question_id=question.question_id,
-            database=question.database_name,
-            difficulty=question.difficulty,
-            part=self.part(question.database_name),
-            outcome=row.outcome,
-            steps=row.steps,
-            correctness=row.correctness,
-            progress=row.progress,
-            operational=row.operational,
-            reward=None if None in rewards else reduce(add, products),
-            parse_failures=row.parse_failures,
-            inferred_actions=row.inferred_actions,
-            env_errors=len(row.env_errors),
-            context_overflow=row.context_overflow,
-            too_large=row.too_large,
-            turns=turns_of(row),
-            context_truncations=row.context_truncations,
-            actions=row.actions,
-            rewards=row.rewards,
-            observations=row.observations,
-            parts=row.parts,
+        return EpisodeRecord.model_validate(
+            {
+                **asdict(row.without_ids()),  # the fields of the same name
+                "database": question.database_name,
+                "difficulty": question.difficulty,
+                "part": self.part(question.database_name),
+                "reward": None if None in rewards else reduce(add, products),
+                "env_errors": len(row.env_errors),
+                "turns": turns_of(row),
+            }
         )

@@ -11,7 +11,6 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
-from shared.models import StandardName
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import Spent, cost
@@ -85,17 +84,15 @@ def totals(run: Run) -> dict[str, Any]:
     for counter in by_phase.values():
         total.update(counter)
     rows = list(metrics_rows(run.metrics))
+    seconds = {
+        name: round(sum(row.get(name) or 0.0 for row in rows), 3) for name in (*TIMES, RANK_WAIT)
+    }
     return {
         **total,
         "by_phase": {phase: dict(counter) for phase, counter in by_phase.items()},
         "train_rebuilds": sum(row.get("rebuilds") or 0 for row in rows),
-        **{name: round(sum(row.get(name) or 0.0 for row in rows), 3) for name in TIMES},
+        **{name: value for name, value in seconds.items() if value or name in TIMES},
     }
-
-
-def waited_s(run: Run) -> float:
-    """Return the seconds that the first process waited for the others' episodes in training."""
-    return round(sum(row.get(RANK_WAIT) or 0.0 for row in metrics_rows(run.metrics)), 3)
 
 
 def build_summary(
@@ -105,10 +102,6 @@ def build_summary(
     train_steps: int,
     spent: Spent,
     wall_s: float,
-    seed: int,
-    standard: StandardName,
-    versions: Mapping[str, str],
-    digests: Mapping[str, str],
     **more: Any,
 ) -> RunSummary:
     """Return the content of summary.json, with the further keys `more`.
@@ -130,10 +123,6 @@ def build_summary(
             whole_s=sum(one["wall_s"] for modes in evaluations.values() for one in modes.values()),
         ),
         "wall_s": round(wall_s, 3),
-        "seed": seed,
-        "standard": standard,
-        "versions": dict(versions),
-        "digests": dict(digests),
         **more,
         "evaluations": {phase: dict(modes) for phase, modes in evaluations.items()},
     }

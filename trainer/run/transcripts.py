@@ -3,7 +3,7 @@
 import hashlib
 import html
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from shared.console import counted
 from trainer.run.records import EpisodeRecord
@@ -55,10 +55,6 @@ def pick(before: Episodes, after: Episodes, count: int = COUNT) -> list[tuple[st
     return [(key, label) for label, keys in taken.items() for key in keys][:count]
 
 
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
 def _span(line: str) -> str:
     """Return a line as a Markdown code span for a table cell, which shows any text literally."""
     fence = "`"
@@ -71,8 +67,8 @@ def _span(line: str) -> str:
 
 def _cell(text: str, limit: int, mark: str = "") -> str:
     """Return text, cut to `limit` characters, as a table cell with its line breaks."""
-    lines = _cut(text, limit).splitlines()
-    return "<br>".join(f"{mark}{_span(line)}{mark}" for line in lines if line)
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "<br>".join(f"{mark}{_span(line)}{mark}" for line in text.splitlines() if line)
 
 
 def _turn(episode: EpisodeRecord | None, index: int) -> str:
@@ -91,33 +87,24 @@ def _verdict(episode: EpisodeRecord | None) -> str:
     return f"**{mark}**{reward}, {counted(episode.steps, 'step')}"
 
 
-def _row(name: str, cells: Iterator[str]) -> str:
-    return f"| {name} | {' | '.join(cells)} |"
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
-def _section(
-    number: int,
-    kind: str,
-    texts: Mapping[str, str],
-    columns: Sequence[tuple[str, EpisodeRecord | None]],
-) -> str:
-    episodes = [episode for _, episode in columns]
+def _section(title: str, text: str, columns: Mapping[str, EpisodeRecord | None]) -> str:
+    episodes = list(columns.values())
     played = [episode for episode in episodes if episode is not None]
-    first = played[0]
-    length = max(len(episode.turns) for episode in played)
+    first, length = played[0], max(len(episode.turns) for episode in played)
     lines = [
-        f"## {number}. {kind}",
-        "",
-        f"> {html.escape(texts.get(first.question_id, first.question_id), quote=False)}",
-        "",
-        f"Database `{first.database}` ({first.part}), {first.difficulty}, `{first.question_id}`",
-        "",
-        _row("step", (name for name, _ in columns)),
+        f"## {title}\n",
+        f"> {html.escape(text, quote=False)}\n",
+        f"Database `{first.database}` ({first.part}), {first.difficulty}, `{first.question_id}`\n",
+        _row("step", *columns),
         "|---" * (len(columns) + 1) + "|",
-        *(_row(str(at + 1), (_turn(one, at) for one in episodes)) for at in range(length)),
-        _row("end", map(_verdict, episodes)),
+        *(_row(str(at + 1), *(_turn(one, at) for one in episodes)) for at in range(length)),
+        _row("end", *map(_verdict, episodes)),
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def transcripts(
@@ -125,22 +112,21 @@ def transcripts(
 ) -> str:
     """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy, and
     `random` may be empty."""
-    picked = pick(before, after)
+    kinds, picked = by_kind(before, after), pick(before, after)
     shown = Counter(kind for _, kind in picked)
     quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
     lines = [
         f"# {heading}\n",
         f"The same questions played {'at random, ' if random else ''}by the model before training "
         "and after it (both greedy).\n",
-        "| kind | questions of the eval set | shown here |\n|---|---|---|",
-        *(
-            f"| {kind} | {len(keys)} | {shown[kind]} |"
-            for kind, keys in by_kind(before, after).items()
-        ),
+        _row("kind", "questions of the eval set", "shown here"),
+        "|---|---|---|",
+        *(_row(one, str(len(kinds[one])), str(shown[one])) for one in kinds),
         f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind "
         "the order is that of a hash of the question's id.\n",
     ]
     for number, (key, kind) in enumerate(picked, start=1):
-        columns = [("random", random.get(key)), ("before", before[key]), ("after", after[key])]
-        lines.append(_section(number, kind, texts, columns[not random :]) + "\n")
+        columns = {"random": random.get(key)} if random else {}
+        columns |= {"before": before[key], "after": after[key]}
+        lines.append(_section(f"{number}. {kind}", texts.get(key, key), columns))
     return "\n".join(lines)

@@ -53,7 +53,7 @@ def default_processes(
         device == "cpu"
         and sys.platform == "linux"
         and "OMP_NUM_THREADS" not in environment
-        and _is_small(config.model_name)
+        and _is_small(config)
     ):
         most = min(usable_cores(), MOST_PROCESSES, machine_memory() // PROCESS_MEMORY)
     for processes in range(most, 1, -1):
@@ -65,9 +65,11 @@ def default_processes(
     return 1
 
 
-def _is_small(model: str) -> bool:
-    """Return whether a model has at most `SMALL_MODEL` parameters, by its config.json."""
-    parameters = parameter_count(read_config(model, download=False) or {})
+def _is_small(config: GRPOConfig) -> bool:
+    """Return whether the model has at most `SMALL_MODEL` parameters, by its config.json."""
+    parameters = parameter_count(
+        read_config(config.model_name, config.base_model, download=False) or {}
+    )
     return parameters is not None and parameters <= SMALL_MODEL
 
 

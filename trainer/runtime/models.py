@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.presets import KEPT, OFFLINE_MODEL, SAVED_AS, Choice, choose_preset
+from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 T = TypeVar("T")
@@ -21,57 +23,75 @@ WEIGHTS = ("*.safetensors", "*.bin")
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 
 
-def find_model(name: str) -> str:
+def find_model(name: str, base: str = "") -> str:
     """Return the directory or the hub's name to load a model from.
 
-    A directory must exist. Another name, OWNER/NAME, must be on the hub; where the hub can't be
-    reached, it is the directory in the hub's cache. Raises `ModelLoadError` otherwise, within 5 s;
-    imports neither torch nor transformers, so that a command can refuse a wrong name at once.
+    A directory must exist. It may be that of a LoRA adapter, whose base is found too: `base`, or
+    the one that the adapter names. Another name, OWNER/NAME, must be on the hub; where the hub
+    can't be reached, it is the directory in the hub's cache. Raises `ModelLoadError` otherwise,
+    within 5 s; imports neither torch nor transformers, so that a command can refuse a wrong name at
+    once.
     """
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(shipped_path(name))
     if looks_local(source):
         check_directory(source)
+        if lora.is_adapter(Path(source)):
+            _find_base(Path(source), base)
         return source
     if "/" not in source:
         raise ModelLoadError(
             f"no model {name!r}: there is no such folder here, and a model on the Hugging Face hub "
             f"is named OWNER/{name}; pass a folder as --model, or a name such as {HUB_EXAMPLE}"
         )
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    error = _ask_hub(source)
-    if error is None:
-        return source
-    answers = {
-        "GatedRepoError": "it is a gated repo",
-        "RepositoryNotFoundError": "it is not a valid model identifier",
-        "HFValidationError": "it is neither a directory nor a valid model identifier",
-    }
-    kinds = [kind.__name__ for kind in type(error).__mro__]
-    reason = next((answers[kind] for kind in kinds if kind in answers), None)
-    if reason is None and "HfHubHTTPError" in kinds:
-        return source  # such as a model without config.json: loading it says what is wrong
-    if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
-        return str(Path(cached).parent)
-    if reason is not None:
-        raise ModelLoadError(f"can't load the model {name!r}: {reason}; {_remedy(name, error)}")
-    raise ModelLoadError(
-        f"can't load the model {name!r}: there is no such directory, it is not in the cache, and "
-        f"{constants.ENDPOINT} couldn't be reached ({_first_line(error)}); {_download(name)}"
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
     )
 
-
-def _ask_hub(name: str) -> Exception | None:
-    """Ask the hub for a model's config.json once; return the error, None if it has the file."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-
-    url = hf_hub_url(name, "config.json")
     try:
+        url = hf_hub_url(source, "config.json")
         _soon(lambda: get_hf_file_metadata(url, timeout=HUB_WAIT_S))
+        return source
+    except HFValidationError as error:
+        refused: Exception = error
     except Exception as error:
-        return error
-    return None
+        missing = isinstance(error, RepositoryNotFoundError)
+        if isinstance(error, HfHubHTTPError) and not missing:
+            return source  # such as a model without config.json: loading it says what is wrong
+        if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
+            return str(Path(cached).parent)
+        refused = error
+    page, login = f"https://huggingface.co/{name}", "log in with 'hf auth login'"
+    if isinstance(refused, GatedRepoError):
+        problem = f"it is a gated repo; accept its terms at {page}, then {login} or set HF_TOKEN"
+    elif isinstance(refused, RepositoryNotFoundError | HFValidationError):
+        problem = (
+            "it is not a valid model identifier; check its name at https://huggingface.co/models; "
+            f"if {name} is private, {login}"
+        )
+    else:
+        problem = (
+            "there is no such directory, it is not in the cache, and "
+            f"{constants.ENDPOINT} couldn't be reached ({_first_line(refused)}); {_download(name)}"
+        )
+    raise ModelLoadError(f"can't load the model {name!r}: {problem}") from refused
+
+
+def _find_base(adapter: Path, base: str) -> None:
+    """Raise `ModelLoadError` where an adapter's base can't be found."""
+    named = lora.base_of(adapter, base)
+    try:
+        find_model(named)
+    except ModelLoadError as error:
+        raise ModelLoadError(
+            f"can't find {named!r}, the base of the adapter in {adapter}: set MODELS_HOME to a "
+            f"folder that holds it, or name it: --adapter {adapter} --model BASE. The reason: "
+            f"{error.message}"
+        ) from error
 
 
 def _soon(ask: Callable[[], T]) -> T:
@@ -92,22 +112,32 @@ def _soon(ask: Callable[[], T]) -> T:
 
 
 def preset_of(
-    model: str | None = None, preset: str | None = None, *, served: bool = False
+    model: str | None = None, preset: str | None = None, base: str = "", *, served: bool = False
 ) -> Choice:
     """Return what `choose_preset` says of a model's folder or name on the hub.
 
-    The hub is not asked for the config.json of a model that is `served` elsewhere.
+    A LoRA adapter gets the preset of its base: see `find_model`. The hub is not asked for the
+    config.json of a model that is `served` elsewhere.
     """
-    config = None if model is None or preset else read_config(model, download=not served)
-    return choose_preset(model, preset, config)
+    if model is None or preset:
+        return choose_preset(model, preset)
+    config = read_config(model, base, download=not served)
+    if not lora.is_adapter(shipped_path(model)):
+        return choose_preset(model, None, config)
+    choice = choose_preset(lora.base_of(shipped_path(model), base), None, config)
+    return replace(choice, settings={**choice.settings, "model_name": model})
 
 
-def read_config(model: str, *, download: bool) -> dict[str, Any] | None:
+def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any] | None:
     """Return the config.json of a folder, of a name in the hub's cache, or with `download` on it.
 
-    None if there is none.
+    That of a LoRA adapter is its base's, with the settings that the adapter keeps. None if there is
+    none.
     """
-    path: Any = shipped_path(model) / "config.json"
+    if lora.is_adapter(folder := shipped_path(model)):
+        of_base = read_config(lora.base_of(folder, base), download=download)
+        return None if of_base is None else {**of_base, **lora.saved_settings(folder)}
+    path: Any = folder / "config.json"
     try:
         if not path.is_file():
             from huggingface_hub import hf_hub_download, try_to_load_from_cache
@@ -125,37 +155,26 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     """Load `config.model_name`, in float32 on its device, and its tokenizer.
 
     A directory and a Hugging Face name are loaded the same way; the shipped models are found from
-    any working directory. The model's own config gets the settings that it is played by, so that
-    every copy saved of it keeps them. Raises `ModelLoadError`, which says what is missing and what
-    to do.
+    any working directory. A LoRA adapter is merged into its base. The model's own config gets the
+    settings that it is played by, so that every copy saved of it keeps them. Raises
+    `ModelLoadError`, which says what is missing and what to do.
     """
-    import torch
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from trainer.runtime.precision import compute_logits_in_float32, precision
 
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
-    source = find_model(name)
+    source = find_model(name, config.base_model)
     try:
         with reporting_out_of_memory(config, f"loading the model {name}"):
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            check_tokenizer(tokenizer, name)
-            model, loaded = AutoModelForCausalLM.from_pretrained(
-                source,
-                dtype=torch.float32,
-                attn_implementation="sdpa",
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below
-            )
-            _check_weights(loaded, name)
+            model, tokenizer = _load(source, config.base_model)
             model.to(device)
             compute_logits_in_float32(model, config)
     # RuntimeError: weights that transformers can't convert
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
         raise ModelLoadError(
-            f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, error)}"
+            f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, found=True)}"
         ) from error
     setattr(model.config, SAVED_AS, kept_settings(config))
     embeddings = model.get_input_embeddings().num_embeddings
@@ -164,6 +183,31 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
             f"the tokenizer of {name!r} has {len(tokenizer):,} tokens, but the model only "
             f"{embeddings:,}: they don't belong together"
         )
+    return model, tokenizer
+
+
+def _load(source: str, base: str = "") -> tuple[Any, Any]:
+    """Load a model in float32 on the CPU, and its tokenizer, from what `find_model` returned."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = Path(source)
+    if lora.is_adapter(folder):
+        model, tokenizer = _load(find_model(lora.base_of(folder, base)))
+        if (folder / "tokenizer.json").is_file():
+            tokenizer = AutoTokenizer.from_pretrained(source)
+            check_tokenizer(tokenizer, source)
+        return lora.merged(model, folder), tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    check_tokenizer(tokenizer, source)
+    model, loaded = AutoModelForCausalLM.from_pretrained(
+        source,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # refused below
+    )
+    _check_weights(loaded, source)
     return model, tokenizer
 
 
@@ -199,7 +243,8 @@ def load_tokenizer(name: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelLoadError(
-            f"can't load the tokenizer of {name!r}: {_first_line(error)}; {_remedy(name, error)}"
+            f"can't load the tokenizer of {name!r}: {_first_line(error)}; "
+            f"{_remedy(name, found=True)}"
         ) from error
     check_tokenizer(tokenizer, name)
     return tokenizer
@@ -245,15 +290,17 @@ def check_directory(name: str) -> None:
             "llama.cpp and pass the server's --base-url"
         )
     if not path.is_dir():
-        raise ModelLoadError(f"no model directory at {name}; {_remedy(name)}")
+        raise ModelLoadError(f"no model directory at {name}; {_remedy(name, found=False)}")
+    if lora.is_adapter(path):
+        if not (path / lora.WEIGHTS).is_file():
+            raise ModelLoadError(f"the adapter in {name} has no {lora.WEIGHTS}: copy it again")
+        if pointer := _lfs_pointer(path):
+            raise ModelLoadError(f"the adapter in {name} is not whole: {pointer}")
+        return
     if not (path / "config.json").is_file():
-        if (path / "adapter_config.json").is_file():
-            raise ModelLoadError(
-                f"{name} holds LoRA adapters, not a whole model: use the run's model/, which has "
-                "them merged, or merge them with peft's merge_and_unload"
-            )
         raise ModelLoadError(
-            f"{name} is not a model directory: it has no config.json; {_remedy(name)}"
+            f"{name} is not a model directory: it has no config.json, and no {lora.CONFIG} of a "
+            f"LoRA adapter; {_remedy(name, found=False)}"
         )
     if missing := _missing_files(path):
         raise ModelLoadError(f"the model in {name} is not whole: {missing}")
@@ -279,15 +326,21 @@ def _missing_files(path: Path) -> str | None:
             return f"its {index.name} is damaged; {again}"
         if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
             return f"it lacks {', '.join(missing)}, which {index.name} lists; {again}"
-    for file in (*path.glob("*.safetensors"), *path.glob("*.json")):
-        with file.open("rb") as opened:
-            if opened.read(len(LFS_POINTER)) == LFS_POINTER:
-                return f"{file.name} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
+    if pointer := _lfs_pointer(path):
+        return pointer
     if not (path / "tokenizer.json").is_file():
         return (
             "it has no tokenizer.json; write one with transformers: "
             f"AutoTokenizer.from_pretrained(ORIGINAL_MODEL).save_pretrained({str(path)!r})"
         )
+    return None
+
+
+def _lfs_pointer(path: Path) -> str | None:
+    for file in (*path.glob("*.safetensors"), *path.glob("*.json")):
+        with file.open("rb") as opened:
+            if opened.read(len(LFS_POINTER)) == LFS_POINTER:
+                return f"{file.name} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
     return None
 
 
@@ -302,29 +355,15 @@ def _download(name: str) -> str:
     )
 
 
-def _remedy(name: str, error: BaseException | None = None) -> str:
-    """Return how to get the model, by the hub's error among the causes of `error`."""
-    causes = set()
-    while error is not None:
-        causes |= {kind.__name__ for kind in type(error).__mro__}
-        error = error.__cause__ or error.__context__
-    if "GatedRepoError" in causes:
-        return (
-            f"accept its terms at https://huggingface.co/{name}, then log in with 'hf auth login' "
-            "or set HF_TOKEN"
-        )
-    if "RepositoryNotFoundError" in causes:
-        return (
-            f"check its name at https://huggingface.co/models; if {name} is private, log in with "
-            "'hf auth login'"
-        )
-    if "LocalEntryNotFoundError" in causes:
-        return f"the hub can't be reached, and its cache lacks some files: {_download(name)}"
+def _remedy(name: str, *, found: bool) -> str:
+    """Return how to get a model whose files were `found`, but can't be loaded, or were not."""
     if "data/models" in name:
         return "create it with 'python -m trainer pretrain', or choose another with --model"
-    if causes and looks_local(name):
+    if not found:
+        return "use a directory written by save_pretrained, or the name of a Hugging Face model"
+    if looks_local(name):
         return (
             "its files are damaged or not a causal language model: save it again with "
             "save_pretrained, or choose another with --model"
         )
-    return "use a directory written by save_pretrained, or the name of a Hugging Face model"
+    return f"the hub can't be reached, or it has no causal language model: {_download(name)}"

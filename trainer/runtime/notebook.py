@@ -19,9 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-NEEDED = (
-    *("apsw", "fastapi", "httpx", "matplotlib", "rich", "sqlglot", "torch", "trl", "uvicorn"),
-)
+NEEDED = ["apsw", "fastapi", "httpx", "matplotlib", "rich", "sqlglot", "torch", "trl", "uvicorn"]
 # a hosted machine has the build of these that its GPU needs
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 # may be loaded before the first cell; another version then takes a new session
@@ -30,12 +28,7 @@ PRELOADED = ("numpy", "matplotlib", "rich")
 
 def on_colab(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process runs on Google Colab."""
-    if "COLAB_RELEASE_TAG" in environment:
-        return True
-    try:
-        return importlib.util.find_spec("google.colab") is not None
-    except ModuleNotFoundError:  # no package google
-        return False
+    return "COLAB_RELEASE_TAG" in environment
 
 
 def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> bool:

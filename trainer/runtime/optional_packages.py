@@ -10,40 +10,25 @@ from typing import Any
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 
-# Trackers whose module or package is not named like transformers' own name for them.
-_MODULES = {"azure_ml": "azureml", "flyte": "flytekit"}
-_PACKAGES = {"azure_ml": "azureml-sdk", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
-
 
 def check_extras(config: GRPOConfig) -> None:
     """Raise `ConfigError` for an unknown tracker, or a package that is needed and not installed."""
-    if config.lora_rank and not _installed("peft"):
+    if config.lora_rank and importlib.util.find_spec("peft") is None:
         raise ConfigError(
             f"lora_rank is {config.lora_rank}, which needs the package peft: "
             "pip install peft, or set lora_rank=0",
             field="lora_rank",
         )
-    trackers = config.report_to
-    if not trackers or trackers in (["none"], ["all"]):
+    if config.report_to in ([], ["none"], ["all"]):
         return
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK as KNOWN
+    from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-    for name in trackers:
-        if name not in KNOWN:
-            raise ConfigError(
-                f"report_to names {name!r}: use none, all, or some of {', '.join(KNOWN)}",
-                field="report_to",
-            )
-        modules = [_MODULES.get(name, name)]
-        if name == "tensorboard":
-            modules.append("tensorboardX")
-        if not any(map(_installed, modules)):
-            package = _PACKAGES.get(name, name)
-            raise ConfigError(
-                f"report_to names {name}, which needs the package {package}: "
-                f"pip install {package}, or remove it from report_to",
-                field="report_to",
-            )
+    for name in config.report_to:
+        try:
+            for tracker in get_reporting_integration_callbacks([name]):
+                tracker()  # each looks for its package
+        except (ValueError, RuntimeError, ImportError, AssertionError) as error:
+            raise ConfigError(f"report_to names {name}: {error}", field="report_to") from error
 
 
 def lora_config(config: GRPOConfig) -> Any:
@@ -65,7 +50,3 @@ def can_compile_kernels() -> bool:
     """Return whether Triton finds a C compiler and Python's headers when kernels are first used."""
     compiler = "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
     return compiler and Path(sysconfig.get_path("include"), "Python.h").is_file()
-
-
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

@@ -41,7 +41,7 @@ def packed_weights(model: Any) -> Iterator[None]:
 def _can_pack(weight: Tensor) -> bool:
     """Return whether a weight is large, on a CPU, and not of a subclass such as a sharded one."""
     on_cpu = type(weight) is nn.Parameter and weight.device.type == "cpu"
-    return on_cpu and weight.is_floating_point() and weight.numel() >= LEAST_WEIGHTS
+    return on_cpu and weight.numel() >= LEAST_WEIGHTS
 
 
 def _compute_dtype(weight: Tensor) -> torch.dtype:

@@ -1,6 +1,5 @@
 """The device to train on and the number format to compute in."""
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -40,9 +39,9 @@ def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
     if dtype != "auto":
         compute = _DTYPES[dtype]
     elif device == "cpu":
-        # on x86 and on ARM; old versions of torch cannot tell
-        able: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-        native = able.get("avx512_bf16") or able.get("bf16")
+        # old versions of torch cannot tell
+        able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        native = able.get("avx512_bf16") or able.get("bf16")  # on x86, on ARM
         compute = torch.bfloat16 if native else torch.float32
     else:
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -98,13 +97,9 @@ def shrink_frozen_weights(model: Any, config: GRPOConfig) -> None:
     They take half the memory and no cast at every use; autocast computes the same with them.
     """
     compute = precision(config.device, config.dtype)[1]
-    if config.lora_rank and compute is not torch.float32:
-        cast_linear_layers(model, compute)
-
-
-def cast_linear_layers(model: Any, dtype: torch.dtype) -> None:
-    """Store the linear layers of `model` in `dtype`, its LM head excepted."""
+    if not config.lora_rank or compute is torch.float32:
+        return
     for layer in model.base_model.modules():
         if isinstance(layer, nn.Linear):
             for name, one in list(layer.named_parameters(recurse=False)):
-                setattr(layer, name, nn.Parameter(one.detach().to(dtype)))
+                setattr(layer, name, nn.Parameter(one.detach().to(compute)))

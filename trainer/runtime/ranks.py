@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 # set by a launcher
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
 SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
-MIXED_PRECISION = "ACCELERATE_MIXED_PRECISION"
 # for which the others wait for a process's episodes, besides its waits for lost servers
 LONGEST_SHARE_S = 3600.0
 SERVER_WAITS = 3  # of `config.server_wait_s` each
@@ -154,6 +153,7 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
         if os.environ["LOCAL_RANK"] == "0":  # print it once per machine
             raise
         raise SystemExit(1) from error
+    os.environ.pop("ACCELERATE_MIXED_PRECISION", None)  # of the launcher: the dtype decides
     limit = timedelta(seconds=LONGEST_SHARE_S + SERVER_WAITS * config.server_wait_s)
     PartialState(cpu=device == "cpu")
     group = distributed.new_group(backend="gloo", timeout=limit)
@@ -217,13 +217,6 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     config.accumulation_steps(count)
     device, dtype = precision(config.device, config.dtype)
     check_sharding(config, dtype, count)
-    decided = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}.get(str(dtype), "no")
-    if (mixed := os.environ.get(MIXED_PRECISION, "no")) not in ("no", decided):
-        raise ConfigError(
-            f"the launcher's mixed_precision is {mixed}, but the setting dtype ({config.dtype}) "
-            "decides, for sampling too: launch with mixed_precision no",
-            field="dtype",
-        )
     if ":" in config.device:
         raise ConfigError(
             f"device is {config.device}, but each of the {count} processes needs a GPU of its own: "

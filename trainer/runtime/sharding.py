@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 
@@ -108,3 +110,14 @@ def tie(model: Any, state: dict[str, Any]) -> None:
     for name, source in model.all_tied_weights_keys.items():
         if source in state:
             state[name] = state[source]
+
+
+def average_gradients(model: nn.Module, processes: int) -> None:
+    """Replace every process's gradients of a model that is not sharded by their mean."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= processes
+    means = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))

@@ -10,6 +10,7 @@ from shared.console import print_line
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
+    AdapterOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -18,6 +19,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     out_and_servers,
     settings_of,
 )
@@ -32,15 +34,16 @@ def sft(
         str | None,
         Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
     ] = None,
+    adapter: AdapterOption = None,
     source: Annotated[
         list[str] | None,
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
             "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
             "of a database with at most five tables; in up to a quarter of them a query with "
-            "a wrong column name, and its error, come before the right one), generated (fresh "
-            "databases), run:DIR (correct episodes of a run or an evaluation), or corrected:DIR (a "
-            "run's incorrect episodes up to a failed query, then the gold query); repeatable.",
+            "a wrong column name, and its error, come before the right one), run:DIR (correct "
+            "episodes of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up "
+            "to a failed query, then the gold query); repeatable. Others: docs/sft.md.",
             show_default="oracle",
         ),
     ] = None,
@@ -91,7 +94,7 @@ def sft(
     server = check_given_once(overrides, given, server)
     if "data" not in given and (resume is not None or "data_dir" in overrides):
         data = None  # of the environment
-    named = {"num_train_epochs": epochs, "model_name": model, "data_dir": data}
+    named = {"num_train_epochs": epochs, "data_dir": data, **model_settings(model, adapter)}
     named |= {"standard": standard, "seed": seed, "max_steps": steps}
     overrides |= {name: value for name, value in named.items() if value is not None}
 

@@ -119,12 +119,12 @@ class SftJob(Job):
 
         Those whose question and actions are `known` are left out.
         """
-        config, source = self._config, parse_source(text)
+        config, client, source = self._config, self._client, parse_source(text)
+        scripts = scripts_of(source, config)
+        data_dir = source.data_dir(config)
         with ExitStack() as stack:
-            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-sft-")))
-            data_dir, scripts = scripts_of(source, config, wanted, scratch, self._report)
-            client = self._client
             if data_dir != config.data_dir:
+                scratch = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-sft-")))
                 log, options = scratch / "server.log", ("--standard", config.standard)
                 server = stack.enter_context(SupervisedServer(data_dir, log, *options))
                 config = config.override(server_urls=[server.url])
@@ -138,9 +138,6 @@ class SftJob(Job):
                 min(config.max_context_tokens, int(window)),
                 client,
             )
-
-    def _report(self, line: str) -> None:
-        print_line(self.console, line)
 
     def _imitate(self, model: Any, rows: list[Demonstration]) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""

@@ -105,13 +105,6 @@ def schema_of(path: Path) -> dict[str, list[str]]:
     return tables
 
 
-def recovering(question: Question, actions: Sequence[str]) -> tuple[str, ...]:
-    """Return a generated demonstration with the answer as the oracle writes it; nothing for one
-    that answers without the gold query or repeats an action."""
-    taught = f"QUERY: {question.gold_sql}" in actions and len(set(actions)) == len(actions)
-    return (*actions[:-1], answer_of(question)) if taught else ()
-
-
 def answer_of(question: Question) -> str:
     text = question.answer_text
     return f"ANSWER: {one_line(text) if question.answer_form == 'sql' else text}"

@@ -4,36 +4,29 @@
 - `explorer`, `explorer:DIR`: the same, but in a database of up to `EXPLORED_TABLES` tables every
   table is described (in a larger one the gold query's, as above), and at times a first query
   mistakes the name of a column; the gold query decides which tables are sampled
-- `generated`: fresh databases and questions, made for this run
 - `run:DIR`, `completed:DIR`, `recovered:DIR`, `corrected:DIR`: episodes that a run or an evaluation
   recorded on training questions (`trainer.sft.recorded`)
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from shared.dataset import Question, check_databases, load_questions, questions_path
 from shared.run_files import RunFiles
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.pretraining.pretrain import Stage, generate, load_scripts
 from trainer.rollout.dataset import check_training_questions
 from trainer.sft.recorded import RECORDED, recorded_scripts
-from trainer.sft.scripts import Script, explorer_script, oracle_script, place, recovering
+from trainer.sft.scripts import Script, explorer_script, oracle_script, place
 
-ORACLE, EXPLORER, GENERATED = "oracle", "explorer", "generated"
-GENERATED_ROWS = 800  # without a limit on rows
-GENERATED_PER_DATABASE = 8
-# of generated demonstrations; a third of these recover from an error, half are left out
-GENERATED_NOISE = 0.3
+ORACLE, EXPLORER = "oracle", "explorer"
 MISTAKES = 4  # one explorer's script of so many has a mistaken query
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A parsed source: its kind, and the folder that it names, if any."""
 
     text: str
@@ -41,7 +34,7 @@ class Source:
     folder: Path | None
 
     def data_dir(self, config: GRPOConfig) -> Path:
-        """Return the data that its questions are of; `generated` has none yet."""
+        """Return the data that its questions are of."""
         named = self.folder if self.kind in (ORACLE, EXPLORER) else None
         return named or config.data_dir
 
@@ -50,19 +43,17 @@ def parse_source(text: str) -> Source:
     """Return the source that `text` names. `ConfigError` for an unknown one or a missing folder."""
     kind, colon, name = text.partition(":")
     folder = Path(name) if name else None
-    if kind not in (ORACLE, EXPLORER, GENERATED, *RECORDED) or bool(colon) != bool(name):
+    if kind not in (ORACLE, EXPLORER, *RECORDED) or bool(colon) != bool(name):
         raise ConfigError(
             f"no source of demonstrations {text!r}: use {ORACLE}, {ORACLE}:DIR, {EXPLORER}, "
-            f"{EXPLORER}:DIR, {GENERATED}, {', '.join(f'{kind}:DIR' for kind in RECORDED)}"
+            f"{EXPLORER}:DIR, {', '.join(f'{kind}:DIR' for kind in RECORDED)}"
         )
     if kind in RECORDED and (folder is None or not RunFiles(folder).episodes.is_file()):
         raise ConfigError(
             f"{text} has no episodes.jsonl: name the folder of a run or of an evaluation, such as "
             f"{kind}:runs/latest"
         )
-    if kind == GENERATED and folder is not None:
-        raise ConfigError(f"{GENERATED} takes no folder, as its databases are made for the run")
-    if kind in (ORACLE, EXPLORER) and folder and not questions_path(folder, "train").is_file():
+    if kind not in RECORDED and folder and not questions_path(folder, "train").is_file():
         raise ConfigError(
             f"{text} has no training questions ({questions_path(folder, 'train')}): name a data "
             "directory, such as one that 'python -m data import' wrote"
@@ -70,34 +61,20 @@ def parse_source(text: str) -> Source:
     return Source(text, kind, folder)
 
 
-def scripts_of(
-    source: Source, config: GRPOConfig, rows: int, workspace: Path, report: Callable[[str], None]
-) -> tuple[Path, list[Script]]:
-    """Return the data directory that the scripts are for, and the scripts.
-
-    `generated` data are written below `workspace`, enough for `rows`; 0: for `GENERATED_ROWS`.
-    """
-    if source.kind == GENERATED:
-        # a database may yield fewer questions, and some demonstrations are left out
-        count = 1 + round(1.3 * (rows or GENERATED_ROWS) / GENERATED_PER_DATABASE)
-        stage = Stage(source.kind, count, GENERATED_PER_DATABASE, GENERATED_NOISE)
-        data_dir = generate(workspace, stage, config.seed, report)
-        questions = training_questions(data_dir, config)
-        played = load_scripts(data_dir)
-        scripts = [(one, recovering(one, played[one.question_id])) for one in questions]
-        made = [Script(source.text, *place(one), actions) for one, actions in scripts if actions]
-        return data_dir, made
+def scripts_of(source: Source, config: GRPOConfig) -> list[Script]:
+    """Return the scripts of a source."""
+    text, kind, folder = source
     data_dir = source.data_dir(config)
     questions = training_questions(data_dir, config)
-    if source.kind == ORACLE:
-        return data_dir, [Script(source.text, *place(one), oracle_script(one)) for one in questions]
-    if source.kind == EXPLORER:
-        return data_dir, [
-            explorer_script(one, source.text, data_dir, mistaking=index % MISTAKES == 0)
+    if kind == ORACLE:
+        return [Script(text, *place(one), oracle_script(one)) for one in questions]
+    if kind == EXPLORER:
+        return [
+            explorer_script(one, text, data_dir, mistaking=index % MISTAKES == 0)
             for index, one in enumerate(questions)
         ]
-    assert source.folder is not None
-    return data_dir, recorded_scripts(source.text, source.kind, source.folder, questions)
+    assert folder is not None
+    return recorded_scripts(text, kind, folder, questions)
 
 
 def training_questions(data_dir: Path, config: GRPOConfig) -> list[Question]:

@@ -74,9 +74,9 @@ async def loop(workload: Workload, url: str) -> AsyncIterator[Play]:
 @asynccontextmanager
 async def in_process(workload: Workload, url: str) -> AsyncIterator[Play]:
     """Play with calls of the environment, whose SQL runs in one jailed worker."""
-    from env_server.drive import drive_async
     from env_server.environment import SQLEnvironment
     from env_server.questions import QuestionBank
+    from env_server.sql import drive_async
     from env_server.sql.pool import SqlPool
 
     bank = QuestionBank.load(workload.data)

@@ -14,9 +14,9 @@ from verifiers.clients import Client
 from verifiers.types import Response, ResponseMessage
 
 from benchmarks.peers.player import Play, Workload
-from env_server.drive import drive_async
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
+from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 
 

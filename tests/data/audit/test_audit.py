@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data.audit import FLAGS, AuditReport, Severity, audit
-from data.audit.golds import states_number
-from data.audit.values import value_findings
+from data.audit.golds import states_number, value_findings
 from data.commands import app
 from data.golds.execute import GoldResult, open_readonly
 from data.sources.spider import import_spider
@@ -58,88 +57,50 @@ SOUND = ask(
 )
 LEGS = ask("How many legs do all of them have?", "SELECT sum(legs) FROM animal", 18, "integer")
 
-# flag -> (split, question) that must raise it, and no other
-FLAGGED: dict[str, tuple[str, dict[str, Any]]] = {
-    "failing": ("train", ask("Which colour?", "SELECT colour FROM animal", "red", "string")),
-    "empty": (
-        "train",
-        ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa", "string"),
+# flag -> the question that must raise it, and no other, on the split of its name
+FLAGGED: dict[str, dict[str, Any]] = {
+    "failing": ask("Which colour?", "SELECT colour FROM animal", "red", "string"),
+    "empty": ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa", "string"),
+    "null": ask("Which note?", "SELECT note FROM animal WHERE id = 1", "x", "string"),
+    "tied": ask(
+        "Who has most?", "SELECT name FROM animal ORDER BY legs DESC LIMIT 1", "Ida", "string"
     ),
-    "null": ("train", ask("Which note?", "SELECT note FROM animal WHERE id = 1", "x", "string")),
-    "tied": (
-        "train",
-        ask(
-            "Who has most legs?",
-            "SELECT name FROM animal ORDER BY legs DESC LIMIT 1",
-            "Ida",
-            "string",
-        ),
+    "order-dependent": ask(
+        "Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list"
     ),
-    "order-dependent": (
-        "train",
-        ask("Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list"),
+    "undecided": ask("What weighs most?", "SELECT max(kg) FROM weight", "9", "string"),
+    "oversize": ask("Which days are there?", "SELECT n FROM day", [1], "list"),
+    "runaway": ask("How far can you count?", ENDLESS, 7, "integer"),
+    "unstable": ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string"),
+    "same-id": {
+        "question_id": "train-1",
+        **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer"),
+    },
+    "blank": ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer"),
+    "stale": ask("Hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer"),
+    "guessable-number": ask(
+        "What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer"
     ),
-    "undecided": ("train", ask("What weighs most?", "SELECT max(kg) FROM weight", "9", "string")),
-    "oversize": ("train", ask("Which days are there?", "SELECT n FROM day", [1], "list")),
-    "runaway": ("train", ask("How far can you count?", ENDLESS, 7, "integer")),
-    "unstable": (
-        "train",
-        ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string"),
+    "guessable-text": ask(
+        "Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string"
     ),
-    "same-id": (
-        "train",
-        {"question_id": "train-1", **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer")},
+    "duplicate": {**SOUND, "gold_sql": "select SOUND from sound where kind='goat'"},
+    "near-duplicate": ask(
+        "How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck", "string"
     ),
-    "blank": (
-        "train",
-        ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer"),
+    "guessable-one": ask("What is the least day?", "SELECT min(n) FROM day", 1, "integer"),
+    "guessable-mode": ask(
+        "What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string"
     ),
-    "stale": (
-        "train",
-        ask("How many hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer"),
+    "repeated": {**SOUND, "question_text": "What sound does a goat make?"},
+    "null-cells": ask(
+        "Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"
     ),
-    "guessable-number": (
-        "train",
-        ask("What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer"),
-    ),
-    "guessable-text": (
-        "train",
-        ask("Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string"),
-    ),
-    "duplicate": ("eval", {**SOUND, "gold_sql": "select SOUND from sound where kind='goat'"}),
-    "near-duplicate": (
-        "eval",
-        ask("How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck", "string"),
-    ),
-    "guessable-one": (
-        "train",
-        ask("What is the least day?", "SELECT min(n) FROM day", 1, "integer"),
-    ),
-    "guessable-mode": (
-        "train",
-        ask("What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string"),
-    ),
-    "repeated": ("train", {**SOUND, "question_text": "What sound does a goat make?"}),
-    "null-cells": (
-        "train",
-        ask("Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"),
-    ),
-    "letter-case": (
-        "train",
-        ask("How many Hens?", "SELECT count(*) FROM animal WHERE kind = 'Hen'", 0, "integer"),
-    ),
-    "text-arithmetic": (
-        "train",
-        ask("What do kinds add up to?", "SELECT sum(kind) - 9 FROM animal", -9.0, "float"),
-    ),
+    "letter-case": ask("Hens?", "SELECT count(*) FROM animal WHERE kind = 'Hen'", 0, "integer"),
+    "text-arithmetic": ask("Add kinds?", "SELECT sum(kind) - 9 FROM animal", -9.0, "float"),
 }
-KEPT = {
-    "kept-tied": "tied",
-    "kept-empty": "empty",
-    "kept-null": "null",
-    "kept-undecided": "undecided",
-    "kept-oversize": "oversize",
-}
+ACROSS = ("duplicate", "near-duplicate")  # raised on eval questions
+KEPT = {f"kept-{reason}": reason for reason in ("tied", "empty", "null", "undecided", "oversize")}
 
 
 def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
@@ -167,7 +128,6 @@ def flags_of(report: AuditReport) -> dict[str, set[str]]:
 def test_the_shipped_data_is_clean() -> None:
     report = audit(SHIPPED)
     assert report.errors == []
-    assert report.clean
     assert report.questions == {"train": 656, "eval, seen": 184, "eval, unseen": 310}
     assert report.databases == 13
     # what is noted is little: an answer of 1, or a column that is mostly one value
@@ -177,13 +137,13 @@ def test_the_shipped_data_is_clean() -> None:
 
 @pytest.mark.parametrize("flag", FLAGGED)
 def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> None:
-    split, question = FLAGGED[flag]
+    split, question = "eval" if flag in ACROSS else "train", FLAGGED[flag]
     questions = {"train": [SOUND, LEGS], "eval": []}
     questions[split].append(question)
     report = audit(write(tmp_path, questions["train"], questions["eval"]))
     name = question.get("question_id", f"{split}-{len(questions[split]) - 1}")
     assert flags_of(report) == {name: {flag}}
-    assert report.clean is (FLAGS[flag][0] is Severity.NOTE)
+    assert bool(report.errors) is (FLAGS[flag][0] is Severity.ERROR)
     assert report.findings[0].detail
 
 
@@ -195,7 +155,7 @@ def test_every_flag_is_tested() -> None:
 
 @pytest.mark.parametrize("flag", KEPT)
 def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None:
-    question = dict(FLAGGED[KEPT[flag]][1])
+    question = dict(FLAGGED[KEPT[flag]])
     if flag in ("kept-empty", "kept-null"):
         empty = flag == "kept-empty"
         question |= {"gold_answer": [] if empty else None}
@@ -207,7 +167,7 @@ def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None
     report_file.write_text(json.dumps({"keep": sorted(KEPT.values())}))
     report = audit(tmp_path)
     assert flags_of(report) == {"train-2": {flag}}
-    assert report.clean
+    assert not report.errors
     report_file.write_text(json.dumps({"keep": ["no such reason"]}))
     with pytest.raises(DataError, match="import the data again"):
         audit(tmp_path)
@@ -218,7 +178,7 @@ def test_many_golds_without_rows_are_not_one_constant(tmp_path: Path) -> None:
     train = [ask(f"Who is {n}?", sql, [], "list") for n, sql in zip("abcdefghi", sqls, strict=True)]
     write(tmp_path, train, [])
     (tmp_path / "import_report.json").write_text(json.dumps({"keep": ["empty"]}))
-    assert audit(tmp_path).clean
+    assert not audit(tmp_path).errors
 
 
 @pytest.mark.parametrize(
@@ -262,7 +222,7 @@ def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) 
     assert "77 is right for 3 of the 60 questions of train" in report.findings[-1].detail
     # 3 of 80 is below 4 %
     train = [counting(number, 77 if number < 3 else 200 + number) for number in range(80)]
-    assert audit(write(tmp_path / "b", train, [])).clean
+    assert not audit(write(tmp_path / "b", train, [])).errors
 
 
 def twin(root: Path, change: Callable[[str], str]) -> AuditReport:
@@ -291,7 +251,7 @@ def test_a_training_database_under_another_name_is_flagged(tmp_path: Path) -> No
     renamed = twin(
         tmp_path / "renamed", lambda s: s.replace("sound", "noise").replace("day", "week")
     )
-    assert renamed.clean  # one table of three in common
+    assert not renamed.errors  # one table of three in common
 
 
 def test_virtual_tables_of_unknown_modules_are_not_compared(tmp_path: Path) -> None:
@@ -310,7 +270,7 @@ def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("train-1", "spider-dev-0001"))
     assert flags_of(audit(root)) == {"spider-dev-0001": {"dev-question"}}
     path.rename(path.with_name("questions_eval.json"))
-    assert audit(root).clean
+    assert not audit(root).errors
 
 
 def test_a_missing_database_is_a_finding_on_each_of_its_questions(tmp_path: Path) -> None:
@@ -348,7 +308,7 @@ def run(*arguments: object) -> tuple[int, str]:
 
 def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     root, out = (
-        write(tmp_path / "data", [SOUND, FLAGGED["empty"][1]], [FLAGGED["near-duplicate"][1]]),
+        write(tmp_path / "data", [SOUND, FLAGGED["empty"]], [FLAGGED["near-duplicate"]]),
         tmp_path / "a.json",
     )
     code, shown = run(root, "--json", out)
@@ -362,7 +322,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     assert code == 1
     assert "2 errors, 0 notes" in shown  # the findings are shown all the same
     assert "error: can't write" in shown
-    code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"][1]], []), "--all")
+    code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"]], []), "--all")
     assert code == 0
     assert "note: guessable-one: train-1" in shown
     assert "clean, 1 note: 2 train; 1 database, " in shown

@@ -9,17 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import apsw
 import pytest
 from typer.testing import CliRunner
 
+from data.audit import audit
 from data.commands import app
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
 from data.domains.spec import Domain, Kind
 from data.domains.words import SQL_WORDS, indefinite, is_plural, plural, pseudo_word
 from data.generate import generate
-from shared.dataset import check_databases, data_digest, load_questions, load_splits, questions_path
+from shared.dataset import check_databases, load_questions, load_splits, questions_path
 
 SEEDS = range(60)
 
@@ -49,33 +49,20 @@ def test_identifiers_are_plain_and_unique(domains: list[Domain]) -> None:
 
 def test_a_column_is_found_by_its_phrase(domains: list[Domain]) -> None:
     """Each phrase has a word of its column's name that no other phrase of the table has."""
-    for domain in domains:
-        for table in domain.tables:
-            worded = [c for c in table.columns if c.kind not in (Kind.KEY, Kind.REF)]
-            for column in worded:
-                others = {
-                    word
-                    for other in worded
-                    if other is not column
-                    for word in " ".join(other.wordings).split()
-                }
-                for phrase in column.wordings:
-                    own = [
-                        w
-                        for w in phrase.split()
-                        if w in column.name.lower() and w not in others - {"date"}
-                    ]
-                    assert own, (domain.db_id, table.name, column.name, phrase)
+    for table in (table for domain in domains for table in domain.tables):
+        worded = [c for c in table.columns if c.kind not in (Kind.KEY, Kind.REF)]
+        for column in worded:
+            others = {
+                word for c in worded if c is not column for p in c.wordings for word in p.split()
+            }
+            for phrase in column.wordings:
+                own = set(phrase.split()) - (others - {"date"})
+                assert any(word in column.name.lower() for word in own), (table.name, phrase)
 
 
 def test_names_often_differ_from_phrases(domains: list[Domain]) -> None:
-    worded = [
-        c
-        for d in domains
-        for t in d.tables
-        for c in t.columns
-        if c.kind not in (Kind.KEY, Kind.REF)
-    ]
+    columns = [column for d in domains for table in d.tables for column in table.columns]
+    worded = [column for column in columns if column.kind not in (Kind.KEY, Kind.REF)]
     plain = sum(column.name == column.wordings[0].replace(" ", "_") for column in worded)
     assert 0.2 < plain / len(worded) < 0.6
 
@@ -99,12 +86,6 @@ def test_contents_are_as_noisy_as_real_data(domains: list[Domain]) -> None:
                     parents = len(rows[column.references])
                     lonely += len(set(column_cells)) < parents
     assert min(nulls, duplicates, foreign, lonely) >= 20
-
-
-def test_the_size_of_a_domain_has_bounds(domains: list[Domain]) -> None:
-    for domain in domains:
-        assert 2 <= len(domain.tables) <= 6
-        assert all(30 <= table.rows <= 200 for table in domain.tables)
 
 
 @pytest.mark.parametrize(
@@ -163,26 +144,12 @@ def test_generated_directory_is_a_data_directory(tmp_path: Path) -> None:
     written = generate(11, 4, 30, tmp_path)
     questions = load_splits(tmp_path)["train"]
     check_databases(tmp_path, questions)
-    assert len(data_digest(tmp_path)) == 64
     assert len(questions) == written >= 110
     assert {question.difficulty for question in questions} == {"easy", "medium"}
-    scripts = json.loads(
-        (tmp_path / "questions" / "demonstrations.json").read_text(encoding="utf-8")
-    )
-    assert list(scripts) == [question.question_id for question in questions]
-    for question in questions:
-        path = tmp_path / "databases" / question.database_name / f"{question.database_name}.sqlite"
-        rows = list(
-            apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY).execute(question.gold_sql)
-        )
-        flat = [cell for row in rows for cell in row]
-        match question.answer_type:
-            case "table":
-                assert [list(row) for row in rows] == question.gold_answer
-            case "list":
-                assert flat == question.gold_answer
-            case _:
-                assert flat == [question.gold_answer]
+    content = (tmp_path / "questions" / "demonstrations.json").read_text(encoding="utf-8")
+    assert list(json.loads(content)) == [question.question_id for question in questions]
+    flags = {finding.flag for finding in audit(tmp_path).findings}
+    assert not flags & {"stale", "failing", "empty", "null", "tied", "order-dependent", "undecided"}
 
 
 def test_a_database_does_not_depend_on_how_many_are_generated(tmp_path: Path) -> None:
@@ -192,45 +159,13 @@ def test_a_database_does_not_depend_on_how_many_are_generated(tmp_path: Path) ->
     assert load_splits(tmp_path / "three")["train"][: len(one)] == one
 
 
-def test_other_seeds_give_other_data(tmp_path: Path) -> None:
-    texts = []
-    for seed in (1, 2):
-        generate(seed, 2, 30, tmp_path / str(seed))
-        texts.append(
-            {question.question_text for question in load_splits(tmp_path / str(seed))["train"]}
-        )
-    assert not texts[0] & texts[1]
-
-
-@pytest.mark.parametrize("bad", [{"databases": 0}, {"noise": 1.5}, {"questions_per_database": 0}])
-def test_bad_arguments_are_named(tmp_path: Path, bad: dict[str, float]) -> None:
-    arguments = {"seed": 1, "databases": 1, "questions_per_database": 5, "out": tmp_path, **bad}
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        generate(**arguments)  # type: ignore[arg-type]
-
-
-def test_command_reports_what_it_wrote_and_an_unwritable_folder(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        app,
-        [
-            "generate",
-            "--out",
-            str(tmp_path / "a"),
-            "--databases",
-            "2",
-            "--questions",
-            "10",
-            "--seed",
-            "3",
-        ],
-    )
+def test_the_command_reports_what_it_wrote_and_replaces_nothing(tmp_path: Path) -> None:
+    words = ["generate", "--out", str(tmp_path / "a"), "--databases", "2", "--questions", "10"]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "2 databases and 20 questions" in done.output.replace("\n", " ")
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    failed = CliRunner().invoke(app, ["generate", "--out", str(blocked), "--databases", "1"])
-    assert failed.exit_code == 1
-    assert str(blocked) in failed.output.replace("\n", "")
+    again = CliRunner().invoke(app, words)
+    assert (again.exit_code, "is not empty" in again.output) == (1, True)
 
 
 def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path: Path) -> None:
@@ -242,10 +177,3 @@ def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path: Path) -> N
     assert len({one.database_name for one in train}) == 2
     scripts = json.loads((tmp_path / "questions" / "demonstrations.json").read_text())
     assert set(scripts) == {one.question_id for one in train}
-
-
-def test_the_command_refuses_a_folder_that_is_not_empty(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    refused = CliRunner().invoke(app, ["generate", "--out", str(tmp_path)])
-    assert refused.exit_code == 1
-    assert "is not empty" in refused.output

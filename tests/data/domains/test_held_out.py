@@ -11,7 +11,6 @@ from data.domains.fresh import fresh_domain
 from data.domains.held_out import (
     DATA_DIR,
     FUNCTION_WORDS,
-    PAIRS,
     allowed,
     held_out_values,
     held_out_words,
@@ -21,6 +20,7 @@ from data.domains.held_out import (
 )
 from data.domains.shipped import SHIPPED
 from data.domains.templates.balance import FORMS
+from data.domains.words import WORDS
 from data.generate import generate
 from shared.dataset import load_questions, questions_path
 from tests.data.shipped_forms import shipped_forms
@@ -91,7 +91,7 @@ def test_held_out_pairs_never_occur_but_their_members_do(generated):
         is_held_out_pair(question["form"], question["question_text"]) for question in questions
     )
     assert {question["form"] for question in questions} == set(FORMS)
-    for form, word in PAIRS:
+    for form, word in WORDS.held_out_pairs.items():
         others = [
             q
             for q in questions

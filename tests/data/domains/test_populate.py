@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import apsw
-import pytest
 
 from data.domains import values
-from data.domains.populate import open_memory, populate, write_database
+from data.domains.populate import populate, write_database
 from data.domains.spec import Column, Domain, Kind, Table
 
 PEOPLE = Table(
@@ -98,26 +97,3 @@ def test_files_are_reproducible_and_sound(tmp_path: Path) -> None:
         "fee": "REAL",
     }
     connection.close()
-
-
-def test_memory_and_file_hold_the_same_rows(tmp_path: Path) -> None:
-    rows = populate(DOMAIN, random.Random(6))
-    connection = open_memory(DOMAIN, rows)
-    assert list(connection.execute("SELECT * FROM people ORDER BY person_id")) == rows["people"]
-    connection.close()
-
-
-def test_errors_name_the_column() -> None:
-    upside_down = Domain("park", "A park", (VISITS, PEOPLE))
-    with pytest.raises(
-        ValueError, match=r"visits\.person_id refers to people, which is not an earlier table"
-    ):
-        populate(upside_down, random.Random(1))
-    bare = replace(PEOPLE, columns=(PEOPLE.columns[0], Column("name", Kind.NAME)))
-    with pytest.raises(ValueError, match=r"people\.name has no maker"):
-        populate(Domain("park", "A park", (bare,)), random.Random(1))
-    short = replace(
-        PEOPLE, columns=(PEOPLE.columns[0], Column("name", Kind.NAME, lambda _rng, _count: ["one"]))
-    )
-    with pytest.raises(ValueError, match=r"people\.name: its maker returned 1 cells for 60 rows"):
-        populate(Domain("park", "A park", (short,)), random.Random(1))

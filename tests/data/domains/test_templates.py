@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-import apsw
 import pytest
 
 from data.domains import values
@@ -17,6 +16,8 @@ from data.domains.spec import Column, Domain, Kind, Maker, Rows, Table, Value
 from data.domains.templates import FORMS, AnsweredDraft, Asker, NoQuestionError, balanced
 
 SEEDS = range(30)
+Asked = tuple[Domain, Rows, list[AnsweredDraft]]
+ByForm = dict[str, list[AnsweredDraft]]
 
 
 def _fixed(*cells: Value) -> Maker:
@@ -25,41 +26,22 @@ def _fixed(*cells: Value) -> Maker:
 
 def _small_domain() -> Domain:
     """Four shops and twelve sales. Two shops tie for the largest area; one shop has no sale."""
-    shops = Table(
-        "shops",
-        "shop",
-        "shops",
-        (
-            Column("shop_id", Kind.KEY),
-            Column(
-                "shop_name",
-                Kind.NAME,
-                _fixed("North End", "Old Mill", "O'Hara's", "Quay"),
-                ("name",),
-            ),
-            Column("floor_area", Kind.REAL, _fixed(80.0, 120.0, 120.0, 45.5), ("area",)),
-            Column(
-                "opened_on",
-                Kind.DATE,
-                _fixed("2001-05-02", "1999-01-01", "2010-12-31", "2010-12-30"),
-                ("day",),
-            ),
-        ),
-        4,
+    names = _fixed("North End", "Old Mill", "O'Hara's", "Quay")
+    days = _fixed("2001-05-02", "1999-01-01", "2010-12-31", "2010-12-30")
+    shops = (
+        Column("shop_id", Kind.KEY),
+        Column("shop_name", Kind.NAME, names, ("name",)),
+        Column("floor_area", Kind.REAL, _fixed(80.0, 120.0, 120.0, 45.5), ("area",)),
+        Column("opened_on", Kind.DATE, days, ("day",)),
     )
-    sales = Table(
-        "sales",
-        "sale",
-        "sales",
-        (
-            Column("sale_id", Kind.KEY),
-            Column("shop_id", Kind.REF, references="shops"),
-            Column("pay_method", Kind.CATEGORY, values.choice(["card"]), ("method",)),
-            Column("amount", Kind.INTEGER, _fixed(5, 7, None, 9, 12, 12, 3, 8, 6, 10, 11, 4)),
-        ),
-        12,
+    sales = (
+        Column("sale_id", Kind.KEY),
+        Column("shop_id", Kind.REF, references="shops"),
+        Column("pay_method", Kind.CATEGORY, values.choice(["card"]), ("method",)),
+        Column("amount", Kind.INTEGER, _fixed(5, 7, None, 9, 12, 12, 3, 8, 6, 10, 11, 4)),
     )
-    return Domain("small", "Shops", (shops, sales))
+    tables = (Table("shops", "shop", "shops", shops, 4), Table("sales", "sale", "sales", sales, 12))
+    return Domain("small", "Shops", tables)
 
 
 def _small() -> tuple[Domain, Rows]:
@@ -75,7 +57,7 @@ def _small() -> tuple[Domain, Rows]:
 
 
 @pytest.fixture(scope="module")
-def fresh() -> list[tuple[Domain, Rows, list[AnsweredDraft]]]:
+def fresh() -> list[Asked]:
     found = []
     for seed in SEEDS:
         domain = fresh_domain(seed)
@@ -92,7 +74,7 @@ def fresh() -> list[tuple[Domain, Rows, list[AnsweredDraft]]]:
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[Domain, Rows, dict[str, list[AnsweredDraft]]]:
+def small() -> ByForm:
     domain, rows = _small()
     connection = open_memory(domain, rows)
     found: dict[str, list[AnsweredDraft]] = {form: [] for form in FORMS}
@@ -101,7 +83,7 @@ def small() -> tuple[Domain, Rows, dict[str, list[AnsweredDraft]]]:
             domain, rows, connection, random.Random(seed), {"easy": 40, "medium": 40}
         ):
             found[asked.draft.form].append(asked)
-    return domain, rows, found
+    return found
 
 
 def _golds(asked: Sequence[AnsweredDraft], pattern: str) -> set[str]:
@@ -111,9 +93,7 @@ def _golds(asked: Sequence[AnsweredDraft], pattern: str) -> set[str]:
     return {repr(item.gold.answer) for item in matching}
 
 
-def test_all_forms_are_asked_and_about_equally(
-    fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
-) -> None:
+def test_all_forms_are_asked_and_about_equally(fresh: list[Asked]) -> None:
     forms = Counter(item.draft.form for _, _, asked in fresh for item in asked)
     assert set(forms) == set(FORMS)
     for difficulty in ("easy", "medium"):
@@ -122,7 +102,7 @@ def test_all_forms_are_asked_and_about_equally(
     assert all(len(asked) == 50 for _, _, asked in fresh)
 
 
-def test_golds_are_answers(fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]]) -> None:
+def test_golds_are_answers(fresh: list[Asked]) -> None:
     for _, _, asked in fresh:
         for item in asked:
             cells = [cell for row in item.gold.rows for cell in row]
@@ -133,18 +113,14 @@ def test_golds_are_answers(fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]]
                 assert 2 <= len(item.gold.rows) <= 8
 
 
-def test_literals_are_in_the_question(
-    fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
-) -> None:
+def test_literals_are_in_the_question(fresh: list[Asked]) -> None:
     for _, _, asked in fresh:
         for item in asked:
             for literal in re.findall(r"'((?:[^']|'')+)'", item.draft.sql.replace("'%Y'", "")):
                 assert literal.replace("''", "'") in item.draft.text, item.draft
 
 
-def test_questions_are_sentences_without_repeats(
-    fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
-) -> None:
+def test_questions_are_sentences_without_repeats(fresh: list[Asked]) -> None:
     for _, _, asked in fresh:
         texts = [item.draft.text for item in asked]
         assert len(set(texts)) == len(texts)
@@ -159,9 +135,7 @@ def test_questions_are_sentences_without_repeats(
             )
 
 
-def test_a_question_alone_does_not_determine_the_identifiers(
-    fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
-) -> None:
+def test_a_question_alone_does_not_determine_the_identifiers(fresh: list[Asked]) -> None:
     """In most questions some column of the gold is not spelt as in the text."""
     hidden = total = 0
     for domain, _, asked in fresh:
@@ -174,84 +148,58 @@ def test_a_question_alone_does_not_determine_the_identifiers(
     assert hidden / total > 0.6
 
 
-def test_the_gold_reads_the_tables_of_the_draft(
-    fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]],
-) -> None:
-    for _, _, asked in fresh:
-        for item in asked:
-            assert all(re.search(rf"\b{table}\b", item.draft.sql) for table in item.draft.tables)
-
-
-def test_no_answer_dominates(fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]]) -> None:
+def test_no_answer_dominates(fresh: list[Asked]) -> None:
     everything = [repr(item.gold.answer) for _, _, asked in fresh for item in asked]
     assert Counter(everything).most_common(1)[0][1] / len(everything) < 0.04
     for _, _, asked in fresh:
         assert Counter(repr(item.gold.answer) for item in asked).most_common(1)[0][1] <= 4
 
 
-def test_same_stream_same_questions() -> None:
-    domain, rows = _small()
-    wanted = {"easy": 10, "medium": 10}
-    made = [
-        balanced(domain, rows, open_memory(domain, rows), random.Random(9), wanted)
-        for _ in range(2)
-    ]
-    assert made[0] == made[1]
-
-
-def test_wording_varies(small: tuple[Domain, Rows, dict[str, list[AnsweredDraft]]]) -> None:
-    _, _, found = small
-    assert len({item.draft.text for item in found["count_all"]}) >= 8
+def test_wording_varies(small: ByForm) -> None:
+    assert len({item.draft.text for item in small["count_all"]}) >= 8
     marks = {
         mark
-        for item in found["lookup"]
+        for item in small["lookup"]
         for mark in "'\""
         if f"{mark}Old Mill{mark}" in item.draft.text
     }
     assert marks == {"'", '"'}
-    assert any(re.search(r"[a-z] Old Mill", item.draft.text) for item in found["lookup"])
+    assert any(re.search(r"[a-z] Old Mill", item.draft.text) for item in small["lookup"])
 
 
-def test_known_answers(small: tuple[Domain, Rows, dict[str, list[AnsweredDraft]]]) -> None:
-    _, _, found = small
-    assert _golds(found["count_all"], r"\bsales\b") == {"12"}
-    assert _golds(found["count_equal"], r"card") == {"7"}
-    assert _golds(found["extreme_value"], r"(highest|largest|maximum) amount") == {"12"}
-    assert _golds(found["average"], r"amount") == {"7.91"}
-    assert _golds(found["total"], r"amount") == {"87"}
-    assert _golds(found["superlative"], r"(lowest|smallest) area") == {"'Quay'"}
-    assert _golds(found["superlative"], r"(latest|most recent) day") == {"\"O'Hara's\""}
-    assert _golds(found["join_count"], r"Old Mill") == {"3"}
-    assert _golds(found["parent_top"], r"most|highest") == {"\"O'Hara's\""}
-    assert _golds(found["join_aggregate"], r"(highest|maximum) amount .*North End") == {"10"}
-    assert _golds(found["without_children"], r"shops") == {"1"}
-    assert _golds(found["lookup"], r"day of the shop .*Quay") == {"'2010-12-30'"}
-    assert _golds(found["reverse_lookup"], r"area 45\.5|area is 45\.5") == {"'Quay'"}
+def test_known_answers(small: ByForm) -> None:
+    assert _golds(small["count_all"], r"\bsales\b") == {"12"}
+    assert _golds(small["count_equal"], r"card") == {"7"}
+    assert _golds(small["extreme_value"], r"(highest|largest|maximum) amount") == {"12"}
+    assert _golds(small["average"], r"amount") == {"7.91"}
+    assert _golds(small["total"], r"amount") == {"87"}
+    assert _golds(small["superlative"], r"(lowest|smallest) area") == {"'Quay'"}
+    assert _golds(small["superlative"], r"(latest|most recent) day") == {"\"O'Hara's\""}
+    assert _golds(small["join_count"], r"Old Mill") == {"3"}
+    assert _golds(small["parent_top"], r"most|highest") == {"\"O'Hara's\""}
+    assert _golds(small["join_aggregate"], r"(highest|maximum) amount .*North End") == {"10"}
+    assert _golds(small["without_children"], r"shops") == {"1"}
+    assert _golds(small["lookup"], r"day of the shop .*Quay") == {"'2010-12-30'"}
+    assert _golds(small["reverse_lookup"], r"area 45\.5|area is 45\.5") == {"'Quay'"}
     assert _golds(
-        found["top_names"], r"(2|two) shops with the lowest area|(2|two) shops have the lowest area"
+        small["top_names"], r"(2|two) shops with the lowest area|(2|two) shops have the lowest area"
     ) == {"['Quay', 'North End']"}
 
 
-def test_ties_and_nulls_are_not_asked_about(
-    small: tuple[Domain, Rows, dict[str, list[AnsweredDraft]]],
-) -> None:
+def test_ties_and_nulls_are_not_asked_about(small: ByForm) -> None:
     """Two shops share the largest area; one method is NULL."""
-    _, _, found = small
     assert not [
         item
-        for item in found["superlative"]
+        for item in small["superlative"]
         if re.search(r"(highest|largest) area", item.draft.text)
     ]
-    assert not [item for item in found["reverse_lookup"] if "120" in item.draft.text]
-    assert not found["group_top"]
-    assert not found["list_distinct"]
+    assert not [item for item in small["reverse_lookup"] if "120" in item.draft.text]
+    assert not small["group_top"]
+    assert not small["list_distinct"]
 
 
-def test_quote_marks_within_values_survive(
-    small: tuple[Domain, Rows, dict[str, list[AnsweredDraft]]],
-) -> None:
-    _, _, found = small
-    asked = [item for item in found["lookup"] if "O'Hara's" in item.draft.text]
+def test_quote_marks_within_values_survive(small: ByForm) -> None:
+    asked = [item for item in small["lookup"] if "O'Hara's" in item.draft.text]
     assert asked
     assert all("'O''Hara''s'" in item.draft.sql for item in asked)
 
@@ -285,12 +233,3 @@ def test_tables_that_refer_to_each_other_are_not_joined() -> None:
     assert Asker(Domain("one", "", (shops, sales)), {}, random.Random(1)).link().parent is shops
     with pytest.raises(NoQuestionError):
         Asker(Domain("both", "", (mutual, sales)), {}, random.Random(1)).link()
-
-
-def test_every_gold_runs_on_sqlite(fresh: list[tuple[Domain, Rows, list[AnsweredDraft]]]) -> None:
-    domain, rows, asked = fresh[0]
-    connection = open_memory(domain, rows)
-    for item in asked:
-        assert tuple(connection.execute(item.draft.sql)) == item.gold.rows
-    with pytest.raises(apsw.SQLError):
-        connection.execute("SELECT nothing FROM nowhere")

@@ -89,14 +89,6 @@ def test_few_cities_are_shared_by_many_rows() -> None:
     assert len(set(cells)) == 6
 
 
-def test_weights_and_given_cells_are_checked() -> None:
-    with pytest.raises(ValueError, match="2 values but 1 weights"):
-        values.choice(["a", "b"], [1])
-    with pytest.raises(ValueError, match="2 cells are given for 3 rows"):
-        values.given(["a", "b"])(random.Random(1), 3)
-    assert values.given(["a", "b"])(random.Random(1), 2) == ["a", "b"]
-
-
 def test_accents_are_dropped_from_mail_names() -> None:
     assert values.ascii_letters("Łukasz") == "lukasz"
     assert values.ascii_letters("Søren") == "soren"

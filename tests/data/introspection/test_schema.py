@@ -94,11 +94,6 @@ def test_what_is_no_amount_is_not_averaged(
     assert found in (kind, Kind.REF) if kind is None else found is kind
 
 
-def test_a_time_names_no_row(tmp_path: Path) -> None:
-    columns, values = "moment TEXT, size INTEGER", "printf('2024-01-%02dT10:00:00Z', i), i"
-    assert Kind.NAME not in kinds(read(tmp_path, filled("log", columns, values)), "log").values()
-
-
 def test_names_that_sql_needs_quoted_are_quoted(tmp_path: Path) -> None:
     script = filled(
         '"order"', '"select" TEXT, "unit price" REAL, größe INTEGER', "'a'||i, i/2.0, i"
@@ -141,14 +136,6 @@ def test_an_undeclared_reference_has_its_parents_key_as_name(tmp_path: Path, key
     assert ref.references == "Artist"
 
 
-def test_names_with_capitals_that_sqlite_does_not_fold_are_read(tmp_path: Path) -> None:
-    parent = filled("Ärzte", "ÄrztId INTEGER PRIMARY KEY, name TEXT", "i, 'Arzt ' || i")
-    visits = "id INTEGER PRIMARY KEY, ÄrztId INTEGER REFERENCES Ärzte(ÄrztId), note TEXT"
-    schema = read(tmp_path, parent + filled("visits", visits, "i, i, 'Note ' || i"))
-    (ref,) = schema.domain.table("visits").of_kind(Kind.REF)
-    assert ref.references == '"Ärzte"'
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [("country_id INTEGER", "i + 1"), ("land_id INTEGER", "i"), ("population INTEGER", "i")],
@@ -172,11 +159,6 @@ def test_columns_that_cannot_be_read_are_no_references(
     schema = read(tmp_path, parent + filled("city", city, f"i, {value}, 'Town ' || i"))
     assert not schema.domain.table("city").of_kind(Kind.REF)
     assert len(schema.rows["city"]) == 20
-
-
-def test_a_last_name_is_a_name_only_with_its_phrase(tmp_path: Path) -> None:
-    schema = read(tmp_path, filled("student", "LName TEXT, age INTEGER", "'Name ' || i, i"))
-    assert schema.partial == {"student": "last name"}
 
 
 def test_odd_schemas_are_read(tmp_path: Path) -> None:

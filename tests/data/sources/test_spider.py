@@ -7,12 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from data.audit import audit
 from data.golds.execute import KEEP_EMPTY, KEEP_TIES, KEEP_UNDECIDED
-from data.sources.command import import_app
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.spider import import_spider
 from env_server.environment import SQLEnvironment
@@ -20,7 +17,8 @@ from env_server.questions import QuestionBank
 from env_server.sql.run import SqlRunner
 from shared.dataset import check_databases, database_path, load_splits
 from shared.errors import DataError
-from tests.data.sources.tiny_spider import DEV, TRAIN, make_database, make_spider, write_json
+from tests.data.sources.importing import files_of, run_import
+from tests.data.sources.tiny_spider import DEV, TRAIN, make_database, make_spider, row, write_json
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
 
@@ -28,14 +26,6 @@ SPIDER_DIR = os.environ.get("SPIDER_DIR")
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return make_spider(tmp_path / "spider")
-
-
-def run(*args: object) -> tuple[int, str]:
-    """Return the exit status and the output of `import ARGS`."""
-    app = typer.Typer()
-    app.add_typer(import_app, name="import")
-    result = CliRunner().invoke(app, ["import", *map(str, args)], env={"COLUMNS": "200"})
-    return result.exit_code, result.output
 
 
 def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path) -> None:
@@ -58,52 +48,39 @@ def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path
 
 def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row(source: Path, tmp_path: Path) -> None:
     odd = [
-        {"db_id": "zoo", "question": "Half a pair \ud800?", "query": "SELECT count(*) FROM tick"},
-        {"db_id": "zoo", "question": "How many?", "query": "SELECT count(*) FROM tick\0"},
-        {"db_id": "zoo", "question": "How many?", "query": "SELECT '\ud800'"},
-        {"db_id": "zo\udc80", "question": "How many?", "query": "SELECT 1"},
-        {"db_id": "z" * 300, "question": "How many?", "query": "SELECT 1"},
+        row("zoo", "Half a pair \ud800?", "SELECT count(*) FROM tick"),
+        row("zoo", "How many?", "SELECT count(*) FROM tick\0"),
+        row("zo\udc80", "How many?", "SELECT 1"),
+        row("z" * 300, "How many?", "SELECT 1"),
+        row("zoo", "Animal 3?", "SELECT name FROM animal WHERE id = 3"),
     ]
     write_json(source / "dev.json", [*DEV, *odd])
-    write_json(source / "tables.json", [{"db_id": "zoo", "table_names_original": ["\ud800"]}])
-    status, printed = run("spider", source, "--out", tmp_path / "out")
+    status, printed = run_import("spider", source, "--out", tmp_path / "out")
     assert status == 0
     assert "dev.json row 4: 'question' holds a NUL or half a surrogate pair" in printed
     report = json.loads((tmp_path / "out" / "import_report.json").read_text())
-    assert report["splits"]["eval"]["dropped"]["bad row"] == 4
-    assert report["splits"]["eval"]["dropped"]["unusable database"] == 1
+    dropped = report["splits"]["eval"]["dropped"]
+    assert (dropped["bad row"], dropped["unusable database"], dropped["unstable"]) == (3, 1, 1)
     assert report["splits"]["eval"]["kept"] == 2
 
 
-def test_a_questions_file_nested_without_end_is_named(source: Path, tmp_path: Path) -> None:
-    (source / "dev.json").write_text("[" * 200_000)
-    report = import_spider(source, tmp_path / "out")
-    assert any("dev.json is not JSON" in problem for problem in report.problems)
-
-
 def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_path: Path) -> None:
-    report = import_spider(source, tmp_path / "out")
-    assert {name: dict(split.dropped) for name, split in report.splits.items()} == {
+    status, text = run_import("spider", source, "--out", tmp_path / "out")
+    assert status == 0
+    lines = [line.replace("│", " ").split() for line in text.splitlines()]
+    for line in ("rows read 4 4", "dropped: tied 1 -", "kept 2 2"):
+        assert line.split() in lines
+    written = json.loads((tmp_path / "out" / "import_report.json").read_text())
+    assert {name: split["dropped"] for name, split in written["splits"].items()} == {
         "train": {"tied": 1, "empty": 1},
         "eval": {"oversize": 1, "null": 1},
     }
-    written = json.loads((tmp_path / "out" / "import_report.json").read_text())
-    assert written["splits"]["eval"]["kept"] == 2
-    assert {(d["question_id"], d["reason"]) for d in written["dropped"]} == {
+    assert {(one["question_id"], one["reason"]) for one in written["dropped"]} == {
         ("spider-train-0002", "tied"),
         ("spider-train-0003", "empty"),
         ("spider-dev-0001", "oversize"),
         ("spider-dev-0002", "null"),
     }
-
-
-def test_command_prints_the_table_and_exits_zero(source: Path, tmp_path: Path) -> None:
-    status, text = run("spider", source, "--out", tmp_path / "out")
-    assert status == 0
-    lines = [line.replace("│", " ").split() for line in text.splitlines()]
-    assert ["rows", "read", "4", "4"] in lines
-    assert ["dropped:", "tied", "1", "-"] in lines
-    assert ["kept", "2", "2"] in lines
 
 
 def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path: Path) -> None:
@@ -114,35 +91,29 @@ def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path:
     torn.write_bytes(torn.read_bytes()[:9000])
     rows = [
         *TRAIN,
-        {"db_id": "bad", "question": "?", "query": "SELECT 1"},
-        {"db_id": "torn", "question": "?", "query": "SELECT count(*) FROM t"},
-        {"db_id": "absent", "question": "?", "query": "SELECT 1"},
-        {"db_id": "../shop", "question": "?", "query": "SELECT 1"},
+        row("bad", "?", "SELECT 1"),
+        row("torn", "?", "SELECT count(*) FROM t"),
+        row("absent", "?", "SELECT 1"),
+        row("../shop", "?", "SELECT 1"),
         {"db_id": "shop", "question": "no query"},
-        {"db_id": "shop", "question": None, "query": "SELECT 1"},
+        row("shop", None, "SELECT 1"),
         "not an object",
     ]
     write_json(source / "train_spider.json", rows)
-    (source / "tables.json").unlink()
+    write_json(source / "train_others.json", TRAIN[:1])
     report = import_spider(source, tmp_path / "out")
-    assert report.splits["train"].kept == 2
+    assert report.splits["train"].kept == 3
     assert report.splits["train"].dropped["unusable database"] == 3
     assert report.splits["train"].dropped["bad row"] == 4
     named = "\n".join(report.problems)
-    for part in (
-        "bad.sqlite",
-        "torn.sqlite",
-        "absent.sqlite",
-        "row 7: '../shop'",
-        "row 8: no text in 'query'",
-        "row 10",
-    ):
+    for part in ("bad.sqlite", "torn.sqlite", "absent.sqlite", "row 7: '../shop'", "row 10"):
         assert part in named
-    assert "tables.json is missing" in named
     assert not (tmp_path / "out" / "databases" / "bad").exists()
+    ids = [question.question_id for question in load_splits(tmp_path / "out")["train"]]
+    assert ids[-1] == "spider-others-0000"
 
 
-@pytest.mark.parametrize("content", [b"[{]", b"\xff\xfe", b'{"a": 1}'])
+@pytest.mark.parametrize("content", [b"[{]", b"\xff\xfe", b'{"a": 1}', b"[" * 200_000])
 def test_unreadable_questions_file_leaves_the_other_split(
     source: Path, tmp_path: Path, content: bytes
 ) -> None:
@@ -152,38 +123,14 @@ def test_unreadable_questions_file_leaves_the_other_split(
     assert any("train_spider.json" in problem for problem in report.problems)
 
 
-def test_train_others_joins_the_training_split(source: Path, tmp_path: Path) -> None:
-    write_json(source / "train_others.json", TRAIN[:1])
-    import_spider(source, tmp_path / "out")
-    ids = [question.question_id for question in load_splits(tmp_path / "out")["train"]]
-    assert ids[-1] == "spider-others-0000"
-
-
-def test_broken_text_drops_its_own_question_only(source: Path, tmp_path: Path) -> None:
-    rows = [
-        *DEV,
-        {"db_id": "zoo", "question": "Animal 3?", "query": "SELECT name FROM animal WHERE id = 3"},
-    ]
-    write_json(source / "dev.json", rows)
-    report = import_spider(source, tmp_path / "out")
-    assert report.splits["eval"].dropped["unstable"] == 1
-    assert report.splits["eval"].kept == 2
-
-
 def test_nothing_usable_exits_nonzero_and_writes_nothing(source: Path, tmp_path: Path) -> None:
     write_json(source / "train_spider.json", TRAIN[3:])
     (source / "dev.json").unlink()
-    status, text = run("spider", source, "--out", tmp_path / "out")
+    status, text = run_import("spider", source, "--out", tmp_path / "out")
     assert status == 1
-    assert "empty: 1" in text
+    assert "spider-train-0000: empty: no rows" in text
     assert "dev.json is missing" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["spider"]
-
-
-def test_missing_source_is_named(tmp_path: Path) -> None:
-    status, text = run("spider", tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert status == 1
-    assert "nowhere" in text
 
 
 def test_only_an_earlier_import_is_replaced_without_force(source: Path, tmp_path: Path) -> None:
@@ -215,7 +162,7 @@ def test_a_failed_write_leaves_the_earlier_import(
 ) -> None:
     out = tmp_path / "out"
     import_spider(source, out)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    before = files_of(out)
 
     def full(*_args: object) -> None:
         raise OSError(28, "No space left on device")
@@ -223,7 +170,7 @@ def test_a_failed_write_leaves_the_earlier_import(
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(OSError, match="No space"):
         import_spider(source, out)
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert files_of(out) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "spider"]
 
 
@@ -248,11 +195,9 @@ def outcomes(data_dir: Path, question_id: str, answers: list[str]) -> list[str]:
 
 def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    status, text = run("spider", source, "--out", out, "--keep-ties", "--keep-empty")
+    status, text = run_import("spider", source, "--out", out, "--keep-ties", "--keep-empty")
     assert status == 0
-    lines = [line.replace("│", " ").split() for line in text.splitlines()]
-    assert ["on", "request:", "tied", "1", "-"] in lines
-    assert ["on", "request:", "null", "-", "1"] in lines
+    assert "on request: tied" in text
     report = json.loads((out / "import_report.json").read_text())
     assert report["keep"] == ["empty", "null", "tied"]
     assert report["splits"]["train"]["kept_on_request"] == {"tied": 1, "empty": 1}
@@ -272,35 +217,11 @@ def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> 
 def test_a_tie_that_cannot_be_determined_is_left_out_by_name(source: Path, tmp_path: Path) -> None:
     first = "(SELECT id FROM item ORDER BY price DESC LIMIT 1)"
     sql = f"SELECT name FROM item WHERE id = {first}"
-    rows = [*TRAIN, {"db_id": "shop", "question": "Which item costs most?", "query": sql}]
+    rows = [*TRAIN, row("shop", "Which item costs most?", sql)]
     write_json(source / "train_spider.json", rows)
-    status, text = run("spider", source, "--out", tmp_path / "out", "--keep-ties")
+    status, text = run_import("spider", source, "--out", tmp_path / "out", "--keep-ties")
     assert status == 0
     assert "not kept: spider-train-0004: tied: in a subquery: rows 1 to 2 differ" in text
-    assert "spider-train-0004" not in run("spider", source, "--out", tmp_path / "out")[1]
-
-
-@pytest.mark.parametrize("option", ["--keep-ties", "--keep-empty"])
-def test_each_option_keeps_its_own(source: Path, tmp_path: Path, option: str) -> None:
-    run("spider", source, "--out", tmp_path / "out", option)
-    report = json.loads((tmp_path / "out" / "import_report.json").read_text())
-    kept = {one["reason"] for one in report["kept_on_request"]}
-    dropped = {one["reason"] for one in report["dropped"]}
-    ties, empties = {"tied"}, {"empty", "null"}
-    assert (kept, dropped) == (
-        (ties, empties | {"oversize"})
-        if option == "--keep-ties"
-        else (empties, ties | {"oversize"})
-    )
-
-
-def test_without_training_questions_it_names_the_uses(source: Path, tmp_path: Path) -> None:
-    (source / "train_spider.json").unlink()
-    status, text = run("spider", source, "--out", tmp_path / "out")
-    assert status == 0
-    assert "no training questions, so it is for evaluation and play" in text
-    assert f"python -m trainer evaluate --data {tmp_path / 'out'}" in " ".join(text.split())
-    assert "make train" not in text
 
 
 @pytest.mark.parametrize(

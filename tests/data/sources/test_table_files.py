@@ -248,13 +248,6 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
     assert not (home / "shop-data").exists()
 
 
-def test_a_table_without_rows_is_noted(home: Path) -> None:
-    (home / "shop" / "t.csv").write_text("id,name\n")
-    status, text = run_import("csv", "shop")
-    assert status == 0
-    assert "problem: table t has no rows" in text
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -277,13 +270,6 @@ def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -
     assert message in text
     assert files_of(home) == before
     assert [path.name for path in home.iterdir()] == ["shop"]
-
-
-def test_an_unknown_encoding_is_one_error(home: Path) -> None:
-    (home / "shop" / "t.csv").write_text(ITEMS)
-    status, text = run_import("csv", "shop", "--encoding", "klingon")
-    assert status == 1
-    assert "--encoding klingon is not an encoding that Python knows" in text
 
 
 def test_the_current_folder_is_imported_again_and_again(

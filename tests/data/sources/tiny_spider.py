@@ -6,39 +6,40 @@ from typing import Any
 
 from tests import conftest
 
+
+def row(database: str, question: Any, query: str) -> dict[str, Any]:
+    return {"db_id": database, "question": question, "query": query}
+
+
 TRAIN = [
-    {
-        "db_id": "shop",
-        "question": "How many items are there?",
-        "query": "SELECT count(*) FROM item",
-    },
-    {"db_id": "shop", "question": "Count the items.", "query": "SELECT count(*) FROM item"},
-    {
-        "db_id": "shop",
-        "question": "Which item costs most?",
-        "query": "SELECT name FROM item ORDER BY price DESC LIMIT 1",
-    },
-    {
-        "db_id": "shop",
-        "question": "Items over 100?",
-        "query": "SELECT name FROM item WHERE price > 100",
-    },
+    row("shop", "How many items are there?", "SELECT count(*) FROM item"),
+    row("shop", "Count the items.", "SELECT count(*) FROM item"),
+    row("shop", "Which item costs most?", "SELECT name FROM item ORDER BY price DESC LIMIT 1"),
+    row("shop", "Items over 100?", "SELECT name FROM item WHERE price > 100"),
 ]
+JOINED = (
+    "SELECT T1.name FROM ANIMAL AS T1 JOIN cage AS T2 ON T1.cage_id = T2.id "
+    "WHERE T2.wing = 'north' ;"
+)
 DEV = [
-    {
-        "db_id": "zoo",
-        "question": "Names of animals in cages of the north wing?",
-        "query": "SELECT T1.name FROM ANIMAL AS T1 JOIN cage AS T2 ON T1.cage_id = T2.id "
-        "WHERE T2.wing = 'north' ;",
-    },
-    {"db_id": "zoo", "question": "All ticks?", "query": "SELECT n FROM tick"},
-    {"db_id": "zoo", "question": "What is the sound?", "query": "SELECT sound FROM animal"},
-    {
-        "db_id": "zoo",
-        "question": "The name of animal 2?",
-        "query": "SELECT name FROM animal WHERE id = 2",
-    },
+    row("zoo", "Names of animals in cages of the north wing?", JOINED),
+    row("zoo", "All ticks?", "SELECT n FROM tick"),
+    row("zoo", "What is the sound?", "SELECT sound FROM animal"),
+    row("zoo", "The name of animal 2?", "SELECT name FROM animal WHERE id = 2"),
 ]
+DATABASES = {
+    "shop": """CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
+        INSERT INTO item VALUES (1, 'pen', 9.5), (2, 'cup', 9.5), (3, 'cap', 1.0);""",
+    "zoo": """CREATE TABLE Cage (id INTEGER PRIMARY KEY, wing TEXT);
+        CREATE TABLE Animal (id INTEGER PRIMARY KEY, name TEXT,
+                            cage_id INTEGER REFERENCES Cage(id), sound TEXT);
+        INSERT INTO Cage VALUES (1, 'north'), (2, 'south');
+        INSERT INTO Animal VALUES (1, 'Léo', 1, NULL), (2, 'Mia', 1, NULL),
+                                 (3, CAST(x'41ff' AS TEXT), 2, NULL);
+        CREATE TABLE tick (n INTEGER);
+        WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 21)
+        INSERT INTO tick SELECT n FROM c;""",
+}
 
 
 def make_database(root: Path, name: str, script: str) -> Path:
@@ -52,30 +53,8 @@ def write_json(path: Path, value: Any) -> None:
 def make_spider(root: Path) -> Path:
     """Write two databases, 4 training questions (2 usable) and 4 dev questions (2 usable)."""
     root.mkdir(parents=True)
-    make_database(
-        root,
-        "shop",
-        """CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
-           INSERT INTO item VALUES (1, 'pen', 9.5), (2, 'cup', 9.5), (3, 'cap', 1.0);""",
-    )
-    make_database(
-        root,
-        "zoo",
-        """CREATE TABLE Cage (id INTEGER PRIMARY KEY, wing TEXT);
-           CREATE TABLE Animal (id INTEGER PRIMARY KEY, name TEXT,
-                                cage_id INTEGER REFERENCES Cage(id), sound TEXT);
-           INSERT INTO Cage VALUES (1, 'north'), (2, 'south');
-           INSERT INTO Animal VALUES (1, 'Léo', 1, NULL), (2, 'Mia', 1, NULL),
-                                     (3, CAST(x'41ff' AS TEXT), 2, NULL);
-           CREATE TABLE tick (n INTEGER);
-           WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 21)
-           INSERT INTO tick SELECT n FROM c;""",
-    )
+    for name, script in DATABASES.items():
+        make_database(root, name, script)
     write_json(root / "train_spider.json", TRAIN)
     write_json(root / "dev.json", DEV)
-    tables = [
-        {"db_id": "shop", "table_names_original": ["item"]},
-        {"db_id": "zoo", "table_names_original": ["Cage"]},
-    ]
-    write_json(root / "tables.json", tables)
     return root

@@ -3,7 +3,6 @@ checksums."""
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,14 @@ from shared.run_files import (
     render_checksums,
     sealed,
 )
-from shared.run_stats import PHASES, Mode, rates
+from shared.run_stats import PHASES, measurement, rates
 from trainer.config import GRPOConfig
-from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView, Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.folder import Run
-from trainer.run.records import Book, EpisodeRecord, Turn
+from trainer.run.records import Book, EpisodeRecord
 from trainer.run.summary import totals
 
 STEPS = 2  # of training
@@ -43,13 +41,7 @@ class Mixed(RandomPolicy):
         return [self._mixed(view) for view in views]
 
     def _mixed(self, view: EpisodeView) -> str | None:
-        noisy = (
-            "**describe** the shop",
-            "What now?",
-            "QUERY: SELECT 1",
-            "query: select nothing",
-            "SAMPLE nowhere",
-        )
+        noisy = ("**describe** the shop", "What now?", "QUERY: SELECT 1", "query: select no", "X")
         if view.repeat == 1:
             return noisy[len(view.actions) % len(noisy)]
         return None if view.repeat == 2 and len(view.actions) == 2 else self._act(view)
@@ -85,17 +77,14 @@ def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_jso
         keep("after", "greedy", STEPS, evaluation, 4)
         metadata = client.metadata()
     run.mkdir(parents=True)
-    settings = {
-        "step_budget": BUDGET,
-        "questions_path": config.questions_path,
-        "db_dir": config.db_dir,
-        **config_json,
+    paths = {"questions_path": config.questions_path, "db_dir": config.db_dir}
+    written = {
+        "config": {"step_budget": BUDGET, **paths, **config_json},
+        "reward_version": metadata.reward_version,
+        "data_digest": metadata.data_digest,
+        "server_digest": metadata.digest,
     }
-    digests = {"data_digest": metadata.data_digest, "server_digest": metadata.digest}
-    write(
-        run / "config.json",
-        {"config": settings, "reward_version": metadata.reward_version, **digests},
-    )
+    write(run / "config.json", written)
     write_lines(run / "episodes.jsonl", lines)
     write_results(run)
     return run
@@ -121,31 +110,15 @@ def write_results(run: Path) -> None:
     ]
     rows += [{"step": 1, **eval_row(of("eval", 1))}, {"step": STEPS, **eval_row(points[STEPS])}]
     write_lines(run / "metrics.jsonl", rows)
-    measured: dict[str, dict[str, Any]] = {}
-    for phase in PHASES:
-        modes = {one.mode for one in episodes if one.phase == phase}
-        measured[phase] = {mode: result_of(episodes, phase, mode).summary() for mode in modes}
+    measured: dict[str, dict[str, Any]] = {phase: {} for phase in PHASES}
+    for phase, mode in {(one.phase, one.mode): None for one in episodes if one.phase in PHASES}:
+        played = [one for one in episodes if (one.phase, one.mode) == (phase, mode)]
+        measured[phase][mode] = {**measurement(played), "wall_s": 1.0}
     results = {f"eval_success_{phase}": rates(modes) for phase, modes in measured.items()}
     write(run / "summary.json", {**results, **totals(Run(run)), "evaluations": measured})
     (run / "model").mkdir(exist_ok=True)
     (run / "model" / "model.safetensors").write_bytes(bytes(range(256)))
     (run / "SHA256SUMS").write_text(render_checksums(checksums(run)))
-
-
-def result_of(episodes: Sequence[EpisodeLine], phase: str, mode: Mode) -> EvalResult:
-    """Return what the trainer measured, from the lines of one phase in one mode."""
-    played = [one for one in episodes if (one.phase, one.mode) == (phase, mode)]
-    return EvalResult(mode, tuple(map(as_played, played)), 1.0)
-
-
-def as_played(line: EpisodeLine) -> EpisodeRecord:
-    """Return the trainer's record of an episode, without the texts of observations."""
-    texts = [
-        text or action
-        for text, action in zip_longest(line.texts[: len(line.actions)], line.actions)
-    ]
-    fields = line.model_dump(exclude={"phase", "mode", "step", "texts"})
-    return EpisodeRecord(**fields, turns=tuple(Turn(text, "") for text in texts))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

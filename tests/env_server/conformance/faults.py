@@ -37,11 +37,8 @@ class OnReply:
     change: Callable[[Any, Any], None]  # (the request's JSON, the reply's)
 
     async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        sent = (
-            json.loads(request.content)
-            if request.content[:1] == b"{" and request.content[-1:] == b"}"
-            else {}
-        )
+        is_object = request.content[:1] == b"{" and request.content[-1:] == b"}"
+        sent = json.loads(request.content) if is_object else {}
         reply = await send(request)
         content = await reply.aread()
         if request.url.path in self.paths and reply.status_code == 200:
@@ -97,18 +94,14 @@ class Dying:
 
 async def errors_without_shape(request: httpx.Request, send: Send) -> httpx.Response:
     reply = await send(request)
-    if reply.status_code == 200:
-        return reply
-    return httpx.Response(reply.status_code, json={"detail": "something is wrong"})
+    wrong = httpx.Response(reply.status_code, json={"detail": "something is wrong"})
+    return reply if reply.status_code == 200 else wrong
 
 
 async def pages_for_errors(request: httpx.Request, send: Send) -> httpx.Response:
     reply = await send(request)
-    return (
-        reply
-        if reply.status_code == 200
-        else httpx.Response(reply.status_code, text="<html>Sorry</html>")
-    )
+    page = httpx.Response(reply.status_code, text="<html>Sorry</html>")
+    return reply if reply.status_code == 200 else page
 
 
 async def slow_parser(request: httpx.Request, send: Send) -> httpx.Response:

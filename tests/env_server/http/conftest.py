@@ -1,13 +1,41 @@
 """What tests of the HTTP layer share."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
+from env_server.app import create_app
+from env_server.questions import QuestionBank
+from env_server.settings import Settings
 from env_server.sql import SqlJob, SqlResult
 from env_server.sql.pool import SqlPool
+
+TRAINER, AGENT = "trainer-key-0123456789", "agent-key-0123456789"
+OPERATOR = "operator-key-0123456789"
+
+
+@asynccontextmanager
+async def serving(
+    data_dir: Path, bank: QuestionBank | None = None, **settings: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application with these settings."""
+    app = create_app(Settings(data_dir=data_dir, sql_workers=1, **settings), bank)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
+    ):
+        yield http
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 class Gate:

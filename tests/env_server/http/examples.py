@@ -24,13 +24,8 @@ def example_calls(table: str) -> dict[str, Any]:
         "health": {},
         "ready": {},
         "databases": {"offset": 0, "limit": 2},
-        "questions": {
-            "split": "eval",
-            "difficulty": "easy",
-            "db_id": "airline",
-            "offset": 0,
-            "limit": 2,
-        },
+        "questions": {"split": "eval", "difficulty": "easy", "db_id": "airline",
+                      "offset": 0, "limit": 2},
         "reset": RESET,
         "step": {"episode_id": "demo", "action": f"DESCRIBE: {table}", "step": 0},
         "state": {"episode_id": "demo"},
@@ -42,7 +37,7 @@ def example_calls(table: str) -> dict[str, Any]:
         "metadata": {},
         "schema": {},
         "metrics": {},
-    }
+    }  # fmt: skip
 
 
 async def play(calls: dict[str, Any] | None = None) -> dict[str, Any]:

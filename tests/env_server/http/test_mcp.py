@@ -11,10 +11,18 @@ from env_server.http import mcp as route
 from env_server.pool import EpisodePool
 from shared.errors import InternalError
 from shared.server_process import running_server
+from tests.env_server.http.conftest import AGENT, TRAINER, bearer
 
 pytestmark = pytest.mark.anyio
+HEADERS = {"Accept": "application/json, text/event-stream"}
 TOOLS = ["start_episode", "describe", "sample", "query", "answer"]
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+
+
+def start(question_id: str) -> dict[str, Any]:
+    """A call of start_episode."""
+    params = {"name": "start_episode", "arguments": {"question_id": question_id}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
 @pytest.mark.parametrize("body", [b"{}", b"", b"[]", b"7", b"{", b'{"jsonrpc": "1.0"}'])
@@ -33,13 +41,9 @@ async def test_without_the_package_one_line_names_it(
 ) -> None:
     monkeypatch.setattr(route, "find_spec", lambda name: None)
     reply = await http.post("/mcp", json=PING)
-    assert reply.json() == {
-        "jsonrpc": "2.0",
-        "id": 7,
-        "error": {"code": -32001, "message": route.MISSING},
-    }
+    error = {"code": -32001, "message": route.MISSING}
+    assert reply.json() == {"jsonrpc": "2.0", "id": 7, "error": error}
     assert "pip install mcp" in route.MISSING
-    assert "\n" not in route.MISSING
 
 
 async def test_there_is_no_stream_and_no_way_from_other_sites(http: httpx.AsyncClient) -> None:
@@ -110,48 +114,32 @@ async def test_the_official_client_plays(tiny_data: Path) -> None:
                 assert text in message, (tool, message)
 
 
-async def test_an_agents_key_plays_its_own_episodes(tiny_data: Path) -> None:
+@pytest.mark.parametrize("settings", [{"api_key": TRAINER, "agent_keys": AGENT}])
+async def test_an_agents_key_plays_its_own_episodes(http: httpx.AsyncClient) -> None:
     pytest.importorskip("mcp")
-    keys = {"api_key": "trainer-key-0123456789", "agent_keys": "agent-key-0123456789"}
-    params = {"name": "start_episode", "arguments": {"question_id": "shop-1"}}
-    start = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    accept = {"Accept": "application/json, text/event-stream"}
-    with running_server(tiny_data, "--workers", "1", **keys) as server:
-        async with httpx.AsyncClient(base_url=server.url, headers=accept, timeout=60) as http:
-            assert (await http.post("/mcp", json=start)).status_code == 401
-            agent = {"Authorization": f"Bearer {keys['agent_keys']}"}
-            reply = (await http.post("/mcp", json=start, headers=agent)).json()
-            episode = reply["result"]["structuredContent"]["episode_id"]
-            where = {"params": {"episode_id": episode}}
-            assert (await http.get("/state", headers=agent, **where)).status_code == 200
-            trainer = {"Authorization": f"Bearer {keys['api_key']}"}
-            assert (await http.get("/state", headers=trainer, **where)).status_code == 404
-
-
-async def test_a_gateway_begins_the_episodes_id(http: httpx.AsyncClient) -> None:
-    pytest.importorskip("mcp")
-    params = {"name": "start_episode", "arguments": {"question_id": "shop-1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = {"Accept": "application/json, text/event-stream", "X-Episode-Id": "gate"}
-    reply = (await http.post("/mcp", json=message, headers=headers)).json()["result"]
-    assert reply["structuredContent"]["episode_id"].startswith("gate:")
+    call = {"json": start("shop-1"), "headers": HEADERS | {"X-Episode-Id": "gate"}}
+    assert (await http.post("/mcp", **call)).status_code == 401
+    call["headers"] |= bearer(AGENT)
+    reply = (await http.post("/mcp", **call)).json()
+    where = {"episode_id": reply["result"]["structuredContent"]["episode_id"]}
+    assert where["episode_id"].startswith("gate:"), "begun by a gateway"
+    for key, status in ((AGENT, 200), (TRAINER, 404)):
+        state = await http.get("/state", headers=bearer(key), params=where)
+        assert state.status_code == status
 
 
 async def test_errors_are_counted_and_a_fault_is_only_logged(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("mcp")
-    params = {"name": "start_episode", "arguments": {"question_id": "none"}}
-    start = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    accept = {"Accept": "application/json, text/event-stream"}
-    await http.post("/mcp", json=start, headers=accept)
+    await http.post("/mcp", json=start("none"), headers=HEADERS)
     assert 'sqlenv_errors_total{code="unknown_question"} 1.0' in (await http.get("/metrics")).text
 
     async def fail(*given: object) -> bytes:
         raise KeyError("a secret")
 
     monkeypatch.setattr(EpisodePool, "reset", fail)
-    reply = (await http.post("/mcp", json=start, headers=accept)).json()["result"]
+    reply = (await http.post("/mcp", json=start("none"), headers=HEADERS)).json()["result"]
     assert reply["isError"] is True
     assert "see its log" in reply["content"][0]["text"]
     assert "secret" not in str(reply)
@@ -162,5 +150,5 @@ async def test_errors_are_counted_and_a_fault_is_only_logged(
         raise InternalError("no worker is left")
 
     monkeypatch.setattr(EpisodePool, "reset", give_up)
-    await http.post("/mcp", json=start, headers=accept)
+    await http.post("/mcp", json=start("none"), headers=HEADERS)
     assert "internal: no worker is left" in caplog.text

@@ -14,9 +14,9 @@ import pytest
 from env_server.app import create_app
 from env_server.http import pages
 from env_server.settings import Settings
+from tests.env_server.http.conftest import TRAINER
 
 pytestmark = pytest.mark.anyio
-KEY = "trainer-key-0123456789"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def serving(**given: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])
 async def test_a_page_loads_only_what_the_server_has(scripts: Path, path: str) -> None:
-    async with serving(api_key=KEY) as http:
+    async with serving(api_key=TRAINER) as http:
         page = await http.get(path)
         assert page.status_code == 200
         assert page.headers["content-type"].startswith("text/html")
@@ -67,32 +67,13 @@ async def test_without_its_scripts_a_page_says_how_to_get_them(
 
 async def test_the_scripts_folder_is_all_that_is_served(scripts: Path) -> None:
     (scripts.parent / "secret").write_text("secret")
-    async with serving(api_key=KEY) as http:
+    async with serving(api_key=TRAINER) as http:
         assert (await http.get("/docs/scripts/swagger-ui.css")).text == "content of swagger-ui.css"
         for name in ("nothing", "../secret", "%2e%2e/secret", "..%2fsecret", ""):
             reply = await http.get(f"/docs/scripts/{name}")
             assert reply.status_code in (401, 404)
-            assert (
-                "secret" not in reply.json()["error"]["message"].removeprefix("Not Found: GET ")[:8]
-            )
         for path in ("/docs/scripts", "/docs/", "/docsx", "/docs/scripts/../../step"):
             assert (await http.post(path)).status_code in (401, 404, 405)
-
-
-def test_a_package_without_the_files_counts_as_missing(
-    scripts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-
-    class Spec:
-        origin = str(scripts / "__init__.py")
-
-    monkeypatch.setattr(pages, "find_spec", lambda name: Spec)
-    assert pages.scripts_folder() is None
-    (scripts / "static").mkdir()
-    for name in pages.FILES:
-        (scripts / name).rename(scripts / "static" / name)
-    assert pages.scripts_folder() == scripts / "static"
 
 
 # -- CORS
@@ -106,11 +87,11 @@ PREFLIGHT = {
 
 
 async def test_no_other_origin_may_call_unless_the_setting_names_it() -> None:
-    async with serving(api_key=KEY) as http:
+    async with serving(api_key=TRAINER) as http:
         assert (await http.options("/step", headers=PREFLIGHT)).status_code == 401
         reply = await http.get("/health", headers={"Origin": SITE})
         assert "access-control-allow-origin" not in reply.headers
-    async with serving(api_key=KEY, cors_origins=f"http://localhost:3000, {SITE}") as http:
+    async with serving(api_key=TRAINER, cors_origins=f"http://localhost:3000, {SITE}") as http:
         reply = await http.options("/step", headers=PREFLIGHT)
         assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, SITE)
         refused = await http.post("/step", headers={"Origin": SITE})
@@ -118,6 +99,9 @@ async def test_no_other_origin_may_call_unless_the_setting_names_it() -> None:
         assert refused.headers["access-control-allow-origin"] == SITE, "a page can read the error"
         other = await http.options("/step", headers=PREFLIGHT | {"Origin": "https://evil.example"})
         assert "access-control-allow-origin" not in other.headers
+    async with serving(cors_origins="HTTPS://Notebook.Example") as http:
+        reply = await http.get("/health", headers={"Origin": SITE})
+        assert reply.headers["access-control-allow-origin"] == SITE, "in any letter case"
     async with serving(cors_origins="*") as http:
         reply = await http.get("/health", headers={"Origin": SITE})
         assert reply.headers["access-control-allow-origin"] == "*"
@@ -131,9 +115,3 @@ def test_an_origin_has_a_scheme_and_no_path(bad: str) -> None:
     ):
         Settings(cors_origins=f"https://fine.example,{bad}")
     assert Settings(cors_origins="").origins == []
-
-
-async def test_an_origin_may_be_written_in_any_letter_case() -> None:
-    async with serving(cors_origins="HTTPS://Notebook.Example") as http:
-        reply = await http.get("/health", headers={"Origin": SITE})
-        assert reply.headers["access-control-allow-origin"] == SITE

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 
 import apsw
 
@@ -65,6 +66,14 @@ FRAMES = (
     "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING EXCLUDE TIES",
     "GROUPS BETWEEN 100 PRECEDING AND 100 FOLLOWING EXCLUDE GROUP",
 )
+SORTS = {
+    "sort": "SELECT i FROM n CROSS JOIN v ORDER BY {} LIMIT 1 OFFSET 5000",
+    "DISTINCT": "SELECT count(*) FROM (SELECT DISTINCT {} FROM n CROSS JOIN v)",
+    "GROUP BY": "SELECT max(c) FROM (SELECT count(*) c FROM n CROSS JOIN v GROUP BY {})",
+    "UNION": "SELECT count(*) FROM (SELECT {0} FROM n, v UNION SELECT {0} FROM n, v)",
+    "IN": "SELECT count(*) FROM n CROSS JOIN v WHERE {0} IN (SELECT {0} FROM n, v)",
+    "window": "SELECT max(r) FROM (SELECT rank() OVER (ORDER BY {}) r FROM n, v)",
+}
 TABLE = "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 2), (2, 3), (3, 4), (4, 1)"
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows})"
 
@@ -148,12 +157,8 @@ def aggregates(rng: random.Random, tries: int) -> Iterator[Case]:
             where, group, over = "", "", ""
             if name in WINDOWS or form == "window":
                 keys = rng.choice(("i", "x", "i % 3, x")) if "RANGE" not in frame else "i"
-                keys = (
-                    f"PARTITION BY i % 5 ORDER BY {keys}"
-                    if rng.random() < 0.2
-                    else f"ORDER BY {keys}"
-                )
-                over = f" OVER ({keys} {frame})"
+                partition = "PARTITION BY i % 5 " if rng.random() < 0.2 else ""
+                over = f" OVER ({partition}ORDER BY {keys} {frame})"
             elif form == "distinct" and "," not in args:
                 args = f"DISTINCT {args} COLLATE {rng.choice(('BINARY', 'NOCASE', 'RTRIM'))}"
             elif form == "order by":
@@ -174,116 +179,84 @@ def aggregates(rng: random.Random, tries: int) -> Iterator[Case]:
 
 def statements() -> Iterator[Case]:
     """Yield statements whose cost is not in a function: sorting, hashing, joining, compiling."""
-
-    def case(name: str, sql: str, rows: int = 1) -> Case:
-        return Case("statements", name, sql, rows)
-
     for length, rows in ((40_000, 2_200), (1_000, 80_000), (100, 500_000), (0, 1_500_000)):
         numbers = f"{NUMBERS.format(rows=rows)}, v AS MATERIALIZED (SELECT "
         numbers += f"printf('%.*c', {length}, 'a') AS x)"
-        key = "x || (i * 7919 % 1000003)"
-        for collation in ("BINARY", "NOCASE"):
+        for collation, (name, form) in product(("BINARY", "NOCASE"), SORTS.items()):
+            keyed = form.format(f"(x || (i * 7919 % 1000003)) COLLATE {collation}")
             of = f"{rows:,} texts of {length:,} bytes, {collation}"
-            for name, form in (
-                ("sort", "SELECT i FROM n CROSS JOIN v ORDER BY {} LIMIT 1 OFFSET 5000"),
-                ("DISTINCT", "SELECT count(*) FROM (SELECT DISTINCT {} FROM n CROSS JOIN v)"),
-                (
-                    "GROUP BY",
-                    "SELECT max(c) FROM (SELECT count(*) c FROM n CROSS JOIN v GROUP BY {})",
-                ),
-                ("UNION", "SELECT count(*) FROM (SELECT {0} FROM n, v UNION SELECT {0} FROM n, v)"),
-                ("IN", "SELECT count(*) FROM n CROSS JOIN v WHERE {0} IN (SELECT {0} FROM n, v)"),
-                ("window", "SELECT max(r) FROM (SELECT rank() OVER (ORDER BY {}) r FROM n, v)"),
-            ):
-                keyed = form.format(f"({key}) COLLATE {collation}")
-                yield case(f"{name} of {of}", f"{numbers} {keyed}", rows)
+            yield Case("statements", f"{name} of {of}", f"{numbers} {keyed}", rows)
     for columns, rows in ((5, 1_400_000), (20, 900_000), (40, 500_000), (80, 250_000)):
         nulls = ", ".join(f"NULL AS a{number}" for number in range(columns))
         keys = ", ".join(f"a{number}" for number in range(columns))
-        yield case(
+        yield Case(
+            "statements",
             f"sort of {rows:,} rows by {columns} equal columns and a number",
             f"{NUMBERS.format(rows=rows)}, v AS MATERIALIZED (SELECT {nulls}) "
             f"SELECT i FROM n CROSS JOIN v ORDER BY {keys}, i * 7919 % 1000003",
             rows,
         )
-    yield case(
-        "recursion that takes the smallest first",
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i * 7919 % 1000003 + column1 FROM n, "
-        "(VALUES (1), (2)) AS w ORDER BY 1 LIMIT 1000000) SELECT max(i) FROM n",
-    )
-    yield case(
-        "automatic index on long texts",
-        f"{NUMBERS.format(rows=2000)}, t AS MATERIALIZED (SELECT i, printf('%.*c', 40000, 'a') "
-        "|| i AS x FROM n) SELECT count(*) FROM t a JOIN t b ON a.x = b.x AND a.i > b.i",
-        2000,
-    )
     listed = ",".join(str(number * 7919 % 10007) for number in range(3_500))
-    yield case(
-        "IN list", f"{NUMBERS.format(rows=1_000_000)} SELECT count(*) FROM n WHERE i IN ({listed})"
-    )
-    yield case("VALUES", "SELECT count(*) FROM (VALUES " + ",".join(["(1)"] * 4_900) + ")")
-    yield case(
-        "LIMIT at the end", f"{NUMBERS.format(rows=10**9)} SELECT i FROM n LIMIT 1 OFFSET 900000000"
-    )
-    yield from compiling()
+    for name, sql in {
+        "recursion that takes the smallest first": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
+        "SELECT i * 7919 % 1000003 + column1 FROM n, (VALUES (1), (2)) AS w ORDER BY 1 "
+        "LIMIT 1000000) SELECT max(i) FROM n",
+        "automatic index on long texts": f"{NUMBERS.format(rows=2000)}, t AS MATERIALIZED "
+        "(SELECT i, printf('%.*c', 40000, 'a') || i AS x FROM n) "
+        "SELECT count(*) FROM t a JOIN t b ON a.x = b.x AND a.i > b.i",
+        "IN list": f"{NUMBERS.format(rows=1_000_000)} SELECT count(*) FROM n WHERE i IN ({listed})",
+        "VALUES": "SELECT count(*) FROM (VALUES " + ",".join(["(1)"] * 4_900) + ")",
+        "LIMIT at the end": NUMBERS.format(rows=10**9)
+        + " SELECT i FROM n LIMIT 1 OFFSET 900000000",
+        **compiling(),
+    }.items():
+        yield Case("statements", name, sql)
 
 
-def compiling() -> Iterator[Case]:
-    """Yield statements that are expensive before they run. An alias of an alias is its square."""
+def compiling() -> dict[str, str]:
+    """Return statements that are expensive before they run. An alias of an alias is its square."""
 
     def doubled(levels: int, inner: str, operator: str = "+") -> str:
         return f"(SELECT f {operator} f AS f FROM " * levels + f"({inner})" + ")" * levels
 
-    def case(name: str, sql: str) -> Case:
-        return Case("statements", f"compile {name}", sql)
-
-    for levels in (8, 10, 12, 13):
-        for count in (2, 40, 400):
-            source = doubled(levels, "SELECT a AS f, b FROM t")
-            sums = ", ".join(f"max(f + {number})" for number in range(min(count, 190)))
-            ands = " AND ".join(f"max(f + {number}) > 0" for number in range(min(count, 90)))
-            copies = 2**levels
-            yield case(f"{count} aggregates of {copies:,} aliases", f"SELECT {sums} FROM {source}")
-            yield case(
-                f"{count} HAVING of {copies:,} aliases",
-                f"SELECT max(f) FROM {source} HAVING {ands}",
-            )
-            terms = ", ".join(f"f + {number}" for number in range(min(count, 190)))
-            yield case(
-                f"{count} GROUP BY and ORDER BY of {copies:,} aliases",
-                f"SELECT {terms} FROM {source} GROUP BY {terms} ORDER BY {terms}",
-            )
-            ors = " OR ".join(f"f = {number}" for number in range(min(count, 90)))
-            yield case(f"{count} OR of {copies:,} aliases", f"SELECT 1 FROM {source} WHERE {ors}")
-    terms = ", ".join(f"max(f+{number})" for number in range(100, 1_600))
+    found, column = {}, "SELECT a AS f, b FROM t"
+    for levels, count in product((8, 10, 12, 13), (2, 40, 90)):
+        source, aliases = doubled(levels, column), f"{2**levels:,} aliases"
+        terms = ", ".join(f"f + {number}" for number in range(count))
+        sums = ", ".join(f"max(f + {number})" for number in range(count))
+        ands = " AND ".join(f"max(f + {number}) > 0" for number in range(count))
+        ors = " OR ".join(f"f = {number}" for number in range(count))
+        found |= {
+            f"{count} aggregates of {aliases}": f"SELECT {sums} FROM {source}",
+            f"{count} HAVING of {aliases}": f"SELECT max(f) FROM {source} HAVING {ands}",
+            f"{count} GROUP BY and ORDER BY of {aliases}": f"SELECT {terms} FROM {source} "
+            f"GROUP BY {terms} ORDER BY {terms}",
+            f"{count} OR of {aliases}": f"SELECT 1 FROM {source} WHERE {ors}",
+        }
+    many = ", ".join(f"max(f+{number})" for number in range(100, 1_600))
     for levels in (4, 6, 8):
-        source = doubled(levels, "SELECT a AS f, b FROM t")
-        copies = 2**levels
-        yield case(f"1,500 aggregates of {copies} aliases", f"SELECT 1 IN ({terms}) FROM {source}")
+        name = f"1,500 aggregates of {2**levels} aliases"
+        found[name] = f"SELECT 1 IN ({many}) FROM {doubled(levels, column)}"
     windows = ", ".join(f"sum(a) OVER (ORDER BY b + {number})" for number in range(190))
-    yield case("190 windows", f"SELECT {windows} FROM t")
-    for tables in (16, 40, 64):
+    found["190 windows"] = f"SELECT {windows} FROM t"
+    for tables, (name, operator) in product((16, 40, 64), (("equal", "="), ("less", "<"))):
         names = ", ".join(f"t a{number}" for number in range(tables))
-        for name, operator in (("equal", "="), ("less", "<")):
-            pairs = [f"a{i}.a {operator} a{i + 1}.b" for i in range(tables - 1)]
-            pairs += [f"a{i}.b {operator} a{(i * 7 + 3) % tables}.a" for i in range(tables)]
-            yield case(
-                f"a join of {tables} tables, {name}",
-                f"SELECT 1 FROM {names} WHERE {' AND '.join(pairs[:95])} LIMIT 1",
-            )
+        pairs = [f"a{i}.a {operator} a{i + 1}.b" for i in range(tables - 1)]
+        pairs += [f"a{i}.b {operator} a{(i * 7 + 3) % tables}.a" for i in range(tables)]
+        joined = f"SELECT 1 FROM {names} WHERE {' AND '.join(pairs[:95])} LIMIT 1"
+        found[f"a join of {tables} tables, {name}"] = joined
     subqueries = " AND ".join(f"a IN (SELECT b FROM t WHERE a > {i})" for i in range(90))
-    yield case("90 subqueries", f"SELECT count(*) FROM t WHERE {subqueries}")
+    found["90 subqueries"] = f"SELECT count(*) FROM t WHERE {subqueries}"
     ctes = "WITH a0 AS (SELECT a AS x FROM t)" + "".join(
         f", a{i} AS (SELECT p.x FROM a{i - 1} p JOIN a{i - 1} q ON p.x = q.x)" for i in range(1, 8)
     )
     for depth in (4, 5, 6, 7):
-        yield case(f"{2**depth} references of nested CTEs", f"{ctes} SELECT count(*) FROM a{depth}")
-    natural = " NATURAL JOIN ".join(["t"] * 60)
-    yield case("60 natural joins", f"SELECT count(*) FROM {natural}")
+        found[f"{2**depth} references of nested CTEs"] = f"{ctes} SELECT count(*) FROM a{depth}"
     cases = "CASE " + " ".join(f"WHEN a = {i} THEN b + {i}" for i in range(700)) + " END"
-    yield case("CASE of 700", f"SELECT {cases} FROM t")
+    found["60 natural joins"] = f"SELECT count(*) FROM {' NATURAL JOIN '.join(['t'] * 60)}"
+    found["CASE of 700"] = f"SELECT {cases} FROM t"
     glued = doubled(12, "SELECT printf('%.*c', 40000, a) AS f FROM t", "=")
-    yield case("4,096 comparisons of long texts", f"SELECT f FROM {glued}")
+    return found | {"4,096 comparisons of long texts": f"SELECT f FROM {glued}"}
 
 
 def in_a_row(worst: Iterable[Case]) -> Iterator[Case]:

@@ -2,25 +2,26 @@
 arguments gives what SQLite's gives, in one pass."""
 
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 
 import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.sql import JobKind, SqlJob, connection
 from env_server.sql.connection import is_virtual_table, register_trim, trim
 from env_server.sql.jobs import Cell
 from env_server.sql.run import SqlRunner
 from tests.conftest import make_database
+from tests.env_server.sql.conftest import query
 
 # Eponymous virtual tables of SQLite's sources, in this build or not.
 NAMES = [
     "bytecode", "carray", "completion", "dbstat", "fsdir", "fts3tokenize", "generate_series",
-    "json_each", "json_tree",
-    "jsonb_each", "jsonb_tree", "pragma_database_list", "pragma_module_list", "sqlite_dbpage",
-    "sqlite_schema",
-    "sqlite_stmt", "tables_used", "wholenumber",
+    "json_each", "json_tree", "jsonb_each", "jsonb_tree", "pragma_database_list",
+    "pragma_module_list", "sqlite_dbpage", "sqlite_schema", "sqlite_stmt", "tables_used",
+    "wholenumber",
 ]  # fmt: skip
 WAYS = [
     "SELECT * FROM {}",
@@ -44,20 +45,11 @@ VALUES = st.one_of(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_virtual_table_cannot_be_read(
-    tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
-    path = make_database(
-        tmp_path_factory.getbasetemp() / "builtin.sqlite", "CREATE TABLE IF NOT EXISTS t (x)"
-    )
-    with SqlRunner() as runner:
-        for way in WAYS:
-            for spelt in (name, name.upper(), f'"{name}"'):
-                result = runner.run(SqlJob(JobKind.QUERY, str(path), way.format(spelt)))
-                assert (
-                    result.rows,
-                    result.error_code in ("sql_denied", "no_such_table", "sql_error"),
-                ) == ([], True)
+def test_a_virtual_table_cannot_be_read(runner: SqlRunner, shop: str, name: str) -> None:
+    for way, spelt in product(WAYS, (name, name.upper(), f'"{name}"')):
+        result = query(runner, shop, way.format(spelt))
+        assert result.rows == []
+        assert result.error_code in ("sql_denied", "no_such_table", "sql_error")
 
 
 def test_every_module_that_needs_no_create_is_seen() -> None:
@@ -73,38 +65,20 @@ def test_every_module_that_needs_no_create_is_seen() -> None:
         assert is_virtual_table(name)
 
 
-def test_long_names_are_not_remembered() -> None:
-    """Agents choose them, and a worker's memory is bounded."""
-    remembered = connection._is_virtual_table.cache_info
-    before = remembered().currsize
-    assert not is_virtual_table("a" * 19_000)
-    assert remembered().currsize == before
-
-
-def test_a_table_of_such_a_name_is_a_table() -> None:
-    assert not is_virtual_table("orders")
-    assert not is_virtual_table("a")
-
-
-def test_tables_and_expressions_of_such_a_name_work(
-    tmp_path_factory: pytest.TempPathFactory,
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT value FROM carray", [(7,)]),
+        ("SELECT a.value FROM carray a JOIN carray USING (value)", [(7,)]),
+        ("SELECT count(*) FROM carray", [(1,)]),
+        ("WITH t AS (VALUES (1), (2)) SELECT count(*) FROM t", [(2,)]),
+    ],
+)
+def test_a_table_of_such_a_name_can_be_read(
+    runner: SqlRunner, tmp_path: Path, sql: str, rows: list[object]
 ) -> None:
-    path = make_database(
-        tmp_path_factory.mktemp("named") / "d.sqlite",
-        "CREATE TABLE carray (value); INSERT INTO carray VALUES (7);",
-    )
-    with SqlRunner() as runner:
-
-        def rows(sql: str) -> list[tuple[object, ...]]:
-            return list(runner.run(SqlJob(JobKind.QUERY, str(path), sql)).rows)
-
-        assert (
-            rows("SELECT value FROM carray")
-            == rows("SELECT a.value FROM carray a JOIN carray USING (value)")
-            == [(7,)]
-        )
-        assert rows("SELECT count(*) FROM carray") == [(1,)]
-        assert rows("WITH t AS (VALUES (1), (2)) SELECT count(*) FROM t") == [(2,)]
+    script = "CREATE TABLE carray (value); INSERT INTO carray VALUES (7);"
+    assert query(runner, make_database(tmp_path / "d.sqlite", script), sql).rows == rows
 
 
 @pytest.fixture(scope="module")
@@ -124,13 +98,6 @@ def test_trim_is_sqlites(
     sql = f"SELECT r, typeof(r) FROM (SELECT {name}(?, ?) AS r)"
     ours, sqlites = (connection.execute(sql, (value, characters)).get for connection in connections)
     assert ours == sqlites
-
-
-def test_trim_with_one_argument_stays_sqlites(
-    connections: tuple[apsw.Connection, apsw.Connection],
-) -> None:
-    ours, _ = connections
-    assert ours.execute("SELECT trim(' a '), ltrim(' a '), rtrim(' a ')").get == ("a", "a ", " a")
 
 
 def test_trim_of_long_texts_takes_one_pass() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql import connection as module
-from env_server.sql.connection import Refused, SqlConnection
+from env_server.sql.connection import SqlConnection
 from env_server.sql.run import SqlRunner, run_query
 from tests.conftest import make_database
 
@@ -139,26 +139,6 @@ def test_the_limit_alone_attaches_nothing(jailed: SqlConnection, tmp_path: Path)
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("sql", ["ATTACH ':memory:' AS o", "DETACH o", "CREATE TEMP TABLE x (y)"])
-def test_the_authorizer_alone_makes_no_other_schema(jailed: SqlConnection, sql: str) -> None:
-    jailed.raw.limit(apsw.SQLITE_LIMIT_ATTACHED, 1)
-    jailed.raw.exec_trace = None
-    with pytest.raises(apsw.AuthError):
-        jailed.raw.execute(sql).close()
-
-
-@pytest.mark.parametrize("sql", ["ATTACH ':memory:' AS o", "CREATE TEMP TABLE x (y)"])
-def test_the_check_of_statements_alone_makes_no_other_schema(
-    jailed: SqlConnection, sql: str
-) -> None:
-    jailed.raw.limit(apsw.SQLITE_LIMIT_ATTACHED, 1)
-    jailed.raw.authorizer = None
-    assert run_query(jailed, sql).error_code == "sql_denied"
-    bare = freed(jailed)
-    assert bare.execute("SELECT count(*) FROM pragma_database_list WHERE name = 'o'").get == 0
-    assert bare.execute("SELECT count(*) FROM sqlite_temp_schema").get == 0
-
-
 # -- several statements: what follows the first, and that each begins the text
 
 SEVERAL = ["SELECT 1; SELECT 2", "SELECT 1;SELECT 1", "SELECT 1; /* ; */ VALUES (3)"]
@@ -183,21 +163,6 @@ def test_a_second_statement_alone_is_refused(
     result = run_query(jailed, sql)
     assert (result.error_code, result.rows) == ("sql_denied", [])
     assert "several statements" in str(result.error)
-
-
-@pytest.mark.parametrize("sql", SEVERAL)
-def test_of_several_statements_none_runs(jailed: SqlConnection, sql: str) -> None:
-    result = run_query(jailed, sql)
-    assert (result.rows, result.error_code) == ([], "sql_denied")
-    assert "several statements" in str(result.error)
-
-
-def test_no_statement_runs_before_it_is_checked(jailed: SqlConnection) -> None:
-    """Without the authorizer and a bound on one statement, the second is still checked."""
-    jailed.raw.authorizer = None
-    jailed.sql = "SELECT 1"
-    with pytest.raises(Refused):
-        jailed.raw.execute("SELECT 1; PRAGMA user_version").fetchall()
 
 
 # -- the gold: its own connection

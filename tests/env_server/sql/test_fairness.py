@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import pytest
 
 from env_server.sql import SqlJob, SqlLimits, SqlResult
-from env_server.sql.jobs import JobKind, mark
+from env_server.sql.jobs import JobKind
 from env_server.sql.pool import SLICE_S, SqlPool
 from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, MAX_REMEMBERED, FairQueue, Task
 from env_server.sql.run import SqlRunner
 from tests.env_server.sql.test_pool import ENDLESS, NO_LIMITS, count, in_pool, slow, until
-from tests.env_server.sql.test_pool import shop as shop  # a fixture
 
 T = TypeVar("T")
 
@@ -36,28 +35,6 @@ def endless(shop: str) -> SqlJob:
 
 def order(queue: FairQueue) -> str:
     return "".join(queue.take().job.sql for _ in range(len(queue)))
-
-
-@pytest.mark.anyio
-async def test_a_queue_takes_turns_between_clients() -> None:
-    loop = asyncio.get_running_loop()
-
-    def task(text: str) -> Task:
-        return Task(SqlJob(JobKind.QUERY, "", text), loop.create_future(), text.lower())
-
-    queue, tasks = FairQueue(), {text: task(text) for text in "aAbBc"}
-    for text in "aAbBc":
-        queue.put(tasks[text])
-    assert (len(queue), queue.clients) == (5, {"a", "b", "c"})
-    assert order(queue) == "abcAB"
-    for text in "aAb":
-        queue.put(tasks[text])
-    queue.put(tasks["B"], first=True)
-    assert queue.discard(tasks["a"])
-    assert not queue.discard(tasks["a"])
-    assert not queue.discard(tasks["c"])
-    assert order(queue) == "ABb"
-    assert (len(queue), queue.clients) == (0, set())
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -133,20 +110,6 @@ def test_cancelled_jobs_end(shop: str, workers: int) -> None:
     in_pool(body, workers, **NO_LIMITS)
 
 
-def test_the_job_behind_a_cancelled_one_is_run(shop: str) -> None:
-    async def body(pool: SqlPool) -> None:
-        first, *others = [asyncio.create_task(pool.run(job)) for job in (
-            endless(shop), endless(shop), count(shop))]  # fmt: skip
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        first.cancel()
-        others[0].cancel()
-        assert (await others[1]).rows == [(6,)]
-        await until(lambda: pool.queue_depth == 0)
-
-    in_pool(body, 1, **NO_LIMITS)
-
-
 def test_a_stop_never_hits_the_next_job(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker begins it between the decision to stop the one before and the stop."""
     recall = WorkerProcess.recall
@@ -192,19 +155,6 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
         assert pool._workers[1 - pool._workers.index(worker)].load == 0, "it could kill this too"
         may_start.set()
         assert (await killer).rows == [(6_000_000,)]
-
-    in_pool(body, 2, **NO_LIMITS)
-
-
-def test_slow_jobs_use_every_worker_while_no_fresh_ones_come(shop: str) -> None:
-    async def body(pool: SqlPool) -> None:
-        jobs = [asyncio.create_task(pool.run(endless(shop))) for _ in range(6)]
-        for _ in range(3):
-            assert (await started("other", pool.run(count(shop)))).rows == [(6,)]
-            await until(lambda: all(one.running_s() > SLICE_S for one in pool._workers))
-        assert any(worker.slow for worker in pool._workers)
-        for job in jobs:
-            job.cancel()
 
     in_pool(body, 2, **NO_LIMITS)
 
@@ -258,8 +208,8 @@ async def test_a_result_on_its_way_is_not_taken_back(shop: str) -> None:
         worker.add(done)
         marker = worker._marker
         assert marker is not None
-        mark(marker, done.number)
-        mark(marker, 0)
+        marker.begin(done.number)
+        marker.begin(0)
         worker.add(waiting)
         assert worker.recall(finished=True) == [waiting]
         assert list(worker.sent.values()) == [done]

@@ -1,11 +1,7 @@
 """Jobs and results survive the pipe."""
 
-import inspect
 import math
-import mmap
-import re
 import struct
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +11,17 @@ import pytest
 from env_server.sql import jobs as module
 from env_server.sql.jobs import (
     LENGTH,
-    MARKER_BYTES,
+    Marker,
     SqlJob,
     SqlResult,
     decode_jobs,
     decode_results,
     encode_jobs,
     encode_results,
-    mark,
-    read_marker,
 )
 from env_server.sql.limits import SqlLimits
+from shared.actions import ACTIONS, ActionType
+from shared.agents.tools import SQLEnvTools
 
 
 def body(frame: bytes) -> bytes:
@@ -58,36 +54,22 @@ def test_cells_survive_with_their_types(row: tuple[object, ...]) -> None:
     assert [type(cell) for cell in read.rows[0]] == [type(cell) for cell in row]
 
 
-def test_errors_survive() -> None:
-    result = SqlResult(error="no such column: x", error_code="sql_error", vm_steps=1000)
-    assert decode_results(body(encode_results([(1, result), (2, SqlResult())]))) == [
-        (1, result),
-        (2, SqlResult()),
-    ]
-
-
 def test_the_sqlite_version_is_pinned() -> None:
     """Steps, plans and messages depend on it."""
-    root = Path(__file__).parents[3]
-    server = tomllib.loads((root / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]["server"]
-    pin = next(requirement for requirement in server if requirement.startswith("apsw"))
+    root, pin = Path(__file__).parents[3], f"apsw=={apsw.apsw_version()}"
+    assert f'"{pin}"' in (root / "pyproject.toml").read_text()
     assert pin in (root / "constraints.txt").read_text().splitlines()
-    assert pin == f"apsw=={apsw.apsw_version()}"
     assert apsw.apsw_version().startswith(apsw.sqlite_lib_version())
 
 
-def test_every_limit_has_its_reason() -> None:
-    """A comment on its line, or above it without a blank line in between."""
-    source = inspect.getsource(SqlLimits)
-    for group in source.split("\n\n"):
-        lines = group.splitlines()
-        for number, line in enumerate(lines):
-            if re.match(r"    \w+: (int|float) = ", line):
-                assert "#" in line or any(
-                    above.lstrip().startswith("#") for above in lines[:number]
-                ), line
+def test_what_agents_are_told_states_the_limits_of_rows() -> None:
+    mcp_tools = pytest.importorskip("env_server.http.mcp_tools")
+    limits = SqlLimits()
+    assert f"shows {limits.sample_rows} of its rows" in ACTIONS[ActionType.SAMPLE]
+    assert f"up to {limits.shown_rows} rows" in ACTIONS[ActionType.QUERY]
+    for tools in (SQLEnvTools, mcp_tools):
+        assert f"Show {limits.sample_rows} rows" in str(tools.sample.__doc__)
+        assert f"up to {limits.shown_rows} rows" in str(tools.query.__doc__)
 
 
 def test_the_digest_covers_the_limits_that_decide_results() -> None:
@@ -101,18 +83,18 @@ def test_a_marker_never_shows_a_job_with_the_times_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Wherever the other process is interrupted: by a reader here, then by a writer."""
-    marker, seen = mmap.mmap(-1, MARKER_BYTES), []
+    marker, seen = Marker(-1), []
 
     class Watched(struct.Struct):
         def pack_into(self, *arguments: Any) -> None:
             super().pack_into(*arguments)
-            seen.append(read_marker(marker))
+            seen.append(marker.running())
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "NUMBER", Watched("@Q"))
         patch.setattr(module, "TIMES", Watched("@dd"))
         for number in (1, 2, 0, 3):
-            mark(marker, number, 10.0 * number, 100.0 * number)
+            marker.begin(number, 10.0 * number, 100.0 * number)
     assert {number for number, *_ in seen} == {0, 1, 2, 3}
     assert all(times == [10.0 * number, 100.0 * number] for number, *times in seen if number)
 
@@ -120,8 +102,8 @@ def test_a_marker_never_shows_a_job_with_the_times_of_another(
         def unpack_from(self, *arguments: Any) -> tuple[Any, ...]:
             number, _, _ = super().unpack_from(*arguments)
             if number == 3:
-                mark(marker, 4, 40.0, 400.0)
+                marker.begin(4, 40.0, 400.0)
             return (number, *super().unpack_from(*arguments)[1:])
 
     monkeypatch.setattr(module, "MARKER", Late("@Qdd"))
-    assert read_marker(marker) == (4, 40.0, 400.0)
+    assert marker.running() == (4, 40.0, 400.0)

@@ -13,18 +13,13 @@ from typing import Any
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
-from env_server.sql import process as process_module
 from env_server.sql.pool import SqlPool
+from env_server.sql.run import SqlRunner
 from shared.errors import InternalError, NotReady
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 NO_LIMITS = {"max_vm_steps": 10**12, "max_cpu_s": 1e9}
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def shop(tiny_data: Path) -> str:
-    return str(tiny_data / "databases" / "shop" / "shop.sqlite")
 
 
 def in_pool(
@@ -70,41 +65,25 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> None:
-    from env_server.sql.run import SqlRunner
-
+    zoo = str(tiny_data / "databases" / "zoo" / "zoo.sqlite")
     jobs = [
         SqlJob(JobKind.QUERY, shop, "SELECT 9e999, x'00ff', NULL, 2.0, 'Zoë', * FROM orders"),
         SqlJob(JobKind.QUERY, shop, "SELECT nam FROM orders"),
         SqlJob(JobKind.TABLES, shop),
         SqlJob(JobKind.DESCRIBE, shop, "orders"),
-        SqlJob(JobKind.SAMPLE, str(tiny_data / "databases" / "zoo" / "zoo.sqlite"), "animals"),
+        SqlJob(JobKind.SAMPLE, zoo, "animals"),
         SqlJob(JobKind.GOLD, shop, "SELECT avg(price) FROM products"),
+        SqlJob(JobKind.QUERY, shop, "SELECT '\ud800'"),
     ]
 
     async def body(pool: SqlPool) -> None:
         with SqlRunner() as runner:
-            expected = [runner.run(job) for job in jobs]
-        assert await asyncio.gather(*map(pool.run, jobs)) == expected
-        assert (
-            await pool.run(SqlJob(JobKind.QUERY, shop, "SELECT '\ud800'"))
-        ).error_code == "sql_error"
+            expected = list(map(runner.run, jobs))
+        found = await asyncio.gather(*map(pool.run, jobs))
+        assert found[:-1] == expected[:-1]
+        assert found[-1].error_code == expected[-1].error_code == "sql_error"
 
     in_pool(body, workers=2)
-
-
-def test_jobs_of_one_tick_share_a_frame(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames: list[int] = []
-    encode = process_module.encode_jobs
-    monkeypatch.setattr(
-        process_module, "encode_jobs", lambda jobs: (frames.append(len(jobs)), encode(jobs))[1]
-    )
-
-    async def body(pool: SqlPool) -> None:
-        results = await asyncio.gather(*(pool.run(count(shop)) for _ in range(50)))
-        assert [result.rows for result in results] == [[(6,)]] * 50
-        assert frames == [50]
-
-    in_pool(body)
 
 
 def test_a_busy_workers_jobs_go_to_another(shop: str) -> None:
@@ -159,12 +138,16 @@ def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop: str) -> None
     in_pool(body, kill_after_cpu_s=1.0, **NO_LIMITS)
 
 
-def test_a_stopped_worker_is_replaced(shop: str) -> None:
+def test_a_stopped_worker_is_replaced_however_many_jobs_come(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
         os.kill(pool.pids[0], signal.SIGSTOP)
-        assert (await pool.run(count(shop))).rows == [(6,)]
+        jobs = [asyncio.create_task(pool.run(count(shop)))]
+        while not jobs[0].done():
+            await asyncio.sleep(0.05)
+            jobs.append(asyncio.create_task(pool.run(count(shop))))
+        assert [result.rows for result in await asyncio.gather(*jobs)] == [[(6,)]] * len(jobs)
 
-    in_pool(body, kill_after_s=0.5)
+    in_pool(body, kill_after_s=1.0)
 
 
 def test_workers_leave_the_signals_of_their_group_to_the_server(shop: str) -> None:
@@ -177,20 +160,6 @@ def test_workers_leave_the_signals_of_their_group_to_the_server(shop: str) -> No
         assert pool.counts["losses"] == 0
 
     in_pool(body)
-
-
-def test_further_jobs_do_not_keep_a_stopped_worker_alive(shop: str) -> None:
-    async def body(pool: SqlPool) -> None:
-        os.kill(pool.pids[0], signal.SIGSTOP)
-        jobs = [asyncio.create_task(pool.run(count(shop)))]
-        async with asyncio.timeout(60):
-            while not jobs[0].done():
-                await asyncio.sleep(0.05)
-                jobs.append(asyncio.create_task(pool.run(count(shop))))
-        assert [result.rows for result in await asyncio.gather(*jobs)] == [[(6,)]] * len(jobs)
-        assert pool.counts["losses"] == 1
-
-    in_pool(body, kill_after_s=3.0)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -219,9 +188,8 @@ def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int) 
 
 def test_a_worker_lost_by_accident_loses_no_result(shop: str) -> None:
     async def body(pool: SqlPool) -> None:
-        running = [
-            asyncio.create_task(pool.run(job)) for job in (slow(shop), count(shop), count(shop))
-        ]
+        jobs = (slow(shop), count(shop), count(shop))
+        running = [asyncio.create_task(pool.run(job)) for job in jobs]
         await asyncio.sleep(0.1)
         os.kill(pool.pids[0], signal.SIGKILL)
         results = await asyncio.gather(*running)
@@ -230,16 +198,6 @@ def test_a_worker_lost_by_accident_loses_no_result(shop: str) -> None:
         assert (await pool.run(count(shop))).rows == [(6,)]
         assert pool.counts["killed_jobs"] == 0
         await until(lambda: pool.ready)
-
-    in_pool(body, **NO_LIMITS)
-
-
-def test_a_cancelled_caller_leaves_the_others_alone(shop: str) -> None:
-    async def body(pool: SqlPool) -> None:
-        gone = asyncio.create_task(pool.run(slow(shop)))
-        await asyncio.sleep(0.05)
-        gone.cancel()
-        assert (await pool.run(count(shop))).rows == [(6,)]
 
     in_pool(body, **NO_LIMITS)
 
@@ -261,10 +219,8 @@ def test_the_end_leaves_no_process_and_no_waiting_job(shop: str) -> None:
         await pool.start()
         pids = pool.pids
         assert len(pids) == 2
-        waiting = [
-            asyncio.create_task(pool.run(job))
-            for job in (SqlJob(JobKind.QUERY, shop, ENDLESS), count(shop))
-        ]
+        jobs = (SqlJob(JobKind.QUERY, shop, ENDLESS), count(shop))
+        waiting = [asyncio.create_task(pool.run(job)) for job in jobs]
         await asyncio.sleep(0.1)
         await pool.close()
         assert not any(map(alive, pids))
@@ -278,26 +234,22 @@ def test_the_end_leaves_no_process_and_no_waiting_job(shop: str) -> None:
 
 
 def test_workers_end_when_the_parent_is_killed() -> None:
-    script = (
-        "import asyncio\n"
-        "from env_server.sql.pool import SqlPool\n"
-        "async def main():\n"
-        "    async with SqlPool(2) as pool:\n"
-        "        print(*pool.pids, flush=True)\n"
-        "        await asyncio.sleep(60)\n"
-        "asyncio.run(main())\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    ) as parent:
+    script = """
+import asyncio
+from env_server.sql.pool import SqlPool
+async def main():
+    async with SqlPool(2) as pool:
+        print(*pool.pids, flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
         parent.kill()
-    deadline = time.monotonic() + 5
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(alive, pids))
+    asyncio.run(until(lambda: not any(map(alive, pids))))
 
 
 def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,11 +288,8 @@ def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
 
 def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop: str) -> None:
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)"
-    sort = SqlJob(
-        JobKind.QUERY,
-        shop,
-        f"{numbers} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x",
-    )
+    sql = f"{numbers} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x"
+    sort = SqlJob(JobKind.QUERY, shop, sql)
 
     async def body(pool: SqlPool) -> None:
         before = pool.pids
@@ -352,12 +301,6 @@ def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop
 
 
 def test_a_worker_imports_no_web_framework() -> None:
-    script = (
-        "import env_server.sql.worker, sys; "
-        "print([m for m in ('fastapi', 'pydantic', 'asyncio', 'sqlglot', 'torch') if m in "
-        "sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    unwanted = {"fastapi", "pydantic", "asyncio", "sqlglot", "torch"}
+    script = f"import env_server.sql.worker, sys; print({unwanted} & {{*sys.modules}})"
+    assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT) == b"set()\n"

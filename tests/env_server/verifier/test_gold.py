@@ -9,10 +9,10 @@ import pytest
 
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlResult
+from env_server.sql import SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from env_server.verifier import Gold, judge_answer
-from env_server.verifier.gold import Block, blocks_of, find_ties, is_ordered
+from env_server.verifier.gold import Block, find_ties
 from shared.dataset import Question
 from shared.models import Outcome
 from tests.conftest import make_database
@@ -119,10 +119,8 @@ def test_without_known_ties_the_golds_own_order_counts() -> None:
     # failed; short; other data
     for rows in ([], [("Cy", 20), ("Ann", 30)], [("Ann", 20), ("Cy", 30), ("Bob", 30)]):
         settled = gold.with_ties(rows)
-        assert (judge_answer("Cy, Ann, Bob", settled), judge_answer("Cy, Bob, Ann", settled)) == (
-            True,
-            False,
-        )
+        assert judge_answer("Cy, Ann, Bob", settled)
+        assert not judge_answer("Cy, Bob, Ann", settled)
     assert judge_answer("Cy, Bob, Ann", gold.with_ties([("Cy", 20), ("Ann", 30), ("Bob", 30)]))
 
 
@@ -132,47 +130,28 @@ def test_visible_keys_need_no_query() -> None:
     assert gold.blocks == (Block(1, (("a", 2),)), Block(2, (("b", 1), ("c", 1))))
 
 
-def test_blocks_take_what_the_window_leaves() -> None:
-    query = find_ties("SELECT x FROM t ORDER BY y LIMIT 3 OFFSET 1")
-    assert query is not None
-    assert (query.hidden, query.keys, query.start, query.stop) == (1, (-1,), 1, 4)
-    rows = [("a", 1), ("b", 1), ("c", 2), ("d", 3), ("e", 3), ("f", 4)]
-    blocks = blocks_of(query, rows, [("b",), ("c",), ("d",)])
-    assert blocks == (Block(1, (("a",), ("b",))), Block(1, (("c",),)), Block(1, (("d",), ("e",))))
-    assert blocks_of(query, rows, [("b",), ("c",), ("f",)]) is None
-
-
-@pytest.mark.parametrize(
-    "sql",
-    ["SELECT a FROM t ORDER/* ! */BY a", "SELECT a FROM t ORDER\n--x\nBY a", "select 1 order by 1"],
-)
-def test_order_is_parsed_not_searched_for(sql: str) -> None:
-    assert is_ordered(sql)
-
-
 # -- in an episode
 
 TIED = "SELECT name FROM people WHERE age < 40 ORDER BY age DESC LIMIT 2"
 
 
-class Counting(SqlRunner):
-    """A runner that records gold statements, and fails those that contain `failing`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.golds: list[str] = []
-        self.failing = ""
+class Limited(SqlRunner):
+    """Fails the statement that looks for ties."""
 
     def run(self, job: SqlJob) -> SqlResult:
-        if job.kind == JobKind.GOLD:
-            self.golds.append(job.sql)
-            if self.failing and self.failing in job.sql:
-                return SqlResult(error="too much work", error_code="sql_budget")
+        if "sort_key" in job.sql:
+            return SqlResult(error="too much work", error_code="sql_budget")
         return super().run(job)
 
 
-@pytest.fixture
-def env(tmp_path: Path) -> Iterator[SQLEnvironment]:
+@pytest.mark.parametrize(
+    ("runner", "right"),
+    [(SqlRunner, {"Ann, Bob", "Di, Bob"}), (Limited, {"Ann, Bob"})],
+    ids=["ties are known", "where they can't be seen the gold's order counts"],
+)
+def test_an_episode_takes_every_answer_that_a_tie_leaves(
+    tmp_path: Path, runner: type[SqlRunner], right: set[str]
+) -> None:
     make_database(tmp_path / "databases" / "p" / "p.sqlite", PEOPLE)
     question = Question(
         question_id="tied", question_text="Which two of the under-forties are the oldest?",
@@ -180,39 +159,9 @@ def env(tmp_path: Path) -> Iterator[SQLEnvironment]:
         gold_sql=TIED, gold_answer=["Ann", "Bob"], answer_type="list", difficulty="easy",
         tables_involved=["people"],
     )  # fmt: skip
-    with Counting() as runner:
-        yield SQLEnvironment(QuestionBank(tmp_path, {"train": [question]}), runner)
-
-
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
-        ("Ann, Bob", "correct"),
-        ("Di, Bob", "correct"),
-        ("Cy, Ann", "wrong"),
-        ("Ann, Ann", "wrong"),
-        ("Ann, Bob, Di", "wrong"),
-    ],
-)
-def test_an_episode_takes_every_answer_that_a_tie_leaves(
-    env: SQLEnvironment, answer: str, outcome: str
-) -> None:
-    env.reset(question_id="tied")
-    assert env.step(f"ANSWER: {answer}").info.outcome == Outcome(outcome)
-
-
-def test_ties_are_looked_for_once(env: SQLEnvironment) -> None:
-    for _ in range(3):
-        env.reset(question_id="tied")
-    assert isinstance(env.executor, Counting)
-    assert len(env.executor.golds) == 2
-    assert "LIMIT" not in env.executor.golds[1]
-
-
-def test_where_ties_can_not_be_seen_the_golds_order_counts(env: SQLEnvironment) -> None:
-    assert isinstance(env.executor, Counting)
-    env.executor.failing = "sort_key"
-    env.reset(question_id="tied")
-    assert env.step("ANSWER: Di, Bob").info.outcome == Outcome.WRONG
-    env.reset(question_id="tied")
-    assert env.step("ANSWER: Ann, Bob").info.outcome == Outcome.CORRECT
+    with runner() as executor:
+        env = SQLEnvironment(QuestionBank(tmp_path, {"train": [question]}), executor)
+        for answer in ("Ann, Bob", "Di, Bob", "Cy, Ann", "Ann, Ann", "Ann, Bob, Di"):
+            env.reset(question_id="tied")
+            outcome = env.step(f"ANSWER: {answer}").info.outcome
+            assert outcome == (Outcome.CORRECT if answer in right else Outcome.WRONG), answer

@@ -1,15 +1,18 @@
-"""A small environment server that fails on demand, as an ASGI app; and `drive`, which runs a test's
-coroutine."""
+"""A small environment server that fails on demand, as an ASGI app; `drive`, which runs a test's
+coroutine; and a client of three such servers, and what the tests do with several of them."""
 
 import asyncio
 import json
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import httpx
 
 from shared.client import ClientLimits, SQLEnvClient
+from shared.client.fleet import score
 from shared.errors import (
     ActionParseError,
     Behind,
@@ -19,19 +22,24 @@ from shared.errors import (
     SQLEnvError,
     UnknownEpisode,
 )
-from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET
+from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, StepResult
 
 T = TypeVar("T")
+Reply = tuple[int, Any, dict[str, str]]  # status, body and headers
 URL = "http://fake"
+HOSTS = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+URLS = [f"http://{host}:8000" for host in HOSTS]
+IDS = [f"episode-{i}" for i in range(60)]
 QUICK: dict[str, Any] = {
     "backoff_s": 0.001,
     "longest_wait_s": 0.01,
     "timeout_s": 5.0,
     "max_attempts": 4,
 }
+STALL_S = 0.05  # of a client of several servers
 
 
-def drive(main: Coroutine[Any, Any, T], timeout_s: float = 20.0) -> T:
+def drive(main: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
     """Run `main`; fail if it leaves a task behind."""
 
     async def watched() -> T:
@@ -45,18 +53,22 @@ def drive(main: Coroutine[Any, Any, T], timeout_s: float = 20.0) -> T:
 
 def reply(
     status: int, body: Any = None, headers: dict[str, str] | None = None
-) -> Callable[[], tuple[int, Any, Any]]:
+) -> Callable[[], Reply]:
     """A fault: this reply, and the request is not looked at."""
     return lambda: (status, body, headers or {})
 
 
-def dropped(error: type[Exception] = httpx.ReadError) -> Callable[[], tuple[int, Any, Any]]:
+def dropped(error: type[Exception] = httpx.ReadError) -> Callable[[], Reply]:
     """A fault: the connection ends before the request is looked at."""
 
-    def fault() -> tuple[int, Any, Any]:
+    def fault() -> Reply:
         raise error("connection lost")
 
     return fault
+
+
+def capacity(retry_after_s: float = 0.0) -> CapacityReached:
+    return CapacityReached("full", retry_after_s=retry_after_s)
 
 
 def client_of(
@@ -81,16 +93,14 @@ class FakeServer:
     def __init__(self, digest: str = "d1") -> None:
         self.digest = digest
         self.episodes: dict[str, dict[str, Any]] = {}
-        self.faults: deque[Callable[[], tuple[int, Any, Any]]] = deque()
+        self.faults: deque[Callable[[], Reply]] = deque()
         self.item_errors: dict[str, list[SQLEnvError]] = {}
         self.lose_replies = 0
         self.delay_s = 0.0
-        self.max_items = 10_000
         self.requests: list[tuple[str, int]] = []  # (path, items)
         self.headers: list[dict[str, str]] = []
         self.steps_played = 0  # repeats not counted
-        self.in_flight = 0
-        self.most_in_flight = 0
+        self.in_flight = self.most_in_flight = 0
         self.ready = True
         self.down = False
         self.awake = asyncio.Event()
@@ -107,12 +117,7 @@ class FakeServer:
         """Return the number of items of each request to `path`."""
         return [items for requested, items in self.requests if requested == path]
 
-    async def __call__(
-        self,
-        scope: Any,
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = b""
         while (message := await receive()).get("more_body", False) or message.get("body"):
             body += message["body"]
@@ -131,7 +136,7 @@ class FakeServer:
         await send({"type": "http.response.start", "status": status, "headers": raw})
         await send({"type": "http.response.body", "body": content})
 
-    async def answer(self, scope: Any, body: bytes) -> tuple[int, Any, dict[str, str]]:
+    async def answer(self, scope: Any, body: bytes) -> Reply:
         path = scope["path"]
         if not path.endswith("_batch"):
             self.requests.append((path, 1))
@@ -141,15 +146,8 @@ class FakeServer:
         await asyncio.sleep(self.delay_s)
         if self.faults:
             return self.faults.popleft()()
-        if len(items) > self.max_items:
-            return (
-                413,
-                {"error": {"code": "body_too_large", "message": "too large", "retryable": False}},
-                {},
-            )
-        results = [
-            self.item(self.reset if path == "/reset_batch" else self.step, item) for item in items
-        ]
+        play = self.reset if path == "/reset_batch" else self.step
+        results = [self.item(play, item) for item in items]
         if self.lose_replies:
             self.lose_replies -= 1
             raise httpx.ReadError("reply lost")
@@ -165,61 +163,35 @@ class FakeServer:
         except SQLEnvError as error:
             return error.to_wire()
 
-    def single(self, method: str, path: str, query: str) -> tuple[int, Any, dict[str, str]]:
+    def single(self, method: str, path: str, query: str) -> Reply:
         if path == "/metadata":
-            names = {
-                "name": "fake",
-                "description": "",
-                "version": "0",
-                "reward_version": "0",
-                "sqlite_version": "0",
-                "standard": DEFAULT_STANDARD,
-            }
-            counts = {
-                "questions": {},
-                "databases": 0,
-                "step_budget": DEFAULT_STEP_BUDGET,
-                "capacity": 1,
-            }
+            texts = ("name", "description", "version", "reward_version", "sqlite_version")
+            fields = dict.fromkeys((*texts, "data_digest"), "0") | {"digest": self.digest}
+            counts = {"questions": {}, "databases": 0, "capacity": 1}
+            rules = {"standard": DEFAULT_STANDARD, "step_budget": DEFAULT_STEP_BUDGET}
             shards = {} if self.shards is None else {"X-Affinity-Lanes": str(self.shards)}
-            return 200, names | counts | {"digest": self.digest, "data_digest": ""}, shards
+            return 200, {**fields, **counts, **rules}, shards
         if path == "/health":
             return 200, {"status": "healthy"}, {}
         if path == "/ready":
             return (200, {"status": "ready"}, {}) if self.ready else (503, None, {})
-        episode_id = (
-            query.removeprefix("episode_id=")
-            if path == "/state"
-            else path.removeprefix("/episodes/")
-        )
+        episode_id = query.removeprefix("episode_id=") or path.removeprefix("/episodes/")
         if episode_id not in self.episodes:
             return 404, UnknownEpisode("no such episode").to_wire(), {}
         if method == "DELETE":
             del self.episodes[episode_id]
             return 200, {}, {}
         episode = self.episodes[episode_id]
-        return 200, self.state(episode_id, episode), {}
-
-    def state(self, episode_id: str, episode: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "episode_id": episode_id,
-            "question_id": episode["question_id"],
-            "question": "?",
-            "db_id": "db",
-            "step_count": len(episode["actions"]),
-            "step_budget": episode["budget"],
-            "action_history": episode["actions"],
-            "done": False,
-        }
+        texts = {"episode_id": episode_id, "question": "?", "db_id": "db", "done": False}
+        counts = {"step_count": len(episode["actions"]), "step_budget": episode["budget"]}
+        asked = {"question_id": episode["question_id"], "action_history": episode["actions"]}
+        return 200, texts | counts | asked, {}
 
     def reset(self, item: dict[str, Any]) -> dict[str, Any]:
         if item.get("digest", self.digest) != self.digest:
             raise DigestMismatch("another digest")
-        episode = {
-            "question_id": item.get("question_id", "picked"),
-            "budget": item.get("step_budget", DEFAULT_STEP_BUDGET),
-        }
-        episode |= {"actions": [], "replies": []}
+        episode = {"question_id": item.get("question_id", "picked"), "actions": [], "replies": []}
+        episode["budget"] = item.get("step_budget", DEFAULT_STEP_BUDGET)
         self.episodes[item["episode_id"]] = episode
         answer = self.result(episode, "")
         for action in item.get("actions", []):
@@ -254,26 +226,14 @@ class FakeServer:
         left = episode["budget"] - len(actions)
         done = left == 0 or bool(actions and actions[-1].startswith("ANSWER"))
         reward = -0.02 if actions else None
-        ledger = {
-            "step": {},
-            "operational": 0,
-            "progress": 0,
-            "correctness": 0,
-            "potential": 0,
-            "total": 0,
-        }
-        observation = {
-            "question": "?",
-            "schema_info": "Tables: t",
-            "result": text,
-            "step_count": len(actions),
-            "budget_remaining": left,
-            "action_history": list(actions),
-            "done": done,
-            "reward": reward,
-        }
+        sums = ("operational", "progress", "correctness", "potential", "total")
+        ledger = {"step": {}, **dict.fromkeys(sums, 0)}
+        texts = {"question": "?", "schema_info": "Tables: t", "result": text}
+        counts = {"step_count": len(actions), "budget_remaining": left}
+        reply = {"reward": reward, "done": done}
+        observation = {**texts, **counts, **reply, "action_history": list(actions)}
         info = {"question_id": episode["question_id"], "reward_version": "0", "ledger": ledger}
-        return {"observation": observation, "reward": reward, "done": done, "info": info}
+        return {**reply, "observation": observation, "info": info}
 
 
 class Routes(httpx.AsyncBaseTransport):
@@ -289,5 +249,66 @@ class Routes(httpx.AsyncBaseTransport):
         return await httpx.ASGITransport(server).handle_async_request(request)
 
 
-def capacity(retry_after_s: float = 0.0) -> CapacityReached:
-    return CapacityReached("full", retry_after_s=retry_after_s)
+@asynccontextmanager
+async def playing(*ids: str, **options: Any) -> AsyncIterator[tuple[FakeServer, SQLEnvClient]]:
+    """Open a client of a new server and start an episode for each id."""
+    server = FakeServer()
+    async with server.client(**options) as client:
+        await begin(client, ids)
+        yield server, client
+
+
+@asynccontextmanager
+async def fleet(
+    count: int = 3, ids: Sequence[str] = IDS, **options: Any
+) -> AsyncIterator[tuple[list[FakeServer], SQLEnvClient]]:
+    """Open a client of servers at `URLS` and start an episode for each id."""
+    servers = [FakeServer() for _ in range(count)]
+    routes = Routes(dict(zip(HOSTS, servers, strict=False)))
+    async with client_of(URLS[:count], routes, **({"stall_s": STALL_S} | options)) as client:
+        await begin(client, ids)
+        yield servers, client
+
+
+def pick_url(urls: Sequence[str], episode_id: str) -> str:
+    """Return the URL of the server that plays an episode."""
+    return max(urls, key=lambda url: score(url, episode_id))
+
+
+def placed_on(url: str, ids: Sequence[str] = IDS) -> list[str]:
+    """Return the episodes that one of three servers plays."""
+    return [name for name in ids if pick_url(URLS, name) == url]
+
+
+def pooled(servers: Sequence[FakeServer]) -> list[set[str]]:
+    """Return the episodes of each server."""
+    return [set(server.episodes) for server in servers]
+
+
+async def begin(client: SQLEnvClient, ids: Sequence[str] = IDS) -> None:
+    for reply in await client.reset_many(
+        [{"episode_id": name, "question_id": f"q-{name}"} for name in ids]
+    ):
+        assert not isinstance(reply, SQLEnvError), reply
+
+
+async def turn(client: SQLEnvClient, number: int, ids: Sequence[str] = IDS) -> None:
+    """Play a step of each; its reply must be the one of a server that never fails."""
+    replies = await client.step_many((name, f"QUERY: {number}") for name in ids)
+    for name, reply in zip(ids, replies, strict=True):
+        assert isinstance(reply, StepResult), reply
+        assert reply.observation.action_history == [f"QUERY: {k}" for k in range(number + 1)]
+        assert reply.observation.result == f"played QUERY: {number}"
+        assert reply.info.question_id == f"q-{name}"
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        await asyncio.sleep(0.005)
+
+
+def history(reply: StepResult | SQLEnvError) -> list[str]:
+    assert isinstance(reply, StepResult), reply
+    return reply.observation.action_history

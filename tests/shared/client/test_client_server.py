@@ -10,14 +10,7 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import ClientLimits, SQLEnvClient, in_process
-from shared.errors import (
-    ActionParseError,
-    CapacityReached,
-    Conflict,
-    Forbidden,
-    SQLEnvError,
-    UnknownQuestion,
-)
+from shared.errors import ActionParseError, CapacityReached, Conflict, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, Rewards, StepResult
 from shared.server_process import running_server
 from tests.shared.client.fake_server import drive
@@ -60,30 +53,14 @@ def contents(replies: list[StepResult]) -> list[str]:
     return [StepResult.model_validate(reply.model_dump()).model_dump_json() for reply in replies]
 
 
-def test_200_concurrent_episodes_equal_sequential_ones(tiny_data: Path) -> None:
-    async def main() -> None:
-        async with in_process(app(tiny_data)) as client:
-            together = await asyncio.gather(*(play(client, i) for i in range(200)))
-            assert client.stats.steps == 1000
-            assert client.stats.batches <= 20
-            assert client.open_episodes == []
-            for i in range(0, 200, 10):
-                assert contents(await play(client, i)) == contents(together[i])
-
-    drive(main(), timeout_s=60)
-
-
-def test_the_sync_client_with_the_real_server(tiny_data: Path) -> None:
-    with in_process(app(tiny_data)).sync() as client:
-        client.wait_ready(30)
-        assert client.health() == {"http://in-process": "healthy"}
-        assert client.metadata().databases >= 1
-        first = client.reset(split="train", seed=1)
-        for action in actions_for(first, 0):
-            last = client.step(first.episode_id, action)
-        assert last.done
-        assert last.info.outcome is not None
-        assert client.state(first.episode_id).done
+async def test_200_concurrent_episodes_equal_sequential_ones(tiny_data: Path) -> None:
+    async with in_process(app(tiny_data)) as client:
+        together = await asyncio.gather(*(play(client, i) for i in range(200)))
+        assert client.stats.steps == 1000
+        assert client.stats.batches <= 20
+        assert client.open_episodes == []
+        for i in range(0, 200, 10):
+            assert contents(await play(client, i)) == contents(together[i])
 
 
 @pytest.mark.parametrize("rewards", ["end", "step", None])
@@ -106,15 +83,6 @@ def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(
                 assert reply.ledger
         last = client.step(first.episode_id, "ANSWER: x")
         assert last.reward == (last.ledger.total if rewards == "end" else 0.0)
-
-
-def test_an_agents_key_may_not_ask_for_every_reward(tiny_data: Path) -> None:
-    key = "agent-key-0123456789"
-    server = app(tiny_data, agent_keys=key)
-    with in_process(server, ClientLimits(max_attempts=1), api_key=key).sync() as client:
-        with pytest.raises(Forbidden, match="agent-1"):
-            client.reset(seed=1, rewards="step")
-        assert client.reset(seed=1).info.ledger is None
 
 
 def test_verdicts_of_an_ended_episode(tiny_data: Path) -> None:

@@ -1,8 +1,10 @@
 """Several servers: which plays what, and where episodes go when servers fail and return."""
 
 import asyncio
+import subprocess
+import sys
 import time
-from typing import Any
+from collections import Counter
 
 import httpx
 import pytest
@@ -17,379 +19,340 @@ from shared.errors import (
     SQLEnvError,
     UnknownEpisode,
 )
-from tests.shared.client.fake_server import capacity, drive, reply
-from tests.shared.client.fleet_driver import (
-    HOSTS,
+from tests.shared.client.fake_server import (
     IDS,
     QUICK,
+    STALL_S,
     URLS,
     begin,
+    capacity,
+    client_of,
+    dropped,
     fleet,
     pick_url,
     placed_on,
+    playing,
     pooled,
+    reply,
     turn,
     until,
 )
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-
-def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-            await turn(client, 0)
-            before = pooled(servers)
-            servers[HOSTS[1]].down = True
-            await turn(client, 1)
-            moved = placed_on(URLS[1])
-            assert client.stats.rebuilds == client.stats.moves == len(moved) > 10
-            assert client.stats.servers_lost == 1
-            for host, url in ((HOSTS[0], URLS[0]), (HOSTS[2], URLS[2])):
-                gained = {name for name in moved if pick_url([URLS[0], URLS[2]], name) == url}
-                assert pooled(servers)[host] == before[host] | gained
-            # 3, and a rebuild on each of 2 servers
-            assert sum(len(server.sent("/reset_batch")) for server in servers.values()) == 5
-
-    drive(main())
+MANY = [f"many-{i}" for i in range(4000)]
+LATER = [f"later-{i}" for i in range(30)]
 
 
-def test_a_server_that_returns_gets_only_new_episodes() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-            servers[HOSTS[0]].down = True
-            await turn(client, 0)
-            servers[HOSTS[0]].down = False
-            servers[HOSTS[0]].restart()
-            await until(lambda: ("/ready", 1) in servers[HOSTS[0]].requests)
-            await turn(client, 1)
-            assert servers[HOSTS[0]].episodes == {}
-            rebuilt = client.stats.rebuilds
-            later = [f"later-{i}" for i in range(30)]
-            await begin(client, later)
-            assert (
-                set(servers[HOSTS[0]].episodes)
-                == {name for name in later if pick_url(URLS, name) == URLS[0]}
-                != set()
-            )
-            assert client.stats.rebuilds == rebuilt
-
-    drive(main())
+# -- which server plays an episode
 
 
-def test_one_broken_connection_moves_nothing() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-
-            def broken() -> Any:
-                raise httpx.ReadError("reset by peer")
-
-            servers[HOSTS[2]].faults.append(broken)
-            await turn(client, 0)
-            assert (client.stats.moves, client.stats.servers_lost, client.stats.retries) == (
-                0,
-                0,
-                1,
-            )
-
-    drive(main())
+def test_episodes_spread_evenly_and_a_lost_server_moves_only_its_own() -> None:
+    counts = Counter(pick_url(URLS, name) for name in MANY)
+    assert set(counts) == set(URLS)
+    assert max(counts.values()) < 1.15 * min(counts.values())
+    for name in MANY[:500]:
+        before, after = pick_url(URLS, name), pick_url(URLS[1:], name)
+        assert after == before or before == URLS[0]
 
 
-def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-            servers[HOSTS[0]].awake.clear()
-            servers[HOSTS[1]].delay_s = 0.5  # ten times stall_s, but its health is answered
-            began = time.monotonic()
-            await turn(client, 0)
-            assert time.monotonic() - began < QUICK["timeout_s"]
-            assert client.stats.servers_lost == 1
-            assert client.stats.moves == len(placed_on(URLS[0]))
-            assert ("/health", 1) in servers[HOSTS[1]].requests
-            servers[HOSTS[0]].awake.set()
-
-    drive(main())
+def test_the_order_of_the_urls_and_the_process_do_not_matter() -> None:
+    picks = [pick_url(URLS, name) for name in MANY[:20]]
+    assert picks == [pick_url(URLS[::-1], name) for name in MANY[:20]]
+    code = (
+        "from tests.shared.client.fake_server import pick_url;"
+        f"print([pick_url({URLS!r}, n) for n in {MANY[:20]!r}])"
+    )
+    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": "."}
+    command = [sys.executable, "-c", code]
+    other = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert other.stdout.strip() == repr(picks)
 
 
-def test_a_hanging_server_is_left_once_another_is_back() -> None:
-    async def main() -> None:
-        servers, client = fleet(2, timeout_s=60.0)
-        async with client:
-            await begin(client)
-            servers[HOSTS[1]].down = True
-            await turn(client, 0)
-            await asyncio.sleep(3 * QUICK["stall_s"])  # nothing is under way, so nothing is watched
-            servers[HOSTS[0]].awake.clear()
-            asyncio.get_running_loop().call_later(0.2, setattr, servers[HOSTS[1]], "down", False)
-            await turn(client, 1)
-            assert set(servers[HOSTS[1]].episodes) == set(IDS)
-            servers[HOSTS[0]].awake.set()
-
-    drive(main())
+async def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
+    async with fleet() as (servers, client):
+        await turn(client, 0)
+        for url, server in zip(URLS, servers, strict=True):
+            assert sorted(server.episodes) == sorted(placed_on(url))
+            assert server.sent("/step_batch") == [len(placed_on(url))]
+        assert await client.health() == dict.fromkeys(URLS, "healthy")
+        assert (await client.metadata()).digest == "d1"
+        servers[2].digest = "d2"
+        with pytest.raises(DigestMismatch, match=r"10\.0\.0\.3.*10\.0\.0\.1"):
+            await client.metadata()
 
 
-def test_a_single_hanging_server_is_waited_for() -> None:
-    async def main() -> None:
-        servers, client = fleet(1)
-        async with client:
-            await begin(client, IDS[:5])
-            servers[HOSTS[0]].awake.clear()
-            asyncio.get_running_loop().call_later(0.3, servers[HOSTS[0]].awake.set)
-            await turn(client, 0, IDS[:5])
-            assert client.stats.rebuilds == client.stats.retries == client.stats.servers_lost == 0
+async def test_calls_that_wait_for_an_unreachable_server_fail_together() -> None:
+    asked: list[str] = []
 
-    drive(main())
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        raise httpx.ConnectError("refused")
 
-
-def test_when_all_are_lost_the_first_to_return_continues() -> None:
-    async def main() -> None:
-        servers, client = fleet(patience_s=10.0)
-        async with client:
-            await begin(client)
-            for server in servers.values():
-                server.down = True
-                server.restart()
-            waiting = asyncio.ensure_future(turn(client, 0))
-            await asyncio.sleep(0.2)
-            assert not waiting.done()
-            servers[HOSTS[2]].down = False
-            await waiting
-            assert pooled(servers) == {HOSTS[0]: set(), HOSTS[1]: set(), HOSTS[2]: set(IDS)}
-            assert servers[HOSTS[2]].steps_played == len(IDS)
-
-    drive(main())
-
-
-def test_servers_that_stay_lost_are_given_up() -> None:
-    async def main() -> None:
-        servers, client = fleet(patience_s=0.2)
-        async with client:
-            await begin(client)
-            for server in servers.values():
-                server.down = True
-            began = time.monotonic()
-            errors = await client.step_many((name, "QUERY: 0") for name in IDS)
-            assert 0.2 <= time.monotonic() - began < 5.0
+    async with client_of(URLS[:1], httpx.MockTransport(refuse), max_attempts=3) as client:
+        for _ in range(2):
+            asked.clear()
+            errors = await client.reset_many({"episode_id": name} for name in IDS[:8])
             assert {type(error) for error in errors} == {ServerUnreachable}
-            for server in servers.values():
-                server.down = False
-            await turn(client, 0)  # no episode was lost
-
-    drive(main())
+            assert len(set(map(id, errors))) == 8
+            assert asked == ["/metadata"] * 3  # not 3 for each
 
 
-def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-            leaving = servers[HOSTS[1]]
-            leaving.ready = False
-            mine = placed_on(URLS[1])
-            leaving.item_errors = {
-                name: [NotReady("shutting down", retry_after_s=5)] for name in mine
-            }
-            began = time.monotonic()
-            await turn(client, 0)
-            assert time.monotonic() - began < 4.0, "there is no wait if another server can play"
-            assert client.stats.moves == len(mine)
-            await begin(client, ["after-1", "after-2", "after-3", "after-4", "after-5", "after-6"])
-            assert not {name for name in leaving.episodes if name.startswith("after")}
-
-    drive(main())
+# -- lost servers
 
 
-def test_an_episode_moves_from_a_full_server_and_fails_if_all_are_full() -> None:
-    async def main() -> None:
-        servers, client = fleet(max_attempts=5)
-        async with client:
-            name = placed_on(URLS[0])[0]
-            servers[HOSTS[0]].item_errors[name] = [capacity(30.0)]
-            await begin(client, [name])
-            assert sum(name in server.episodes for server in servers.values()) == 1
-            other = placed_on(URLS[0])[1]
-            for server in servers.values():
-                server.item_errors[other] = [capacity() for _ in range(50)]
-            with pytest.raises(CapacityReached):
-                await client.reset(episode_id=other)
-
-    drive(main())
-
-
-def test_a_round_over_full_servers_is_one_attempt() -> None:
-    async def main() -> None:
-        servers, client = fleet(max_attempts=2)
-        async with client:
-            for server in servers.values():
-                server.item_errors["e"] = [capacity()]
-            await client.reset(episode_id="e")  # after one wait
-            assert client.stats.retries == 1
-            for server in servers.values():
-                server.item_errors["f"] = [capacity()] * 5
-            with pytest.raises(CapacityReached) as caught:
-                await client.reset(episode_id="f")
-            assert caught.value.details["attempts"] == 2
-            assert [len(server.item_errors["f"]) for server in servers.values()] == [3, 3, 3]
-
-    drive(main())
+async def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves() -> None:
+    async with fleet() as (servers, client):
+        await turn(client, 0)
+        before = pooled(servers)
+        servers[1].down = True
+        await turn(client, 1)
+        moved = placed_on(URLS[1])
+        assert client.stats.rebuilds == client.stats.moves == len(moved) > 10
+        assert client.stats.servers_lost == 1
+        for number in (0, 2):
+            gained = {one for one in moved if pick_url([URLS[0], URLS[2]], one) == URLS[number]}
+            assert pooled(servers)[number] == before[number] | gained
+        # 3, and a rebuild on each of 2 servers
+        assert sum(len(server.sent("/reset_batch")) for server in servers) == 5
 
 
-def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
-    async def main() -> None:
-        servers, client = fleet(patience_s=60.0)
-        async with client:
-            await begin(client)
-            broken = placed_on(URLS[0])[:2]
-            servers[HOSTS[0]].item_errors = {
-                broken[0]: [InternalError("a bug")] * 50,
-                broken[1]: [DatabaseLoadError("the disk is gone")] * 50,
-            }
-            for number in range(3):
-                await turn(client, number)
-            assert (client.stats.moves, client.stats.rebuilds, client.stats.servers_lost) == (
-                2,
-                2,
-                0,
-            )
-
-    drive(main())
+async def test_a_server_that_returns_gets_only_new_episodes() -> None:
+    async with fleet() as (servers, client):
+        servers[0].down = True
+        await turn(client, 0)
+        servers[0].down = False
+        servers[0].restart()
+        await until(lambda: ("/ready", 1) in servers[0].requests)
+        await turn(client, 1)
+        assert servers[0].episodes == {}
+        rebuilt = client.stats.rebuilds
+        await begin(client, LATER)
+        assert set(servers[0].episodes) == set(placed_on(URLS[0], LATER)) != set()
+        assert client.stats.rebuilds == rebuilt
 
 
-def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> None:
-    async def main() -> None:
-        servers, client = fleet(patience_s=60.0)
-        async with client:
-            await begin(client)
-            servers[HOSTS[2]].faults.append(reply(500, InternalError("a bug").to_wire()))
-            await turn(client, 0)
-            assert client.stats.moves == 0, "one failure moves nothing"
-            servers[HOSTS[2]].faults.extend([reply(500, InternalError("a bug").to_wire())] * 1000)
-            await turn(client, 1)
-            assert client.stats.moves == len(placed_on(URLS[2]))
-            assert client.stats.servers_lost == 0, (
-                "its /ready answers, so new episodes still go to it"
-            )
+async def test_one_broken_connection_moves_nothing() -> None:
+    async with fleet() as (servers, client):
+        servers[2].faults.append(dropped())
+        await turn(client, 0)
+        stats = client.stats
+        assert (stats.moves, stats.servers_lost, stats.retries) == (0, 0, 1)
 
-    drive(main())
+
+async def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
+    async with fleet() as (servers, client):
+        servers[0].awake.clear()
+        servers[1].delay_s = 10 * STALL_S  # but its health is answered
+        began = time.monotonic()
+        await turn(client, 0)
+        assert time.monotonic() - began < QUICK["timeout_s"]
+        assert client.stats.servers_lost == 1
+        assert client.stats.moves == len(placed_on(URLS[0]))
+        assert ("/health", 1) in servers[1].requests
+        servers[0].awake.set()
+
+
+async def test_a_hanging_server_is_left_once_another_is_back() -> None:
+    async with fleet(2, timeout_s=60.0) as (servers, client):
+        servers[1].down = True
+        await turn(client, 0)
+        await asyncio.sleep(3 * STALL_S)  # nothing is under way, so nothing is watched
+        servers[0].awake.clear()
+        asyncio.get_running_loop().call_later(0.2, setattr, servers[1], "down", False)
+        await turn(client, 1)
+        assert set(servers[1].episodes) == set(IDS)
+        servers[0].awake.set()
+
+
+async def test_a_single_hanging_server_is_waited_for() -> None:
+    async with fleet(1) as ((server,), client):
+        server.awake.clear()
+        asyncio.get_running_loop().call_later(0.3, server.awake.set)
+        await turn(client, 0)
+        assert client.stats.rebuilds == client.stats.retries == client.stats.servers_lost == 0
+
+
+async def test_when_all_are_lost_the_first_to_return_continues() -> None:
+    async with fleet(patience_s=10.0) as (servers, client):
+        for server in servers:
+            server.down = True
+            server.restart()
+        waiting = asyncio.ensure_future(turn(client, 0))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        servers[2].down = False
+        await waiting
+        assert pooled(servers) == [set(), set(), set(IDS)]
+        assert servers[2].steps_played == len(IDS)
+
+
+async def test_servers_that_stay_lost_are_given_up() -> None:
+    async with fleet(patience_s=0.2) as (servers, client):
+        for server in servers:
+            server.down = True
+        began = time.monotonic()
+        errors = await client.step_many((name, "QUERY: 0") for name in IDS)
+        assert 0.2 <= time.monotonic() - began < 5.0
+        assert {type(error) for error in errors} == {ServerUnreachable}
+        for server in servers:
+            server.down = False
+        await turn(client, 0)  # no episode was lost
+
+
+async def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
+    async with fleet(patience_s=60.0) as (servers, client):
+        servers[0].down = True
+        await turn(client, 0, placed_on(URLS[0])[:1])
+        for name in IDS:
+            await client.close_episode(name)
+        assert client.open_episodes == []
+
+
+async def test_a_moved_episode_is_found_after_its_end() -> None:
+    name = placed_on(URLS[0])[0]
+    async with fleet(ids=[name]) as (servers, client):
+        servers[0].down = True
+        await turn(client, 0, [name])
+        await client.step(name, "ANSWER: 1")
+        servers[0].down = False
+        await until(lambda: ("/ready", 1) in servers[0].requests)
+        # ended, so searched by its id
+        assert len((await client.state(name)).action_history) == 2
+        with pytest.raises(UnknownEpisode):
+            await client.state("never begun")
+        await client.close_episode("never begun")
+
+
+# -- servers that refuse
+
+
+async def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
+    async with fleet() as (servers, client):
+        servers[1].ready = False
+        mine = placed_on(URLS[1])
+        servers[1].item_errors = {name: [NotReady("leaving", retry_after_s=5)] for name in mine}
+        began = time.monotonic()
+        await turn(client, 0)
+        assert time.monotonic() - began < 4.0, "there is no wait if another server can play"
+        assert client.stats.moves == len(mine)
+        await begin(client, LATER)
+        assert not set(LATER) & servers[1].episodes.keys()
+
+
+async def test_a_full_server_is_left_and_a_round_over_full_servers_is_one_attempt() -> None:
+    async with fleet(max_attempts=2, ids=()) as (servers, client):
+        servers[0].item_errors[placed_on(URLS[0])[0]] = [capacity(30.0)]
+        await begin(client)
+        for server in servers:
+            server.item_errors["e"] = [capacity()]
+        await client.reset(episode_id="e")  # after one wait
+        assert client.stats.retries == 1
+        for server in servers:
+            server.item_errors["f"] = [capacity()] * 5
+        with pytest.raises(CapacityReached) as caught:
+            await client.reset(episode_id="f")
+        assert caught.value.details["attempts"] == 2
+        assert [len(server.item_errors["f"]) for server in servers] == [3, 3, 3]
+
+
+async def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
+    async with fleet(patience_s=60.0) as (servers, client):
+        first, second = placed_on(URLS[0])[:2]
+        servers[0].item_errors = {
+            first: [InternalError("a bug")] * 50,
+            second: [DatabaseLoadError("the disk is gone")] * 50,
+        }
+        for number in range(3):
+            await turn(client, number)
+        stats = client.stats
+        assert (stats.moves, stats.rebuilds, stats.servers_lost) == (2, 2, 0)
+
+
+async def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> None:
+    async with fleet(patience_s=60.0) as (servers, client):
+        fault = reply(500, InternalError("a bug").to_wire())
+        servers[2].faults.append(fault)
+        await turn(client, 0)
+        assert client.stats.moves == 0, "one failure moves nothing"
+        servers[2].faults.extend([fault] * 1000)
+        await turn(client, 1)
+        assert client.stats.moves == len(placed_on(URLS[2]))
+        assert client.stats.servers_lost == 0, "its /ready answers, so new episodes still go to it"
 
 
 @pytest.mark.parametrize("error", [InternalError, DatabaseLoadError])
-def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-            for server in servers.values():
-                server.item_errors[IDS[0]] = [error("everywhere") for _ in range(50)]
-            with pytest.raises(error):
-                await client.step(IDS[0], "QUERY: 0")
-            for server in servers.values():
-                server.item_errors.clear()
-            await turn(client, 0)
-
-    drive(main())
+async def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) -> None:
+    async with fleet() as (servers, client):
+        for server in servers:
+            server.item_errors[IDS[0]] = [error("everywhere") for _ in range(50)]
+        with pytest.raises(error):
+            await client.step(IDS[0], "QUERY: 0")
+        for server in servers:
+            server.item_errors.clear()
+        await turn(client, 0)
 
 
-def test_servers_of_other_data_are_skipped_or_refused() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            await begin(client)
-            servers[HOSTS[0]].digest = "other"
-            servers[HOSTS[1]].down = True
-            await turn(client, 0)  # those of the second go to the third
-            assert pooled(servers)[HOSTS[2]] == {*placed_on(URLS[1]), *placed_on(URLS[2])}
-            servers[HOSTS[2]].down = True
-            with pytest.raises(DigestMismatch):
-                await client.step(placed_on(URLS[1])[0], "QUERY: 1")
-
-    drive(main())
+async def test_servers_of_other_data_are_skipped_or_refused() -> None:
+    async with fleet() as (servers, client):
+        servers[0].digest = "other"
+        servers[1].down = True
+        await turn(client, 0)  # those of the second go to the third
+        assert pooled(servers)[2] == {*placed_on(URLS[1]), *placed_on(URLS[2])}
+        servers[2].down = True
+        with pytest.raises(DigestMismatch):
+            await client.step(placed_on(URLS[1])[0], "QUERY: 1")
 
 
-def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> None:
-    async def main() -> None:
-        servers, client = fleet(2, patience_s=10.0)
-        async with client:
-            await begin(client)
-            servers[HOSTS[0]].digest = "other"
-            servers[HOSTS[0]].restart()
-            servers[HOSTS[1]].down = True
-            waiting = asyncio.ensure_future(turn(client, 0))
-            await asyncio.sleep(0.2)
-            assert not waiting.done()
-            servers[HOSTS[1]].down = False
-            await waiting
-            assert set(servers[HOSTS[1]].episodes) == set(IDS)
-
-    drive(main())
+async def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> None:
+    async with fleet(2, patience_s=10.0) as (servers, client):
+        servers[0].digest = "other"
+        servers[0].restart()
+        servers[1].down = True
+        waiting = asyncio.ensure_future(turn(client, 0))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        servers[1].down = False
+        await waiting
+        assert set(servers[1].episodes) == set(IDS)
 
 
-def test_a_client_with_a_digest_starts_nothing_elsewhere() -> None:
-    async def main() -> None:
-        servers, client = fleet(2, digest="d1")
-        async with client:
-            servers[HOSTS[0]].digest = "other"
-            await begin(client)
-            assert pooled(servers) == {HOSTS[0]: set(), HOSTS[1]: set(IDS)}
-            servers[HOSTS[1]].digest = "other"
-            with pytest.raises(DigestMismatch):
-                await client.reset()
-
-    drive(main())
+async def test_a_client_with_a_digest_starts_nothing_elsewhere() -> None:
+    async with fleet(2, digest="d1", ids=()) as (servers, client):
+        servers[0].digest = "other"
+        servers[1].item_errors = {name: [capacity(), capacity()] for name in IDS}  # it is awaited
+        await begin(client)
+        assert pooled(servers) == [set(), set(IDS)]
+        servers[1].digest = "other"
+        with pytest.raises(DigestMismatch):
+            await client.reset()
 
 
-def test_a_full_server_is_awaited_though_one_of_other_data_serves() -> None:
-    async def main() -> None:
-        servers, client = fleet(2, digest="d1")
-        async with client:
-            servers[HOSTS[0]].digest = "other"
-            servers[HOSTS[1]].item_errors = {name: [capacity(), capacity()] for name in IDS}
-            await begin(client)
-            assert set(servers[HOSTS[1]].episodes) == set(IDS)
-
-    drive(main())
+# -- one outage, one line
 
 
-def test_a_moved_episode_is_found_after_its_end() -> None:
-    async def main() -> None:
-        servers, client = fleet()
-        async with client:
-            name = placed_on(URLS[0])[0]
-            await begin(client, [name])
-            servers[HOSTS[0]].down = True
-            await turn(client, 0, [name])
-            assert (await client.state(name)).action_history == ["QUERY: 0"]
-            await client.step(name, "ANSWER: 1")
-            servers[HOSTS[0]].down = False
-            await until(lambda: ("/ready", 1) in servers[HOSTS[0]].requests)
-            # ended, so searched by its id
-            assert len((await client.state(name)).action_history) == 2
-            with pytest.raises(UnknownEpisode):
-                await client.state("never begun")
-            await client.close_episode("never begun")
-
-    drive(main())
+@pytest.mark.parametrize("shards", [None, 8])
+async def test_one_line_when_a_server_is_lost_and_one_when_it_is_back(
+    shards: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with playing(max_attempts=1_000) as (server, client):
+        server.shards = shards
+        await begin(client)
+        server.down = True
+        steps = asyncio.create_task(turn(client, 0))
+        await asyncio.sleep(0.3)
+        server.down = False
+        await steps
+        assert client.stats.retries > 8
+    lost, back = caplog.messages
+    assert "an environment server is lost, calls wait for it: can't reach" in lost
+    assert "is back after 0." in back
+    assert back.endswith("; 60 calls waited")
 
 
-def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
-    async def main() -> None:
-        servers, client = fleet(patience_s=60.0)
-        async with client:
-            await begin(client)
-            servers[HOSTS[0]].down = True
-            await turn(client, 0, placed_on(URLS[0])[:1])
-            for name in IDS:
-                await client.close_episode(name)
-            assert client.open_episodes == []
-            servers[HOSTS[1]].down = True
-            await begin(client, ["x"])
-
-    drive(main())
+async def test_a_full_server_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with playing(max_attempts=50) as (server, client):
+        server.item_errors = {name: [capacity() for _ in range(5)] for name in IDS}
+        await begin(client)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("calls are repeated until they succeed: ")

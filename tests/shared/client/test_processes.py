@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from env_server.app import create_app
-from env_server.settings import Settings
-from shared.client import SQLEnvClient, in_process
+from shared.client import SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
-from shared.errors import ActionParseError
 from shared.server_process import running_server
-from tests.shared.client.fake_server import FakeServer, drive
+from tests.shared.client.fake_server import FakeServer
 
 ROOT = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="forks")
@@ -94,15 +91,6 @@ def test_a_fork_leaves_its_with_block_and_ends(url: str, used: str, printed: str
 
 @linux
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_of_a_client_in_process_says_what_to_do(tiny_data: Path) -> None:
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
-    with in_process(app).sync() as client:
-        assert "make another with in_process(app)" in in_fork(client.health)
-        assert client.health()
-
-
-@linux
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
     async def main() -> str:
         async with SQLEnvClient(url) as client:
@@ -141,32 +129,16 @@ def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
     with pytest.raises(RuntimeError, match="not open"):
         client.health()
 
-    async def main() -> None:
-        once = SQLEnvClient(url)
-        async with once:
-            with pytest.raises(RuntimeError, match="is open already"):
-                await once.__aenter__()
-            await once.health()
-        with pytest.raises(RuntimeError, match="was closed: make another one"):
-            async with once:
-                pass
 
-    asyncio.run(main())
-
-
-def test_an_action_may_be_a_mapping_and_nothing_else() -> None:
-    async def main() -> None:
-        async with FakeServer().client() as client:
-            await client.reset(episode_id="e")
-            action = {"action_type": "QUERY", "argument": "1"}
-            assert (await client.step("e", action)).observation.result == "played QUERY: 1"
-            with pytest.raises(ActionParseError, match="action_type"):
-                await client.step("e", {"argument": "1"})
-            wrong: Any = 7
-            with pytest.raises(TypeError, match=r"an action is a text such as.* not a int"):
-                await client.step("e", wrong)
-
-    drive(main())
+async def test_an_asynchronous_client_is_opened_once(url: str) -> None:
+    client = SQLEnvClient(url)
+    async with client:
+        with pytest.raises(RuntimeError, match="more than once"):
+            await client.__aenter__()
+        assert set(await client.health()) == {url}
+    with pytest.raises(RuntimeError, match="closed"):
+        async with client:
+            pass
 
 
 INTERRUPTED = """

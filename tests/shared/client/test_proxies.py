@@ -15,12 +15,11 @@ from shared.errors import ServerUnreachable
 
 DEAD = "http://127.0.0.1:9"
 QUICK = ClientLimits(max_attempts=1, patience_s=0.0, timeout_s=5.0)
-VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
 
@@ -68,16 +67,12 @@ def health(url: str, **options: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_this_machine_is_reached_without_the_proxy(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, variable: str, host: str
 ) -> None:
     monkeypatch.setenv(variable, DEAD)
-    server = recorder
-    if host == "127.0.0.2":  # another loopback address
-        server.socket.close()
-        server.socket = socket.create_server((host, server.server_port))
-    url = f"http://{host}:{server.server_port}"
+    url = f"http://{host}:{recorder.server_port}"
     assert health(url) == {url: "healthy"}
 
 

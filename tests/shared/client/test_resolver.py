@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.client.resolver import Address, addresses_of, is_name, system_addresses
+from shared.client.resolver import Address, addresses_of, system_addresses
 
 
 def answer(*addresses: str) -> Any:
@@ -61,10 +61,3 @@ def test_a_replicas_url_is_its_services_with_the_address(url: str, found: str) -
         Address(found.replace("10.0.0.2", "[fd00::2]"), host),
     ]
     assert str(addresses[0]) == f"{found} (of {host})"
-
-
-@pytest.mark.parametrize(
-    "url", ["http://env-server:8000", "http://env.namespace.svc.cluster.local"]
-)
-def test_names(url: str) -> None:
-    assert is_name(url)

@@ -1,26 +1,31 @@
 """A service's name that stands for several servers, and a gateway's single URL."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from shared.client import SQLEnvClient
 from shared.errors import ServerUnreachable, SQLEnvError
-from tests.shared.client.fake_server import FakeServer, Routes, client_of, drive
-from tests.shared.client.fleet_driver import (
+from tests.shared.client.fake_server import (
     HOSTS,
     IDS,
-    QUICK,
+    STALL_S,
     URLS,
+    FakeServer,
+    Routes,
     begin,
-    pick_url,
+    client_of,
     placed_on,
+    playing,
     pooled,
     turn,
     until,
 )
 
+LATER = [f"later-{i}" for i in range(30)]
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -46,188 +51,139 @@ class NameServer:
         await until(lambda: self.asked >= before + 2)
 
 
-def service(hosts: int, **options: Any) -> tuple[dict[str, FakeServer], NameServer, SQLEnvClient]:
-    servers, names = {host: FakeServer() for host in HOSTS}, NameServer(list(HOSTS[:hosts]))
-    options = {"resolve": names, "refresh_s": 0.5} | QUICK | options
-    return servers, names, client_of("http://env-server:8000", Routes(servers), **options)
+@asynccontextmanager
+async def service(
+    hosts: int, **options: Any
+) -> AsyncIterator[tuple[list[FakeServer], NameServer, SQLEnvClient]]:
+    """Open a client of a name that stands for some of the servers, and start the episodes."""
+    servers, names = [FakeServer() for _ in HOSTS], NameServer(list(HOSTS[:hosts]))
+    routes = Routes(dict(zip(HOSTS, servers, strict=True)))
+    options = {"resolve": names, "refresh_s": 0.5, "stall_s": STALL_S} | options
+    async with client_of("http://env-server:8000", routes, **options) as client:
+        await begin(client)
+        yield servers, names, client
 
 
-def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        asked, answer, before = asyncio.Event(), asyncio.Event(), asyncio.all_tasks()
+async def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
+    asked, answer, before = asyncio.Event(), asyncio.Event(), asyncio.all_tasks()
 
-        async def slow(host: str, port: int) -> list[str]:
-            asked.set()
-            await answer.wait()
-            return list(HOSTS)
+    async def slow(host: str, port: int) -> list[str]:
+        asked.set()
+        await answer.wait()
+        return list(HOSTS)
 
-        client = client_of("http://env-server:8000", Routes({}), resolve=slow, **QUICK)
-        async with client:
-            reset = asyncio.create_task(client.reset(seed=1))
-            await asked.wait()
-        answer.set()
-        with pytest.raises(ServerUnreachable, match="this client was closed"):
-            await reset
-        assert asyncio.all_tasks() == before
-
-    drive(main())
+    client = client_of("http://env-server:8000", Routes({}), resolve=slow)
+    async with client:
+        reset = asyncio.create_task(client.reset(seed=1))
+        await asked.wait()
+    answer.set()
+    with pytest.raises(ServerUnreachable, match="this client was closed"):
+        await reset
+    assert asyncio.all_tasks() == before
 
 
-def test_a_services_name_stands_for_its_replicas() -> None:
-    async def main() -> None:
-        servers, _, client = service(3)
-        async with client:
-            await begin(client)
-            await turn(client, 0)
-            assert client.urls == URLS
-            assert pooled(servers) == {
-                host: set(placed_on(url)) for host, url in zip(HOSTS, URLS, strict=True)
-            }
-            assert {headers["host"] for headers in servers[HOSTS[0]].headers} == {"env-server:8000"}
-
-    drive(main())
+async def test_a_services_name_stands_for_its_replicas() -> None:
+    async with service(3) as (servers, _, client):
+        await turn(client, 0)
+        assert client.urls == URLS
+        assert pooled(servers) == [set(placed_on(url)) for url in URLS]
+        assert {headers["host"] for headers in servers[0].headers} == {"env-server:8000"}
 
 
-def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
-    async def main() -> None:
-        servers, names, client = service(2)
-        async with client:
-            await begin(client)
-            names.hosts = list(HOSTS)
-            await names.seen()
-            await turn(client, 0)
-            assert servers[HOSTS[2]].episodes == {}
-            assert client.stats.rebuilds == 0
-            await begin(client, [f"later-{i}" for i in range(30)])
-            assert {
-                f"later-{i}" for i in range(30) if pick_url(URLS, f"later-{i}") == URLS[2]
-            } == set(servers[HOSTS[2]].episodes)
-
-    drive(main())
+async def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
+    async with service(2) as (servers, names, client):
+        names.hosts = list(HOSTS)
+        await names.seen()
+        await turn(client, 0)
+        assert servers[2].episodes == {}
+        assert client.stats.rebuilds == 0
+        await begin(client, LATER)
+        assert set(servers[2].episodes) == set(placed_on(URLS[2], LATER))
 
 
-def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
-    async def main() -> None:
-        servers, names, client = service(3)
-        async with client:
-            await begin(client)
-            names.hosts = list(HOSTS[:2])
-            await names.seen()
-            await turn(client, 0)  # it still serves
-            assert client.stats.rebuilds == 0
-            await begin(client, [f"later-{i}" for i in range(30)])
-            assert set(servers[HOSTS[2]].episodes) == set(placed_on(URLS[2]))
-            servers[HOSTS[2]].down = True
-            await turn(client, 1)
-            assert client.stats.moves == client.stats.rebuilds == len(placed_on(URLS[2]))
-            servers[HOSTS[2]].down = False
-            await asyncio.sleep(0.2)
-            assert ("/ready", 1) not in servers[HOSTS[2]].requests, "a removed server is not polled"
-
-    drive(main())
+async def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
+    async with service(3) as (servers, names, client):
+        names.hosts = list(HOSTS[:2])
+        await names.seen()
+        await turn(client, 0)  # it still serves
+        assert client.stats.rebuilds == 0
+        await begin(client, LATER)
+        assert set(servers[2].episodes) == set(placed_on(URLS[2]))
+        servers[2].down = True
+        await turn(client, 1)
+        assert client.stats.moves == client.stats.rebuilds == len(placed_on(URLS[2]))
+        servers[2].down = False
+        await asyncio.sleep(0.2)
+        assert ("/ready", 1) not in servers[2].requests, "a removed server is not polled"
 
 
-def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -> None:
-    async def main() -> None:
-        servers, names, client = service(1, refresh_s=60.0, patience_s=10.0)
-        async with client:
-            await begin(client)
-            servers[HOSTS[0]].down = True
-            names.hosts = [HOSTS[1]]
-            await turn(client, 0)
-            assert pooled(servers)[HOSTS[1]] == set(IDS)
-            assert client.urls == [URLS[1]]
-
-    drive(main())
+async def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -> None:
+    async with service(1, refresh_s=60.0, patience_s=10.0) as (servers, names, client):
+        servers[0].down = True
+        names.hosts = [HOSTS[1]]
+        await turn(client, 0)
+        assert pooled(servers)[1] == set(IDS)
+        assert client.urls == [URLS[1]]
 
 
 @pytest.mark.parametrize("fault", ["broken", "empty"])
-def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
-    async def main() -> None:
-        _, names, client = service(3)
-        async with client:
-            await begin(client)
-            names.broken, names.hosts = fault == "broken", []
-            await names.seen()
-            await turn(client, 0)
-            assert client.urls == URLS
-            assert client.stats.rebuilds == 0
-
-    drive(main())
+async def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
+    async with service(3) as (_, names, client):
+        names.broken, names.hosts = fault == "broken", []
+        await names.seen()
+        await turn(client, 0)
+        assert client.urls == URLS
+        assert client.stats.rebuilds == 0
 
 
-def test_a_name_that_cannot_be_resolved_is_used_as_it_is() -> None:
-    async def main() -> None:
-        servers, names, client = service(0)
-        servers["env-server"] = FakeServer()
-        names.broken = True
-        async with client:
-            await begin(client)
-            assert set(servers["env-server"].episodes) == set(IDS)
+async def test_a_name_that_cannot_be_resolved_is_used_as_it_is() -> None:
+    async def broken(host: str, port: int) -> list[str]:
+        raise OSError("no such name")
 
-    drive(main())
+    server = FakeServer()
+    routes = Routes({"env-server": server})
+    async with client_of("http://env-server:8000", routes, resolve=broken) as client:
+        await begin(client)
+        assert set(server.episodes) == set(IDS)
 
 
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:1", "https://service"]
 )
-def test_what_is_not_a_services_name_is_not_resolved(url: str) -> None:
+async def test_what_is_not_a_services_name_is_not_resolved(url: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         raise AssertionError("nobody asks")
 
-    async def main() -> None:
-        async with client_of(url, Routes({}), resolve=resolve, max_attempts=1) as client:
-            with pytest.raises(SQLEnvError):
-                await client.health()
-            assert client.urls == [url]
-
-    drive(main())
+    async with client_of(url, Routes({}), resolve=resolve, max_attempts=1) as client:
+        with pytest.raises(SQLEnvError):
+            await client.health()
+        assert client.urls == [url]
 
 
 # -- a gateway
 
 
-def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> None:
-    async def main() -> None:
-        server = FakeServer()
+async def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> None:
+    async with playing() as (server, client):
         server.shards = 4
-        async with server.client() as client:
-            await begin(client)
-            for number in range(3):
-                await turn(client, number)
-            await client.state(IDS[0])
-            await client.close_episode(IDS[0])
-            paths = [path for path, _ in server.requests]
-            assert len(server.sent("/reset_batch")) == 4
-            assert len(server.sent("/step_batch")) == 12
-            shards = [headers.get("x-affinity") for headers in server.headers]
-            assert (
-                len(
-                    {
-                        shard
-                        for shard, path in zip(shards, paths, strict=True)
-                        if path.endswith("_batch")
-                    }
-                )
-                == 4
-            )
-            assert (
-                shards[paths.index("/state")]
-                == shards[paths.index(f"/episodes/{IDS[0]}")]
-                is not None
-            )
-
-    drive(main())
+        await begin(client)
+        for number in range(3):
+            await turn(client, number)
+        await client.state(IDS[0])
+        await client.close_episode(IDS[0])
+        assert len(server.sent("/reset_batch")) == 4
+        assert len(server.sent("/step_batch")) == 12
+        paths = [path for path, _ in server.requests]
+        shards = [headers.get("x-affinity") for headers in server.headers]
+        pairs = zip(shards, paths, strict=True)
+        assert len({shard for shard, path in pairs if path.endswith("_batch")}) == 4
+        shard = shards[paths.index("/state")]
+        assert shard == shards[paths.index(f"/episodes/{IDS[0]}")] is not None
 
 
-@pytest.mark.parametrize(("stated", "requests"), [(None, 1), (0, 1), (1, 1), (1000, 40)])
-def test_the_number_of_shards_is_limited(stated: int | None, requests: int) -> None:
-    async def main() -> None:
-        server = FakeServer()
+@pytest.mark.parametrize(("stated", "least", "most"), [(None, 1, 1), (0, 1, 1), (1000, 40, 64)])
+async def test_the_number_of_shards_is_limited(stated: int | None, least: int, most: int) -> None:
+    async with playing() as (server, client):
         server.shards = stated
-        async with server.client() as client:
-            await begin(client)
-            sent = len(server.sent("/reset_batch"))
-            assert sent == 1 if requests == 1 else requests <= sent <= 64
-
-    drive(main())
+        await begin(client)
+        assert least <= len(server.sent("/reset_batch")) <= most

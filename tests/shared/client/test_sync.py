@@ -7,17 +7,14 @@ import pytest
 
 from shared.client import SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
-from tests.shared.client.fake_server import FakeServer, drive, reply
+from tests.shared.client.fake_server import FakeServer, reply
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def test_the_sync_client_works_inside_a_running_loop() -> None:
-    async def cell() -> None:
-        with FakeServer().client().sync() as client:
-            assert client.reset(episode_id="e").observation.step_count == 0
-
-    drive(cell())
+async def test_the_sync_client_works_inside_a_running_loop() -> None:
+    with FakeServer().client().sync() as client:
+        assert client.reset(episode_id="e").observation.step_count == 0
 
 
 def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:

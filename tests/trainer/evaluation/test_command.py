@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,24 @@ import pytest
 from rich.console import Console
 
 from shared.models import Outcome, ServerMetadata
-from shared.run_stats import wilson_interval
 from shared.seeds import EVAL_SEED
-from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served, tool_call
+from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, ModelServerError, RolloutError, RunError
+from trainer.errors import ConfigError, RolloutError, RunError
+from trainer.evaluation.analysis import pass_at_k
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
-from trainer.evaluation.measure import Connection, model_play, random_play
+from trainer.evaluation.measure import Connection, model_play, play_with
 from trainer.evaluation.play import batches
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
+from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.servers import check_server_rules
 from trainer.run.folder import read_lines
 from trainer.run.lock import held
-from trainer.run.statistics import pass_at_k
 from trainer.runtime.interrupt import Interrupted
 
 RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"
@@ -117,14 +118,10 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
         assert groups["overall"]["pass_at"][str(k)]["rate"] == pytest.approx(expected)
     assert groups["overall"]["pass_at"]["1"] == groups["overall"]["success"]
     farm = [sum(right) / 4 for name, right in tries.items() if "farm" in name]
+    assert groups["unseen"] == groups["by_database"]["farm"]
     assert groups["unseen"]["success"]["rate"] == pytest.approx(sum(farm) / 4)
-    assert groups["unseen"]["success"]["n"] == groups["by_database"]["farm"]["success"]["n"] == 4
-    assert groups["seen"]["success"]["n"] == 8
     assert list(groups["by_difficulty"]) == ["easy", "medium"]
     overall = groups["overall"]
-    assert overall["success"]["ci95"] == pytest.approx(
-        wilson_interval(12 * overall["success"]["rate"], 12)
-    )
     assert overall["actions"] == {"DESCRIBE": 0, "SAMPLE": 0, "QUERY": 0, "ANSWER": 1}
     assert (overall["answered"], overall["sampled_tokens"]) == (1.0, 2)
     assert result["model_server"]["requests"] == 48
@@ -151,9 +148,8 @@ def test_a_resumed_evaluation_gives_the_result_of_an_uninterrupted_one(
     by_key = {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "whole")}
     assert {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "out")} == by_key
     assert without_times(result) == without_times(whole)
-    again = bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert bench.run(tmp_path / "out", **api(chat, samples=3)) == result
     assert len(chat.requests) - asked == 36 - 11
-    assert again == result
 
 
 def without_times(result: dict[str, Any]) -> dict[str, Any]:
@@ -175,8 +171,6 @@ def test_more_samples_are_added_to_the_stored_ones(
     ("change", "named"),
     [
         ({"seed": 5}, "seed was 1000003 and is 5"),
-        ({"temperature": 0.5}, "temperature was 1.0 and is 0.5"),
-        ({"split": "train"}, "split was 'eval' and is 'train'"),
         ({"limit": 3}, "limit was 0 and is 3; questions was 12 and is 3"),
         ({"policy": "random", "base_url": ""}, "policy was 'openai' and is 'random'"),
     ],
@@ -215,15 +209,13 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
         bench.run(tmp_path)
 
 
-def test_a_server_with_another_standard_is_refused(bench: Bench, small: GRPOConfig) -> None:
-    config = small.override(standard="spider", server_urls="http://a:1")
+def test_a_server_with_another_standard_is_refused(small: GRPOConfig) -> None:
     inputs = load_inputs(small, JobOptions(), training=False, with_model=False)
     check_server_rules(metadata_of(inputs), inputs.data_digest, small)
-    remedy = "start the server with --standard spider, or the run with --standard strict"
-    with pytest.raises(ConfigError, match=f"http://a:1 judges answers by the .*{remedy}"):
-        check_server_rules(metadata_of(inputs), inputs.data_digest, config)
-    bench.config = config
-    assert bench.run(limit=1)["standard"] == "spider"
+    with pytest.raises(ConfigError, match="--standard spider"):
+        check_server_rules(
+            metadata_of(inputs), inputs.data_digest, small.override(standard="spider")
+        )
 
 
 def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -247,7 +239,6 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     bench.client = FakeClient(failing={"eval-shop-0": 0})
     result = bench.run(tmp_path / "out")
     assert (result["episodes"], result["episodes_missing"]) == (11, 1)
-    assert "1 episodes were lost to infrastructure: the same command plays them" in bench.output
     assert result["success"]["overall"]["success"]["n"] == 11
     bench.client = FakeClient()
     result = bench.run(tmp_path / "out")
@@ -258,43 +249,13 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     assert len(lines(tmp_path / "other")) == 10
 
 
-def test_progress_counts_the_samples_that_are_asked_for(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
-) -> None:
-    bench.config = bench.config.override(max_lost_fraction=0.1)
-    bench.client = FakeClient(failing={"eval-shop-0": 0})
-    bench.run(tmp_path / "out", **api(chat, samples=4))
-    bench.client = FakeClient()
-    correct = bench.run(tmp_path / "out", **api(chat))["success"]["overall"]["success"]["rate"]
-    assert f"12/12 success {100 * correct:.1f} %" in bench.output
-
-
-def test_a_model_on_several_gpus_is_asked_which_one(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    bench.config = bench.config.override(device="cuda", dtype="float32")
-    with pytest.raises(ConfigError, match=r"plays on one GPU, but sees 8: .* device=cuda:0"):
-        bench.run(policy="model")
-
-
-def test_a_refused_key_is_reported_before_playing(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer
-) -> None:
-    chat.key = "another"
-    with pytest.raises(ModelServerError, match="refuses the API key"):
-        bench.run(**api(chat))
-    assert bench.client.episodes == {}
-
-
 def test_one_sample_plays_what_a_training_job_measures(
     bench: Bench, small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = load_inputs(small, JobOptions(), training=False)
     client: Any = FakeClient()
     for name, settings, play in [
-        ("random", {}, random_play(small, client)),
+        ("random", {}, play_with(small, client, policy=RandomPolicy())),
         (
             "greedy",
             {"temperature": None},
@@ -315,18 +276,6 @@ def test_one_sample_plays_what_a_training_job_measures(
         tokens = [one["sampled_tokens"] for one in played.values()]
         assert (min(tokens) > 0) == (name != "random")
     assert EvaluationSettings(config=small).seed == EVAL_SEED
-
-
-def test_tool_calls_are_measured(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
-) -> None:
-    bench.config = fake.override(system_prompt="tools")
-    chat.complete = lambda body: ChatServer.complete(chat, body)  # type: ignore[method-assign]
-    chat.answer = lambda messages: tool_call("answer", {"answer": RIGHT.partition(": ")[2]})
-    result = bench.run(tmp_path / "out", **api(chat, api="tools"))
-    assert result["success"]["overall"]["success"]["rate"] == 1
-    assert result["model_server"]["tool_calls"] == result["episodes"] == 12
-    assert all(len(request["tools"]) == 4 for request in chat.requests)
 
 
 def test_token_ids_through_a_server_give_the_episodes_of_the_model_in_this_process(
@@ -367,19 +316,13 @@ def test_two_evaluations_are_compared_in_pairs(
     chat.complete = lambda body: ChatServer.complete(chat, body)  # type: ignore[method-assign]
     chat.answer = lambda messages: RIGHT
     result = bench.run(tmp_path / "after", **api(chat, seed=9), against=tmp_path / "before")
-    paired, wrong = (
-        result["paired"],
-        12 - round(12 * before["success"]["overall"]["success"]["rate"]),
-    )
+    paired = result["paired"]
+    wrong = 12 - round(12 * before["success"]["overall"]["success"]["rate"])
     assert 0 < wrong < 12
-    assert (paired["overall"]["gained"], paired["overall"]["lost"], paired["overall"]["n"]) == (
-        wrong,
-        0,
-        12,
-    )
-    assert paired["overall"]["p_value"] == pytest.approx(min(1.0, 2 * 0.5**wrong))
+    overall = paired["overall"]
+    assert (overall["gained"], overall["lost"], overall["n"]) == (wrong, 0, 12)
+    assert overall["p_value"] == pytest.approx(min(1.0, 2 * 0.5**wrong))
     assert paired["seen"]["n"] + paired["unseen"]["n"] == 12
-    assert paired["overall"]["difference"] == pytest.approx(wrong / 12)
     assert paired["differs"] == {"seed": {"before": EVAL_SEED, "after": 9}}
     assert "question by question" in bench.output
     same = bench.run(
@@ -417,7 +360,10 @@ def test_a_run_is_compared_by_its_measurement_before_training(
     inputs = load_inputs(small, JobOptions(), training=False)
     client: Any = FakeClient()
     measured = evaluate(
-        random_play(small, client), inputs.evaluation, inputs.book, mode="greedy"
+        play_with(small, client, policy=RandomPolicy()),
+        inputs.evaluation,
+        inputs.book,
+        mode="greedy",
     ).episodes
     kept = [
         one.model_copy(
@@ -445,17 +391,11 @@ def test_a_questions_samples_in_one_batch_are_consecutive() -> None:
         for row in rows
         if (row["question_id"], sample) not in {("a", 1)}
     ]
-    for size in (1, 2, 3, 5, 100):
+    for size in (1, 3, 100):
         parts = list(batches(missing, size))
         assert [task for part in parts for task in part] == missing
         assert all(0 < len(part) <= size for part in parts)
-        for part in parts:
-            for name in "abc":
-                samples = [sample for sample, row in part if row["question_id"] == name]
-                assert (
-                    samples == list(range(samples[0], samples[0] + len(samples)))
-                    if samples
-                    else True
-                )
+        for part, name in product(parts, "abc"):
+            samples = [sample for sample, row in part if row["question_id"] == name]
+            assert samples == list(range(samples[0], samples[-1] + 1)) if samples else True
     assert len(list(batches(missing, 100))) == 2
-    assert list(batches([], 3)) == []

@@ -16,8 +16,9 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import batch_of, cache_rows, free_memory_bytes, random_play
+from trainer.evaluation.measure import batch_of, cache_rows, free_memory_bytes, play_with
 from trainer.rollout.dataset import load_question_prompts, question_id_of
+from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.row import RolloutRow
 from trainer.run.records import Book
 
@@ -49,24 +50,16 @@ def row(question_id: str, outcome: str) -> RolloutRow:
         correctness=None if lost else float(right),
         progress=None if lost else 0.5,
         operational=None if lost else -0.1,
-        steps=2,
         parse_failures=1,
-        env_errors=["sql_error"],
-        transcript=[
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "ANSWER: 1"},
-        ],
-        texts=["ANSWER: 1"],
+        transcript=[{"role": "assistant", "content": "ANSWER: 1"}],
         actions=["ANSWER: 1"],
         rewards=[0.0],
-        observations=["0" * 16, "1" * 16],
+        lost="down" if lost else None,
     )
 
 
-def player(outcomes: Mapping[str, str], calls: list[int] | None = None) -> Any:
+def player(outcomes: Mapping[str, str]) -> Any:
     def play(prompts: Sequence[Any]) -> list[RolloutRow]:
-        if calls is not None:
-            calls.append(len(prompts))
         ids = [question_id_of(prompt) for prompt in prompts]
         return [row(one, outcomes.get(one, "wrong")) for one in ids]
 
@@ -94,41 +87,7 @@ def test_success_is_counted_overall_on_seen_and_on_unseen_databases(
     assert found["by_difficulty"]["easy"]["n"] + found["by_difficulty"]["medium"]["n"] == 11
     assert found["mean_reward"] == pytest.approx((3 * 1.0 + 11 * (0.15 * 0.5 - 0.1)) / 11)
     assert found["parse_failures"] == 12
-
-
-def test_behaviour_is_reported_for_every_part(book: Book, prompts: list[dict[str, Any]]) -> None:
-    outcomes = {
-        "eval-shop-0": "correct",
-        "eval-shop-1": "budget",
-        "eval-farm-0": "budget",
-        "eval-farm-1": "infra_failed",
-    }
-    found = evaluate(
-        player(outcomes), prompts, book, mode="greedy", max_lost_fraction=0.1
-    ).summary()["behaviour"]
-    assert {part: (one["n"], one["n_answered"]) for part, one in found.items()} == {
-        "overall": (11, 9),
-        "seen": (8, 7),
-        "unseen": (3, 2),
-    }
-    assert found["overall"]["answered"] == pytest.approx(9 / 11)
-    assert found["overall"]["accuracy_when_answered"] == pytest.approx(1 / 9)
-    assert found["unseen"]["accuracy_when_answered"] == 0.0
-    assert found["seen"]["errors"] == 1.0
-
-
-def test_batches_are_bounded_and_reported(book: Book, prompts: list[dict[str, Any]]) -> None:
-    calls: list[int] = []
-    sizes: list[int] = []
-    evaluate(
-        player({}, calls),
-        prompts,
-        book,
-        mode="sampled",
-        batch=5,
-        on_batch=lambda batch: sizes.append(len(batch)),
-    )
-    assert calls == sizes == [5, 5, 2]
+    assert found["behaviour"]["unseen"]["accuracy_when_answered"] == pytest.approx(1 / 3)
 
 
 def test_a_result_is_read_back_unchanged(
@@ -139,14 +98,8 @@ def test_a_result_is_read_back_unchanged(
     again = EvalResult.read(tmp_path / "before.json")
     assert again.episodes == result.episodes
     assert again.mode == "sampled"
-    assert json.dumps(again.summary()["seen"]) == json.dumps(result.summary()["seen"])
-
-
-def test_a_subset_measures_the_same_episodes(book: Book, prompts: list[dict[str, Any]]) -> None:
-    result = evaluate(player({"eval-shop-0": "correct"}), prompts, book, mode="greedy")
-    few = result.subset({"eval-shop-0", "eval-shop-1"})
-    assert few.rate().as_dict()["n"] == 2
-    assert few.rate().rate == 0.5
+    assert again.summary() == result.summary()
+    assert again.subset({"eval-shop-0", "eval-shop-1"}).rate().rate == 0.5
 
 
 def test_the_lost_fraction_is_of_the_whole_evaluation(
@@ -154,29 +107,20 @@ def test_the_lost_fraction_is_of_the_whole_evaluation(
 ) -> None:
     """One lost episode is a fifth of its batch, but a twelfth of the evaluation."""
     client = FakeClient(failing={"eval-shop-0": 0})
-    play = random_play(config, client)
+    play = play_with(config, client, policy=RandomPolicy())
     assert evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1).lost == 1
-    sizes: list[int] = []
-    with pytest.raises(
-        RolloutError, match=r"1 of 12 .* more than 5 %.*127\.0\.0\.1:1 does not answer"
-    ) as caught:
-        evaluate(
-            play,
-            prompts,
-            book,
-            mode="sampled",
-            batch=5,
-            on_batch=lambda batch: sizes.append(len(batch)),
-        )
+    client.episodes.clear()
+    with pytest.raises(RolloutError, match="1 of 12 ") as caught:
+        evaluate(play, prompts, book, mode="sampled", batch=5)
     assert caught.value.details == {"lost": 1, "episodes": 12}
-    assert sizes == []  # the first batch decides it
+    assert len(client.episodes) < 5  # the first batch decides it
 
 
 def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, ...]]:
     return Counter(tuple(row[name] for name in names) for row in rows)
 
 
-@pytest.mark.parametrize("limit", [8, 32, 48, 100])
+@pytest.mark.parametrize("limit", [8, 48, 100])
 def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> None:
     """The order is that of the shipped files: by database, and easy questions first."""
     sizes = {f"seen{number}": (8, 11) for number in range(8)} | {
@@ -194,6 +138,7 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
     ]
     chosen = choose(rows, limit)
     assert len(chosen) == limit
+    assert choose(rows, 0) == choose(rows, 999) == rows
     assert chosen == [
         row for row in rows if row in chosen
     ]  # in the order of the file, without repeats
@@ -202,14 +147,11 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
         found = cells(chosen, *names)
         for cell, size in cells(rows, *names).items():
             assert abs(found[cell] - limit * size / len(rows)) <= 1, cell
-    seen = sum(str(row["database_name"]).startswith("seen") for row in chosen)
-    assert abs(seen - limit * 8 * 19 / len(rows)) <= 2
 
 
 def test_choose_draws_from_the_whole_of_a_cell() -> None:
     """Shipped files are sorted by form: the first questions of each cell are of the same few."""
     rows = load_question_prompts(GRPOConfig.preset("offline"), "eval")
-    order = [row["question_id"] for row in rows]
     ranks: dict[tuple[str, str], int] = defaultdict(int)
     place = {}
     for row in rows:
@@ -219,14 +161,6 @@ def test_choose_draws_from_the_whole_of_a_cell() -> None:
     drawn = [place[row["question_id"]] for row in choose(rows, 64)]
     shares = [rank / (ranks[cell] - 1) for cell, rank in drawn if ranks[cell] > 1]
     assert 0.4 < sum(shares) / len(shares) < 0.6, "on average from the middle"
-    assert sorted(order.index(row["question_id"]) for row in choose(rows, 64)) == [
-        order.index(row["question_id"]) for row in choose(rows, 64)
-    ]
-
-
-def test_choose_takes_at_most_all(prompts: list[dict[str, Any]]) -> None:
-    assert choose(prompts, 0) == choose(prompts, 12) == choose(prompts, 99) == prompts
-    assert [len(choose(prompts, limit)) for limit in range(1, 12)] == list(range(1, 12))
 
 
 def test_the_batch_is_limited_by_the_memory_of_the_caches(model: Any) -> None:
@@ -259,7 +193,3 @@ def test_measuring_needs_no_training_question_of_the_difficulty(small: GRPOConfi
     assert inputs.train == []
     with pytest.raises(QuestionLoadError, match="no question of difficulty hard"):
         load_inputs(hard, JobOptions())
-
-
-def test_difficulties_outside_the_filter_are_not_measured(prompts: list[dict[str, Any]]) -> None:
-    assert {one["difficulty"] for one in prompts} == {"easy", "medium"}

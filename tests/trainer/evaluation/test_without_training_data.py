@@ -56,10 +56,3 @@ def test_data_without_eval_questions_is_refused_with_a_remedy(
     message = r"has no eval questions \(questions_eval\.json\).*--eval-questions"
     with pytest.raises(QuestionLoadError, match=message):
         load_inputs(small.override(data_dir=tmp_path / "train"), JobOptions())
-
-
-def test_data_that_is_not_there_is_no_data_without_training_questions(
-    tmp_path: Path, small: GRPOConfig
-) -> None:
-    with pytest.raises(QuestionLoadError, match="can't read the questions file"):
-        load_inputs(small.override(data_dir=tmp_path / "nowhere"), JobOptions())

@@ -255,18 +255,17 @@ def test_requests_that_fail_lose_their_own_episodes(
 
     server = GenerationServer(settings, tokenizer, Ranks())
     server.generator._max_attempts = 1
-    with server.generator:
-        server.check()
-        server.start(model, tmp_path / "weights")
-        fake.faults += [refusal(500, "busy", AT_ONCE)] * 3
-        trainer = build_trainer(
-            model,
-            tokenizer,
-            settings,
-            prompts(settings),
-            client=FakeClient(),
-            on_rows=count,
-            sampler=server,
-        )
-        run_training_with_metrics(trainer)
+    server.check()
+    server.start(model, tmp_path / "weights")
+    fake.faults += [refusal(500, "busy", AT_ONCE)] * 3
+    trainer = build_trainer(
+        model,
+        tokenizer,
+        settings,
+        prompts(settings),
+        client=FakeClient(),
+        on_rows=count,
+        sampler=server,
+    )
+    run_training_with_metrics(trainer)
     assert lost == [3, 0, 0]

@@ -71,7 +71,7 @@ def same(ours: Gradients, theirs: Gradients, factor: float = 1.0) -> None:
         torch.testing.assert_close(ours[name], gradient * factor, atol=2e-6, rtol=2e-3)
 
 
-@pytest.mark.parametrize("options", [{}, {"loss_type": "grpo"}, {"beta": 0.1}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"beta": 0.1}], ids=str)
 def test_the_update_is_trls(settings: GRPOConfig, tokenizer: Any, options: dict[str, Any]) -> None:
     settings = settings.override(**options)
 
@@ -119,4 +119,4 @@ def test_several_updates_log_how_far_the_sampler_was(settings: GRPOConfig, token
     two = settings.override(updates_per_batch=2, gradient_accumulation_steps=2)
     row, _ = update(two, tokenizer, lambda: 0.5)
     assert row["sampling/logp_difference/mean"] == pytest.approx(0.5, abs=0.05)
-    assert row["clip_ratio/region_mean"] > 0.2  # exp(0.5) is above 1 + epsilon_high
+    assert row["clip_ratio/region_mean"] > 0.2  # exp(0.5) is above 1.28

@@ -16,22 +16,11 @@ from typer.testing import CliRunner
 
 from env_server.audit.verify import verify_run
 from tests.trainer.conftest import FakeClient
-from tests.trainer.small_job import begin, check_costs, check_summary, latest, run_here
+from tests.trainer.small_job import begin, check_costs, check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.run.folder import Run, read_json, read_lines
-
-
-def test_too_few_questions_are_an_error_before_anything_is_played(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = small.override(per_device_train_batch_size=100 * small.num_generations)
-    options = JobOptions("offline", tmp_path / "runs")
-    with pytest.raises(ConfigError, match=r"but only 8 are left after difficulty_filter"):
-        run_here(config, options, FakeClient(), monkeypatch)
-    assert not options.out.exists()
 
 
 def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> None:
@@ -87,13 +76,6 @@ def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_pat
     ]
     assert summary["episodes_lost"] == len(lost) > 0
     assert all(line["reward"] is None for line in lost)
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_eval_limit_keeps_every_database(small: GRPOConfig, tmp_path: Path) -> None:
-    summary = begin(small, tmp_path, FakeClient(), eval_limit=6).run()
-    rates = summary["eval_success_after"]["greedy"]
-    assert (rates["overall"]["n"], rates["seen"]["n"], rates["unseen"]["n"]) == (6, 4, 2)
 
 
 ROOT = Path(__file__).parents[3]

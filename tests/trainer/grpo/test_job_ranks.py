@@ -23,7 +23,6 @@ from tests.trainer.small_job import check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.run.folder import Run, checkpoint_step, read_json, read_lines
-from trainer.runtime.launch import default_processes
 from trainer.runtime.server import SupervisedServer
 
 pytestmark = [pytest.mark.usefixtures("blank_charts"), pytest.mark.timeout(900)]
@@ -279,32 +278,4 @@ def test_what_one_of_the_processes_can_not_do_ends_all_of_them(
     assert process.returncode == 1
     assert output.count("farm.sqlite") == 1, output  # printed once
     assert "Traceback" not in output
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.slow
-def test_a_small_model_trains_in_a_process_per_core(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
-    expected = default_processes(small.override(gradient_accumulation_steps=8), environment={})
-    if expected == 1:
-        pytest.skip("needs two CPU cores and 4 GiB")
-    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 2), threads=None)
-    output, _ = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, output
-    run = latest(tmp_path)
-    check_summary(read_json(run.summary), run, steps=2, questions=12)
-    assert read_json(run.summary)["processes"] == expected
-
-
-def test_processes_that_can_not_share_a_step_are_refused_before_they_begin(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
-    asked = CliRunner().invoke(
-        app, ["train", *arguments(small, tmp_path, data_dir, 2), "--processes", "3"]
-    )
-    assert asked.exit_code == 1
-    assert "gradient_accumulation_steps (8) can't be shared by 3 processes" in " ".join(
-        asked.output.split()
-    )
     assert not (tmp_path / "runs").exists()

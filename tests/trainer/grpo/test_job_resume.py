@@ -27,7 +27,6 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError, RunError, TrainingDiverged
 from trainer.evaluation.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
-from trainer.grpo.resume import resumed_from
 from trainer.run.folder import open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 
@@ -192,18 +191,6 @@ def test_the_resume_command_can_be_typed_as_it_is_shown(
     assert typed[4:] == ["--resume", str(run.path), "--server", urls[0], "--server", urls[1]]
 
 
-def test_a_changed_server_is_refused_before_anything_is_played(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = JobOptions("offline", tmp_path / "runs", eval_every=0, eval_points=4)
-    run_here(small, options, StoppingClient(1, Interrupted()), monkeypatch)
-    run, client = latest(tmp_path), FakeClient()
-    with pytest.raises(RunError, match="environment server"):
-        run_here(small, options, client, monkeypatch, resume=run, digest="another")
-    assert not client.episodes
-    assert read_json(run.config)["server_digest"] == "server-digest"
-
-
 def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(
     small: GRPOConfig, tmp_path: Path
 ) -> None:
@@ -222,18 +209,6 @@ def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(
     assert summary["cost"]["train_s"] == pytest.approx(
         summary["rollout_s"] + summary["update_s"], abs=1e-2
     )
-
-
-def test_a_result_is_no_longer_there_once_training_goes_on_past_it(
-    small: GRPOConfig, tmp_path: Path
-) -> None:
-    begin(replace(small, max_steps=1), tmp_path, FakeClient()).run()
-    run = latest(tmp_path)
-    assert run.summary.exists()
-    with pytest.raises(Interrupted):
-        begin(small, tmp_path, StoppingClient(1, Interrupted()), resume=run).run()
-    assert not run.summary.exists()
-    assert not run.transcripts.exists()
 
 
 def test_a_result_without_checkpoints_is_left_alone(
@@ -260,19 +235,3 @@ def test_server_restarts_are_those_of_all_sessions(small: GRPOConfig, tmp_path: 
     begin(replace(small, max_steps=1), tmp_path, FakeClient(), resume=run, own=server(1)).run()
     summary = read_json(run.summary)
     assert (summary["server_restarts"], summary["sessions"]) == (3, 2)
-
-
-def test_a_resumed_run_says_from_which_step(tmp_path: Path) -> None:
-    config = GRPOConfig(max_steps=70, lr_scheduler="linear")
-    assert "from the start" in resumed_from(None, config)
-    checkpoint = tmp_path / "checkpoint-20"
-    checkpoint.mkdir()
-    state = checkpoint / "trainer_state.json"
-    state.write_text('{"max_steps": 70}')
-    assert resumed_from(checkpoint, config) == "resumed from step 20 of 70, checkpoint-20"
-    state.write_text('{"max_steps": 38}')
-    planned = resumed_from(checkpoint, config.override(max_steps=-1))  # as a warm start's
-    assert planned == "resumed from step 20 of 38, checkpoint-20"
-    assert "planned for 38 steps" in resumed_from(checkpoint, config)
-    constant = config.override(lr_scheduler="constant_with_warmup")
-    assert resumed_from(checkpoint, constant) == "resumed from step 20 of 70, checkpoint-20"

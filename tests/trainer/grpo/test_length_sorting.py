@@ -1,94 +1,78 @@
-"""Micro-batches by length: the same gradient as trl's own, with less padding."""
+"""Updates by length, with few logits and without idle rows: trl's own gradients, for less work."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 from trl import GRPOTrainer
 
 from tests.trainer.conftest import FakeClient, prompts, short_training
-from tests.trainer.grpo.updates import GradientCapture, Step, measured_step
+from tests.trainer.grpo.updates import GradientCapture, Gradients, Step, measured_step
 from trainer.config import GRPOConfig
-from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, sort_by_length, split_updates, trim
+from trainer.grpo import length_sorting
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.runtime.precision import compute_logits_in_float32
+
+FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+SMALL_BATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 
 
-def batch() -> dict[str, Any]:
-    """Return three rows: prompts padded on the left, completions on the right, as trl pads them."""
-    return {
-        "prompt_ids": torch.tensor([[0, 0, 7], [0, 5, 6], [0, 0, 8]]),
-        "prompt_mask": torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1]]),
-        "completion_ids": torch.tensor([[1, 0, 0, 0], [2, 3, 0, 0], [4, 5, 6, 0]]),
-        "completion_mask": torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]),
-        "tool_mask": torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 1, 1]]),
-        "advantages": torch.tensor([0.1, 0.2, 0.3]),
-        "num_items_in_batch": torch.tensor(5),
-        "ref_per_token_logps": None,
-    }
+def check_equal(found: Gradients, expected: Gradients) -> None:
+    assert any(gradient.any() for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-3)
 
 
-def test_rows_stay_together_when_they_are_sorted() -> None:
-    found = sort_by_length(batch())
-    assert found["advantages"].tolist() == pytest.approx([0.2, 0.3, 0.1])  # 4, 4 and 2 tokens
-    assert found["completion_ids"].tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [1, 0, 0, 0]]
-    assert found["tool_mask"].tolist() == [[1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
-    assert found["num_items_in_batch"] == 5
-    assert found["ref_per_token_logps"] is None
-
-
-def test_each_update_has_as_many_rows_of_each_group() -> None:
-    groups = torch.arange(3).repeat_interleave(4)  # 3 questions with 4 rollouts
-    lengths = torch.tensor([1, 2, 3, 4, 1, 9, 3, 4, 1, 2, 3, 4])
-    mask = (torch.arange(9) < lengths.unsqueeze(1)).long()
-    rows = {"completion_mask": mask, "prompt_mask": mask[:, :1], "group": groups, "none": None}
-    [whole] = split_updates(rows, 1)
-    assert whole["group"].tolist() == sort_by_length(rows)["group"].tolist()
-    parts = split_updates(rows, 2)
-    assert [part["completion_mask"].sum(1).tolist() for part in parts] == [
-        [3, 3, 3, 1, 1, 1],
-        [9, 4, 4, 4, 2, 2],
-    ]
-    assert all(sorted(part["group"].tolist()) == [0, 0, 1, 1, 2, 2] for part in parts)
-
-
-def test_only_padding_is_cut() -> None:
-    found = trim(batch())
-    assert found["prompt_ids"].tolist() == [[0, 7], [5, 6], [0, 8]]
-    assert found["prompt_mask"].tolist() == [[0, 1], [1, 1], [0, 1]]
-    assert found["completion_ids"].tolist() == [[1, 0, 0], [2, 3, 0], [4, 5, 6]]
-    assert found["tool_mask"].tolist() == [[1, 1, 1], [1, 0, 1], [1, 0, 1]]
-    assert found["advantages"].tolist() == pytest.approx([0.1, 0.2, 0.3])
-
-
-def test_rows_without_a_token_keep_one_column() -> None:
-    empty = batch() | {"completion_mask": torch.zeros(3, 4, dtype=torch.long)}
-    assert trim(empty)["completion_ids"].shape == (3, 1)
-
-
-@pytest.mark.parametrize(("loss_type", "beta"), [("dapo", 0.1), ("grpo", 0.0), ("dr_grpo", 0.0)])
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        *((family, SMALL_BATCHES) for family in FAMILIES),
+        ("qwen3", {"lora_rank": 4}),
+        ("qwen3", {"beta": 0.1}),
+        ("qwen3", {"lora_rank": 4, "gradient_checkpointing": True}),
+    ],
+    ids=str,
+)
 def test_the_update_is_trls(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, loss_type: str, beta: float
+    config: GRPOConfig, tokenizer: Any, tmp_path: Path, family: str, options: dict[str, Any]
 ) -> None:
     """One step of both trainers from the same weights and episodes: the same gradients, to
     rounding."""
-    model.save_pretrained(tmp_path / "base")  # beta's reference model is loaded from there
-    settings = short_training(
-        config,
-        tmp_path,
-        loss_type=loss_type,
-        beta=beta,
-        gradient_accumulation_steps=4,
-        per_device_train_batch_size=2,
+    if "lora_rank" in options:
+        pytest.importorskip("peft")
+    torch.manual_seed(0)
+    shape = FAMILIES[family](
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=1024,
+        eos_token_id=tokenizer.eos_token_id,
+        initializer_range=0.1,
     )
-    theirs, their_size = step_of(GRPOTrainer, settings, tokenizer)
-    ours, size = step_of(LengthSortedGRPOTrainer, settings, tokenizer)
-    assert ours.row["reward"] == theirs.row["reward"]
-    assert ours.row["grad_norm"] == pytest.approx(theirs.row["grad_norm"], rel=1e-4)
-    for name, gradient in theirs.gradients.items():
-        torch.testing.assert_close(ours.gradients[name], gradient, atol=1e-6, rtol=1e-3)
-    assert size < their_size
+    base = tmp_path / "base"
+    AutoModelForCausalLM.from_config(shape).save_pretrained(base)
+    settings = short_training(config, tmp_path, **options)
+
+    def update(kind: type[Any]) -> Step:
+        torch.manual_seed(1)  # of LoRA's adapters
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        return measured_step(
+            model, tokenizer, settings, lambda trainer: setattr(trainer, "__class__", kind)
+        )
+
+    theirs, ours = update(GRPOTrainer), update(LengthSortedGRPOTrainer)
+    for name in ("reward", "loss", "grad_norm"):
+        assert ours.row[name] == pytest.approx(theirs.row[name], rel=1e-4, abs=1e-7), name
+    check_equal(ours.gradients, theirs.gradients)
+    if "gradient_checkpointing" not in options:
+        assert ours.cells < 0.9 * theirs.cells  # the prompt was shared
 
 
 def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
@@ -97,21 +81,17 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
     """trl's own loss on each part of the rows, with the probabilities that sampled them as the old
     ones, after the updates before."""
     settings = short_training(
-        config,
-        tmp_path,
-        loss_type="grpo",
-        gradient_accumulation_steps=4,
-        per_device_train_batch_size=2,
-        updates_per_batch=2,
-        learning_rate=1e-2,
-        epsilon=1e-3,
-        max_grad_norm=1e9,
-        epsilon_high=1e-3,
+        config, tmp_path, updates_per_batch=2, learning_rate=1e-2, **SMALL_BATCHES
     )
     captured = GradientCapture()
-    client = FakeClient(after={"q0": 1, "q1": 3})
     trainer = build_trainer(
-        model, tokenizer, settings, prompts(settings), client=client, callbacks=[captured]
+        model,
+        tokenizer,
+        settings,
+        prompts(settings),
+        client=FakeClient(after={"q0": 1, "q1": 3}),
+        callbacks=[captured],
+        **{"epsilon": 1e-3, "epsilon_high": 1e-3, "max_grad_norm": 1e9},
     )
     batches: list[dict[str, Any]] = []
     states: list[dict[str, torch.Tensor]] = []
@@ -135,26 +115,113 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
             old = inputs["sampling_per_token_logps"]
             theirs = {**inputs, "old_per_token_logps": old}
             GRPOTrainer._compute_loss(trainer, trainer.model, theirs).backward()
-        for name, one in trainer.model.named_parameters():
-            torch.testing.assert_close(found[name], one.grad, atol=1e-6, rtol=1e-3)
+        check_equal(found, {name: one.grad for name, one in trainer.model.named_parameters()})
         metrics = trainer._metrics["train"]["clip_ratio/region_mean"]
         ratios.append(sum(metrics[-2:]))
     assert ratios[0] == 0 < ratios[1], "only the second update is of older rows"
 
 
-def step_of(kind: type[Any], settings: GRPOConfig, tokenizer: Any) -> tuple[Step, int]:
-    """Return a step of a trainer, and how many completion ids it computed, padding with them."""
-    sizes: list[int] = []
-    base = Qwen3ForCausalLM.from_pretrained(Path(settings.output_dir) / "base", dtype=torch.float32)
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.05)])
+def test_recorded_log_probabilities_are_those_of_the_update(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, dtype: Any, bound: float
+) -> None:
+    settings = short_training(config, tmp_path, dtype=dtype, max_new_tokens=12)
+    compute_logits_in_float32(model, settings)
+    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    compute, score = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
+    batches: list[dict[str, torch.Tensor]] = []
+    differences: list[torch.Tensor] = []
 
-    def prepare(trainer: Any) -> None:
-        trainer.__class__ = kind
-        compute = trainer._compute_loss
+    def watched_loss(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        batches.append(inputs)
+        return compute(model, inputs)
 
-        def measured(own: Any, inputs: Any) -> Any:
-            sizes.append(inputs["completion_ids"].numel())
-            return compute(own, inputs)
+    def watched_scores(*arguments: Any, **options: Any) -> Any:
+        found = score(*arguments, **options)
+        inputs = batches[-1]
+        trained = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        differences.append((found[0] - inputs["sampling_per_token_logps"])[trained].detach())
+        return found
 
-        trainer._compute_loss = measured
+    trainer._compute_loss, trainer._get_per_token_logps_and_entropies = watched_loss, watched_scores
+    run_training_with_metrics(trainer)
+    found = torch.cat(differences).abs()
+    assert len(found) > 50
+    assert found.max() < bound
 
-    return measured_step(base, tokenizer, settings, prepare), sum(sizes)
+
+def right_first(completions: list[Any], **_: Any) -> list[float]:
+    """The first group of four has both verdicts, the others are all wrong."""
+    return [float(index in (0, 2)) for index in range(len(completions))]
+
+
+def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """Rewards that differ within every group."""
+    return [len(ids) / 100 for ids in completion_ids]
+
+
+def none_right(completions: list[Any], **_: Any) -> list[float]:
+    return [0.0] * len(completions)
+
+
+def all_right(completions: list[Any], **_: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def rewarded(settings: GRPOConfig, model: Any, tokenizer: Any, correct: Any) -> Step:
+    return measured_step(model, tokenizer, settings, reward_funcs=(correct, lengths, lengths))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SMALL_BATCHES,
+        # idle rows beside others in one micro-batch, which share the prompt
+        {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+        {**SMALL_BATCHES, "updates_per_batch": 2, "learning_rate": 1e-3},
+    ],
+    ids=str,
+)
+def test_an_update_is_the_same_without_idle_rows(
+    config: GRPOConfig,
+    model: Any,
+    tokenizer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+) -> None:
+    skipping = {"scale_rewards": "batch", "skip_one_verdict_groups": True}
+    settings = short_training(config, tmp_path, **skipping, **options)
+    weights = {name: one.clone() for name, one in model.state_dict().items()}
+    ours = rewarded(settings, model, tokenizer, right_first)
+    model.load_state_dict(weights)
+    with monkeypatch.context() as patched:
+        patched.setattr(length_sorting, "without_idle_rows", lambda batch: batch)
+        all_rows = rewarded(settings, model, tokenizer, right_first)
+    assert len(ours.updates) == len(all_rows.updates) == settings.updates_per_batch
+    for found, expected in zip(ours.updates, all_rows.updates, strict=True):
+        check_equal(found, expected)
+    assert ours.cells < 0.7 * all_rows.cells
+    row = ours.row
+    assert row["one_verdict_groups"] == 0.5
+    assert row["entropy"] > 0.5, "a mean over the rows that count"
+    assert not any(isinstance(value, float) and math.isnan(value) for value in row.values())
+
+
+def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = short_training(config, tmp_path, max_new_tokens=12)
+    [taught] = rewarded(settings, model, tokenizer, none_right).updates
+    assert any(one.any() for one in taught.values())
+    skipping = settings.override(skip_one_verdict_groups=True)
+    right = rewarded(skipping, model, tokenizer, all_right)
+    assert right.row["one_verdict_groups"] == 1
+    assert "teaches nothing" not in caplog.text
+    step = rewarded(skipping, model, tokenizer, none_right)
+    [skipped] = step.updates
+    assert skipped
+    assert not any(one.any() for one in skipped.values())
+    assert step.row["one_verdict_groups"] == 1
+    assert "entropy" not in step.row, "of no token"
+    assert "step 1 teaches nothing, because none of its episodes is right" in caplog.text

@@ -94,13 +94,6 @@ def test_other_settings_begin_a_new_run_and_are_named(
     assert f"the data in {small.data_dir} have changed" in line
 
 
-def test_what_is_no_training_run_is_passed_over(small: GRPOConfig, tmp_path: Path) -> None:
-    for name, text in (("warm", '{"command": "sft"}'), ("other", "[]"), ("cut", '{"conf')):
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        (tmp_path / "runs" / name / "config.json").write_text(text)
-    assert find_run(small, options(tmp_path))[0] is None
-
-
 def test_a_run_is_trained_by_one_process_at_a_time(
     small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

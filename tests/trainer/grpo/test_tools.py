@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 from trl.experimental.async_grpo import async_rollout_worker
 
@@ -24,7 +22,6 @@ from shared.models import Outcome
 from shared.server_process import running_server
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 
-TOOLS = {"describe": "table", "sample": "table", "query": "sql", "answer": "answer"}
 RIGHT = [("describe", {"table": "customers"}), ("answer", {"answer": "5"})]
 WRONG = [
     ("query", {"sql": "SELECT nothing"}),
@@ -38,17 +35,6 @@ def client(tiny_data: Path) -> Iterator[SyncSQLEnvClient]:
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1, capacity=4))
     with in_process(app).sync() as client:
         yield client
-
-
-def test_the_methods_make_complete_schemas() -> None:
-    for name, argument in TOOLS.items():
-        schema = get_json_schema(getattr(SQLEnvTools, name))["function"]
-        assert schema["name"] == name
-        assert len(schema["description"]) > 20
-        fields = schema["parameters"]
-        assert fields["required"] == [argument]
-        assert fields["properties"][argument]["type"] == "string"
-        assert fields["properties"][argument]["description"]
 
 
 def test_an_episode(client: SyncSQLEnvClient) -> None:
@@ -199,11 +185,3 @@ def test_trls_asynchronous_worker_plays_in_a_process_of_its_own(
     low, high = sorted(sample.metrics["rewards/SQLEnvTools"] for sample in samples)
     assert low < 0.1 < 0.9 < high
     assert {sample.metrics["tools/failure_frequency"] for sample in samples} == {0.0}
-
-
-def test_a_factory_can_be_pickled_before_and_after_its_first_episode(tiny_data: Path) -> None:
-    with running_server(tiny_data, "--workers", "1") as server:
-        factory = SQLEnvToolsFactory(server.url, step_budget=5)
-        for _ in range(3):
-            assert "Steps left: 5" in factory().reset(question_id="shop-1")
-            factory = pickle.loads(pickle.dumps(factory))

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from trl.kernels import chunked_logprob
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError, TrainingDiverged
 from trainer.grpo.checkpoint import Guard
 from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
-from trainer.rollout.dataset import prompt_of
 from trainer.rollout.row import RolloutRow
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks
@@ -76,27 +74,6 @@ def test_too_few_questions_for_a_step_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=r"a step takes 2 questions.*only 1"):
         build_trainer(model, tokenizer, settings, prompts(settings, 1), client=FakeClient())
-
-
-def test_a_notebook_that_sees_several_gpus_is_refused_before_training(
-    settings: GRPOConfig, model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    several = settings.override(device="cuda", dtype="float32")
-    with pytest.raises(ConfigError, match="trains on one GPU, but sees 2"):
-        build_trainer(model, tokenizer, several, prompts(settings), client=FakeClient())
-
-
-def test_a_published_development_split_is_refused(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
-    rows = [
-        *prompts(settings),
-        {"prompt": prompt_of("spider-dev-0001", "How many orders?", settings)},
-    ]
-    with pytest.raises(ConfigError, match="allow_dev_questions"):
-        build_trainer(model, tokenizer, settings, rows, client=FakeClient())
 
 
 @pytest.mark.parametrize("updates", [1, 2])
@@ -185,16 +162,6 @@ def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(
     resumed = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
     run_training_with_metrics(resumed, resume_from=checkpoint)
     assert resumed.state.global_step == 2
-
-
-def test_a_trainer_avoids_kernels_that_cannot_be_compiled(
-    settings: GRPOConfig, model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunked_logprob, "_TRITON_AVAILABLE", True)
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
-    assert not chunked_logprob._TRITON_AVAILABLE
 
 
 def test_the_second_signal_does_not_wait() -> None:

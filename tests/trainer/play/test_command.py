@@ -2,15 +2,8 @@
 
 import io
 import json
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +13,14 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner, Result
 
-from shared.server_process import running_server
-from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served, tool_call
+from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, served, tool_call
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
 from trainer.config import GRPOConfig
-from trainer.play import questions
-from trainer.play.agent import Agent, Sampling
-from trainer.play.session import Display
+from trainer.errors import ModelServerError
+from trainer.play import session
+from trainer.play.agent import Agent
+from trainer.play.display import Display
 from trainer.presets import TRAINED_MODEL
 from trainer.rollout.prompts import get_system_prompt
 
@@ -116,8 +109,8 @@ def test_the_shipped_model_answers_two_questions_as_json(
         assert (line["database"], line["agent"], line["greedy"]) == (str(shop), TRAINED_MODEL, True)
         assert line["database_read"] == "read in place"
         assert line["tables"] == ["orders"]
-        assert line["outcome"] in ("answered", "budget")
-        assert (line["answer"] is not None) == (line["outcome"] == "answered")
+        assert line["outcome"] in ("answered", "budget", "abandoned")
+        assert (line["said"] is not None) == (line["outcome"] == "answered")
         assert line["tokens"] == sum(step["tokens"] for step in line["steps"]) > 0
         assert [step["step"] for step in line["steps"]] == list(range(1, len(line["steps"]) + 1))
         assert all(
@@ -162,129 +155,52 @@ def test_a_model_that_calls_tools_answers(shop: Path) -> None:
     assert last["role"] == "tool"
 
 
-def test_a_setting_of_the_models_training_can_be_changed(shop: Path, tmp_path: Path) -> None:
-    saved = json.loads((ROOT / TRAINED_MODEL / "config.json").read_text())
-    saved["sqlenv"]["max_new_tokens"] = 33
-    (tmp_path / "config.json").write_text(json.dumps(saved))
-    with served(ChatServer(scripted("ANSWER: 3", "ANSWER: 3"), models=(str(tmp_path),))) as chat:
-        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", tmp_path)
-        assert play(*asked).exit_code == 0
-        assert chat.requests[-1]["max_tokens"] == 33
-        result = play(*asked, "--set", "max_new_tokens=9")
-    assert result.exit_code == 0, result.output
-    assert chat.requests[-1]["max_tokens"] == 9
+def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
+    shop: Path, tmp_path: Path
+) -> None:
+    def somebody_writes(messages: Messages) -> str:
+        run_script(shop, "INSERT INTO orders (buyer) VALUES ('Di')")
+        return "ANSWER: 3"
 
-
-def test_json_lines_go_to_a_file(shop: Path, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    with served(ChatServer(scripted("ANSWER: 3"))) as chat:
-        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
+    with served(ChatServer(somebody_writes)) as chat:
+        asked = ("--db", shop, "-q", "How many zebras?", "--base-url", chat.url, "--model", "fake")
         result = play(*asked, "--json", path)
-        assert (result.exit_code, one_line(result.stdout)) == (0, f"wrote {path}")
-        assert json.loads(path.read_text())["answer"] == "3"
-        refused = play(*asked, "--json", "/dev/null/a.jsonl")
-    assert refused.exit_code == 1
-    assert "choose another --json" in one_line(refused.output)
-
-
-def test_a_separate_server_hosts_what_keep_made(shop: Path, tmp_path: Path) -> None:
-    common = ("--db", shop, "--json", "-", "--model", "fake")
-    with ExitStack() as stack:
-        chat = stack.enter_context(served(ChatServer(scripted("ANSWER: 3"))))
-        asked = (*common, "--base-url", chat.url, "-q", "How many?")
-        assert play(*asked, "--keep", tmp_path / "kept").exit_code == 0
-        server = stack.enter_context(running_server(tmp_path / "kept"))
-
-        def somebody_writes(messages: Messages) -> str:
-            run_script(shop, "INSERT INTO orders (buyer) VALUES ('Di')")
-            return "ANSWER: 3"
-
-        chat.answer = somebody_writes
-        again = play(*asked, "--server", server.url)
-        assert (again.exit_code, json.loads(again.stdout)["answer"]) == (0, "3")
-        assert f"note: {shop} was written to meanwhile" in again.stderr
-        assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in again.stderr
-        other = play(*asked, "-q", "Which?", "--server", server.url)
-        assert other.exit_code == 1
-        assert "does not host this question on this database" in one_line(other.output)
-        taken = play(*asked, "--keep", tmp_path / "kept")
-        assert taken.exit_code == 1
-        assert "name an empty folder" in one_line(taken.output)
-
-
-@pytest.mark.slow
-def test_a_terminal_is_asked_for_questions(shop: Path) -> None:
-    """On a pseudo-terminal. An error ends its question alone, and 'quit' leaves."""
-    controller, terminal = pty.openpty()
-    with served(ChatServer(scripted("DESCRIBE: orders", "ANSWER: 3"))) as chat:
-        command = [
-            sys.executable,
-            "-m",
-            "trainer",
-            "play",
-            "--db",
-            str(shop),
-            "--base-url",
-            chat.url,
-        ]
-        process = subprocess.Popen(
-            [*command, "--model", "fake"],
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            cwd=ROOT,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        )
-        os.close(terminal)
-        seen = ""
-
-        def until(text: str) -> None:
-            nonlocal seen
-            deadline = time.monotonic() + 120
-            while text not in seen:
-                assert time.monotonic() < deadline, seen
-                if select.select([controller], [], [], 1)[0]:
-                    seen += os.read(controller, 65_536).decode()
-
-        try:
-            for typed, shown in (
-                ("How many orders?", "answer, unchecked"),
-                ("And now?", "refuses the request for 'fake', 400: "),
-                ("How many orders?", "answer, unchecked"),
-            ):
-                until("question> ")
-                os.write(controller, typed.encode() + b"\n")
-                until(shown)
-                colours, _, seen = seen.rpartition(shown)  # the prompt may have come with it
-                chat.faults.extend([refusal(400, "not today")] * ("And" not in typed))
-            until("question> ")
-            os.write(controller, b"quit\n")
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
-            process.wait()
-            os.close(controller)
-    assert "\x1b[" in colours
+    assert result.exit_code == 3  # no query returned it
+    (played,) = map(json.loads, path.read_text().splitlines())
+    assert (played["answer"], played["said"]) == (None, "3")
+    assert played["unknown_words"] == ["zebras"]
+    assert f"note: {shop} was written to meanwhile" in result.stderr
+    assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in result.stderr
 
 
 @pytest.mark.parametrize("last", ["quit", "exit", None])
-def test_an_empty_line_asks_again(
+def test_a_terminal_is_asked_for_questions(
     shop: Path, last: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines, asked = iter(["", "  ", "How many orders?", last, "more"]), list[str]()
+    """An empty line asks again, and an error ends its question alone."""
+    lines, asked = iter(["", "  ", "?" * 30_000, "And now?", "How many?", last, "more"]), []
 
     def read(_: str) -> str:
         if (line := next(lines)) is None:
             raise EOFError
         return line
 
-    monkeypatch.setattr(questions, "play_questions", lambda _, texts, *rest: asked.extend(texts))
-    console = Console(file=io.StringIO())
+    def play_questions(_: object, texts: list[str], *rest: object) -> None:
+        asked.extend(texts)
+        if texts == ["And now?"]:
+            raise ModelServerError("not today")
+
+    monkeypatch.setattr(session, "play_questions", play_questions)
+    console = Console(file=io.StringIO(), width=200)
     monkeypatch.setattr(console, "input", read)
-    agent = Agent("a script", "for a test", GRPOConfig(), Sampling())
-    questions.ask_interactively(shop, agent, Display(), console)
-    assert asked == ["How many orders?"]
+    agent = Agent("a script", "for a test", GRPOConfig(), True, None, None)
+    session.ask_interactively(shop, agent, Display(), console)
+    assert asked == ["And now?", "How many?"]
     assert [*lines] == ["more"]
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "error: the question has 30,000 characters" in shown
+    assert "error: not today" in shown
 
 
 # -- what is refused, each in one line
@@ -304,7 +220,7 @@ def test_an_empty_line_asks_again(
         ),
         (
             ("--db", "{bare}", "-q", "How many?", "--model", TRAINED_MODEL),
-            "bare.db: the database holds no table",
+            "the database holds no table",
         ),
     ],
 )
@@ -319,14 +235,6 @@ def test_bad_input_is_one_line(
     assert "Traceback" not in result.output
 
 
-def test_it_has_help() -> None:
-    result = play("--help")
-    assert result.exit_code == 0
-    assert "play" in CliRunner().invoke(cli.app, ["--help"]).output
-    for option in ("--db", "--question", "--model", "--base-url", "--step-budget", "--json"):
-        assert option in result.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -337,15 +245,10 @@ def test_it_has_help() -> None:
             "name the model that the server serves",
         ),
         (
-            ("--db", "x", "-q", "y", "--greedy", "--temperature", "1"),
-            "can't be combined with --greedy",
-        ),
-        (
             ("--db", "x", "-q", "y", "--temperature", "-1"),
             "--temperature': Input should be greater",
         ),
         (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
-        (("--db", "x", "--keep", "z"), "needs --question"),
         (("--db", "x", "-q", "y", "--tokenizer", "z"), "is for --api completions"),
         (("--db", "x", "-q", "y", "--api", "tools"), "needs --base-url"),
     ],
@@ -354,10 +257,3 @@ def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: s
     result = play(*arguments)
     assert result.exit_code == 2
     assert expected in one_line(re.sub("[│╭╮╰╯─]", " ", result.output))
-
-
-def test_a_model_that_the_server_lacks_is_named(shop: Path) -> None:
-    with served(ChatServer(scripted("ANSWER: 1"), models=("one", "two"))) as chat:
-        result = play("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "three")
-    assert result.exit_code == 1
-    assert "has no model 'three'; it has one, two" in one_line(result.output)

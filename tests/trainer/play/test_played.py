@@ -1,104 +1,108 @@
-"""The query behind an answer, and the reasons to doubt it."""
+"""What confirms an answer, and what is shown of one that nothing confirms."""
 
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from shared.actions import ActionType, parse_action
+from shared.actions import parse_action
 from shared.models import Outcome
 from trainer.play.display import Screen
 from trainer.play.played import PlayedQuestion, PlayStep
 
-BOUGHT = "buyer | total\nAnn | 10.5\nBo | 99.0\nCy | 2979.4138"
+BOUGHT = "buyer | total\nAnn | 10.5\nBo | 99.0\nCy | 2979.4138\n(first 3 rows; there are more)"
 Reply = tuple[str, str, str | None]  # action, result, error
 DESCRIBED: Reply = ("DESCRIBE: orders", "orders: 3 rows\nbuyer TEXT", None)
 QUERIED: Reply = ("QUERY: SELECT buyer, total FROM orders", BOUGHT, None)
+COUNTED: Reply = ("QUERY: SELECT count(*) FROM orders", "count(*)\n7", None)
 FAILED: Reply = ("QUERY: SELECT name FROM orders", "", "no such column: name")
+EMPTY: Reply = ("QUERY: SELECT 1 FROM orders", "1\n(no rows)", None)
 
 
-def played(*replies: Reply, answer: str) -> PlayedQuestion:
+def played(*replies: Reply, said: str | None) -> PlayedQuestion:
     steps = []
-    for number, (text, result, error) in enumerate((*replies, (f"ANSWER: {answer}", "", None)), 1):
+    for number, (text, result, error) in enumerate((*replies, (f"ANSWER: {said}", "", None)), 1):
         action = parse_action(text)
         kind, argument = action.action_type, action.argument
         rest = (False, result, error, "sql_error" if error else None, 9, None, 0.1, 0.1)
         steps.append(PlayStep(number, text, kind, argument, *rest))
-    return PlayedQuestion("Who?", steps=steps, outcome=Outcome.ANSWERED, answer=answer)
+    return PlayedQuestion("Who?", steps=steps, outcome=Outcome.ANSWERED, said=said)
+
+
+def shown(question: PlayedQuestion) -> str:
+    file = StringIO()
+    screen = Screen(Console(file=file, width=80))
+    for step in question.steps:
+        screen.step(step)
+    screen.end(question)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "said",
     [
-        "Ann",
-        "ann",
-        "99",
-        "2979.41",
-        "2,979.41",
-        "Ann\nBo",
-        "Ann | 10.5\nBo | 99.0",
-        '["Ann", "Cy"]',
-        '[["Ann", 10.5], ["Bo", 99]]',
+        *("Ann", "ann", "99", "2979.41", "2,979.41", "100"),  # the last: 99.0, rounded
+        *("Ann\nBo", "Ann, Bo", "Ann | 10.5\nBo | 99.0"),
+        *('["Ann", "Cy"]', '[["Ann", 10.5], ["Bo", 99]]'),
     ],
 )
-def test_an_answer_that_its_query_returned_is_not_doubted(answer: str) -> None:
-    found = played(DESCRIBED, QUERIED, answer=answer)
-    assert found.doubts == []
-    assert found.query is not None
+@pytest.mark.parametrize("later", [(), (COUNTED,), (FAILED,)])
+def test_an_answer_that_a_query_returned_is_shown_with_it(
+    said: str, later: tuple[Reply, ...]
+) -> None:
+    found = played(DESCRIBED, QUERIED, *later, said=said)
+    assert found.answer == found.as_json()["answer"] == said
     assert found.as_json()["query"] == "SELECT buyer, total FROM orders"
+    assert "answer, unchecked" in shown(found)
+    assert "from SELECT buyer, total FROM orders" in shown(found)
 
 
 @pytest.mark.parametrize(
-    ("replies", "answer", "doubts"),
+    ("replies", "said", "reason"),
     [
-        ((DESCRIBED,), "3", ["no query behind it worked"]),
-        ((FAILED,), "3", ["no query behind it worked"]),
-        ((FAILED, QUERIED), "Ann", []),
-        ((QUERIED,), "Dan", ["it is not in the result of the query"]),
-        ((QUERIED,), '["Ann", "Dan"]', ["it is not in the result of the query"]),
-        ((QUERIED,), "[" * 20_000, ["it is not in the result of the query"]),
-        ((QUERIED,), "100", []),  # 99.0, rounded
-        ((QUERIED,), "110", ["it is not in the result of the query"]),
-        ((("QUERY: SELECT 1 FROM orders", "1\n(no rows)", None),), "1",
-         ["the query behind it returned no rows"]),
-        ((FAILED, FAILED, QUERIED), "Ann", ["an action that failed was repeated"]),
-        ((("DESCRIBE: order", "", "no table"), ("SAMPLE: order", "", "no table"), QUERIED), "Ann",
-         []),
-        ((FAILED, FAILED), "7",
-         ["no query behind it worked", "an action that failed was repeated"]),
+        ((DESCRIBED,), "Dan", "no query worked"),
+        ((("SAMPLE: orders", "buyer\nDan", None),), "Dan", "no query worked"),
+        ((FAILED,), "Dan", "no query worked"),
+        ((QUERIED,), "Dan", "no query of the agent's returned it"),
+        ((QUERIED,), '["Ann", "Dan"]', "no query of the agent's returned it"),
+        ((QUERIED,), "[" * 20_000, "no query of the agent's returned it"),
+        ((QUERIED,), "[]", "no query of the agent's returned it"),
+        ((QUERIED,), "110", "no query of the agent's returned it"),
+        ((QUERIED,), "(first 3 rows; there are more)", "no query of the agent's returned it"),
+        ((EMPTY,), "(no rows)", "no query of the agent's returned it"),
+        ((QUERIED, EMPTY), "1", "no query of the agent's returned it"),
     ],
-)  # fmt: skip
-def test_what_usually_goes_with_a_wrong_answer_is_said(
-    replies: tuple[Reply, ...], answer: str, doubts: list[str]
+)
+def test_an_answer_that_no_query_returned_is_never_shown(
+    replies: tuple[Reply, ...], said: str, reason: str
 ) -> None:
-    found = played(*replies, answer=answer)
-    assert found.doubts == doubts
-    assert found.as_json()["doubts"] == doubts
+    found = played(*replies, said=said)
+    assert (found.answer, found.as_json()["answer"], found.as_json()["said"]) == (None, None, said)
+    text = shown(found)
+    assert f"the answer is not confirmed: {reason}" in text
+    assert "answer, unchecked" not in text
+    if said not in ("1", "(no rows)", "[]", "(first 3 rows; there are more)"):
+        assert said not in text.replace("\n   Dan", "")  # of the SAMPLE
+    last = [one for one in replies if one[0].startswith("QUERY") and one[2] is None]
+    if last:
+        query, result, _ = last[-1]
+        _, _, after = text.partition("the last result, from ")
+        lines = "\n   ".join([query.removeprefix("QUERY: "), *result.split("\n")])
+        assert after.startswith(lines)
 
 
-def test_the_screen_shows_the_query_and_the_doubts() -> None:
-    file = StringIO()
-    screen = Screen(Console(file=file, width=80, color_system="standard", force_terminal=True))
-    screen.end(played(QUERIED, answer="Ann"))
-    sure = file.getvalue()
-    assert "\x1b[32m╭" in sure  # green
-    assert "unsure" not in sure
-    screen.end(played(FAILED, FAILED, QUERIED, answer="Dan"))
-    unsure = file.getvalue()[len(sure) :]
-    assert "\x1b[33m╭" in unsure  # yellow
-    plain = Console(file=StringIO(), width=80)
-    Screen(plain).end(played(FAILED, FAILED, QUERIED, answer="Dan"))
-    assert plain.file.getvalue().splitlines()[4:7] == [  # type: ignore[attr-defined]
-        "from SELECT buyer, total FROM orders",
-        "unsure: it is not in the result of the query",
-        "unsure: an action that failed was repeated",
-    ]
-
-
-def test_a_question_without_an_answer_has_nothing_to_doubt() -> None:
-    found = played(FAILED, answer="x")
+def test_a_question_without_an_answer() -> None:
+    found = played(FAILED, said=None)
     found.steps.pop()
-    found.answer = None
-    assert found.doubts == []
-    assert found.query is None
-    assert found.steps[0].action is ActionType.QUERY
+    assert found.answer is found.source is found.as_json()["query"] is None
+    assert "no answer" in shown(found)
+
+
+def test_what_repeats_a_failure() -> None:
+    found = played(("SAMPLE: order", "", "no such table"), FAILED, QUERIED, said="Ann")
+    assert found.repeats_failure("QUERY: SELECT name  FROM orders;")
+    assert found.repeats_failure("I try again.\nSAMPLE: order")
+    assert found.repeats_failure("SELECT name FROM orders")  # runs as a QUERY
+    assert not found.repeats_failure("DESCRIBE: order")
+    assert not found.repeats_failure("QUERY: SELECT buyer, total FROM orders")
+    assert not found.repeats_failure("QUERY: SELECT name FROM order")

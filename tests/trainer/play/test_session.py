@@ -1,5 +1,5 @@
 """Episodes on a database of the user's own, in this process: how they end, what is shown of them,
-and what a local model samples."""
+what replaces an action that failed before, and what a local model samples."""
 
 import json
 import sqlite3
@@ -15,70 +15,98 @@ from rich.console import Console
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
-from shared.errors import DatabaseLoadError
+from shared.errors import DataError
 from shared.models import Outcome
 from tests.trainer.play.conftest import run_script
 from trainer.config import GRPOConfig
-from trainer.errors import PlayError
-from trainer.play.agent import Agent, Options, Sampling, local_agent
+from trainer.play.agent import Agent, local_agent
 from trainer.play.database import examine, host
-from trainer.play.display import Screen, no_answer, printable
+from trainer.play.display import Display, Screen, no_answer, printable
 from trainer.play.played import PlayedQuestion
-from trainer.play.session import Display, ask, check_fits
-from trainer.rollout.generators.base import EpisodeView
+from trainer.play.session import ask
+from trainer.rollout.generators.base import EpisodeView, Sample
+from trainer.rollout.tokens import codec_of
 
-GREEDY = Sampling()
+Asked = Callable[..., PlayedQuestion]
+BAD, GOOD = "QUERY: SELECT x FROM orders", "QUERY: SELECT count(*) FROM orders"
 
 
 class Texts:
-    """A policy that writes these and then stops."""
+    """A policy that writes these, one per turn, and then stops; it counts how often it is asked."""
 
     def __init__(self, *texts: str) -> None:
-        self.texts = texts
+        self.texts, self.asked = texts, 0
 
     def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
+        self.asked += 1
         return [
             self.texts[len(view.actions)] if len(view.actions) < len(self.texts) else None
             for view in views
         ]
 
 
-def text_agent(*texts: str, steps: int = 8) -> Agent:
-    return Agent(
-        "a script", "for a test", GRPOConfig(step_budget=steps), Sampling(), policy=Texts(*texts)
-    )
+def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:
+    config = GRPOConfig(step_budget=steps)
+    return Agent("a script", "for a test", config, True, Texts(*texts), retry or Texts(*texts))
 
 
 @contextmanager
-def in_this_process(
-    db: Path, question: str, folder: Path
-) -> Iterator[Callable[..., PlayedQuestion]]:
+def in_this_process(db: Path, folder: Path) -> Iterator[Asked]:
     """`ask` for one question on a server that is an object: call it with an agent."""
-    made = host(examine(db), [question], folder)
+    made = host(examine(db), ["How [red]many[/red]?"], folder)
+
+    def asked(agent: Agent, display: Display | None = None) -> PlayedQuestion:
+        played = PlayedQuestion("How [red]many[/red]?", ["many"])
+        ask(agent, client, made.question_ids[0], played, display or Display())
+        return played
+
     with in_process(create_app(Settings(data_dir=made.data_dir, sql_workers=1))).sync() as client:
-        yield lambda agent, display=None: ask(
-            agent, client, made.question_ids[0], question, display or Display()
-        )
+        yield asked
 
 
-def test_repeats_to_the_end_are_named_instead_of_the_step_budget(
-    shop: Path, tmp_path: Path
+@pytest.fixture
+def asked(shop: Path, tmp_path: Path) -> Iterator[Asked]:
+    with in_this_process(shop, tmp_path / "data") as function:
+        yield function
+
+
+@pytest.mark.parametrize(
+    ("texts", "outcome", "said", "reason"),
+    [
+        ((GOOD, "ANSWER: 3"), Outcome.ANSWERED, "3", ""),
+        (("ANSWER: [1, 2]",), Outcome.ANSWERED, "[1, 2]", "the answer is not confirmed"),
+        (("DESCRIBE: orders",) * 4, Outcome.BUDGET, None, "took its last 3 actions before"),
+        ((BAD, "DESCRIBE: orders", GOOD, "SAMPLE: orders"), Outcome.BUDGET, None, "--step-budget"),
+        (("DESCRIBE: orders",), Outcome.ABANDONED, None, "the agent stopped"),
+    ],
+)
+def test_how_an_episode_ends(
+    asked: Asked, texts: tuple[str, ...], outcome: Outcome, said: str | None, reason: str
 ) -> None:
-    with in_this_process(shop, "How many?", tmp_path) as ask_with:
-        texts = ("DESCRIBE: orders", *["QUERY: SELECT x FROM orders"] * 3)
-        stuck = ask_with(text_agent(*texts, steps=4))
-        assert no_answer(stuck) == (
-            "no answer within 4 steps: the agent took the same action 3 times in a row"
-        )
-        cycle = ("QUERY: SELECT x FROM orders", "DESCRIBE: orders") * 3
-        assert no_answer(ask_with(text_agent("SAMPLE: orders", *cycle, steps=7))) == (
-            "no answer within 7 steps: the agent took the same 2 actions 3 times in a row"
-        )
-        trying = ask_with(text_agent(*texts[:3], "DESCRIBE: orders", steps=4))
-        assert no_answer(trying) == "no answer within 4 steps; --step-budget allows more"
+    played = asked(text_agent(*texts, steps=4))
+    assert (played.outcome, played.said, len(played.steps)) == (outcome, said, len(texts))
+    assert reason == "" or reason in no_answer(played)
+    played_json = json.loads(json.dumps(played.as_json()))
+    assert played_json["tokens"] is None  # nobody counted
+    assert played_json["outcome"] == str(outcome)
 
 
-def test_damage_found_during_play_is_named(tmp_path: Path) -> None:
+def test_a_failed_action_is_replaced_and_never_sent_again(asked: Asked) -> None:
+    retry = Texts("", "", GOOD)
+    played = asked(text_agent(BAD, "DESCRIBE: orders", BAD + ";", "ANSWER: 3", retry=retry))
+    assert [step.text for step in played.steps] == [BAD, "DESCRIBE: orders", GOOD, "ANSWER: 3"]
+    assert (played.answer, retry.asked) == ("3", 1)
+
+
+def test_an_agent_that_keeps_to_a_failed_action_ends(asked: Asked) -> None:
+    retry = Texts(BAD, BAD, BAD)
+    played = asked(text_agent(BAD, BAD, retry=retry))
+    assert (played.outcome, len(played.steps)) == (Outcome.ABANDONED, 1)
+    assert retry.asked > 1
+    assert "only repeated an action that had failed" in no_answer(played)
+
+
+def test_damage_found_during_play_stops_it(tmp_path: Path) -> None:
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)"
     table = "CREATE TABLE t (i INTEGER PRIMARY KEY, x TEXT)"
     script = f"{table}; {numbers} INSERT INTO t SELECT i, hex(i) FROM n"
@@ -86,43 +114,8 @@ def test_damage_found_during_play_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 8] = b"\xff" * (4096 * 5)
     path.write_bytes(content)
-    console = Console(file=StringIO(), width=80)
-    screen = Screen(console)
-    with (
-        in_this_process(path, "How many?", tmp_path / "data") as asked,
-        pytest.raises(
-            DatabaseLoadError,
-            match=r"^the database can't be read: CorruptError.*integrity_check.*\.recover",
-        ),
-    ):
-        asked(text_agent("QUERY: SELECT 1", "QUERY: SELECT sum(length(x)) FROM t"), screen)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert " 1 QUERY SELECT 1" in shown
-    assert " 2 QUERY" not in shown
-
-
-@pytest.mark.parametrize(
-    ("texts", "outcome", "answer"),
-    [
-        (("ANSWER: [1, 2]",), Outcome.ANSWERED, "[1, 2]"),
-        (("DESCRIBE: orders",) * 3, Outcome.BUDGET, None),
-        (("DESCRIBE: orders",), Outcome.ABANDONED, None),
-    ],
-)
-def test_how_an_episode_ends(
-    shop: Path, tmp_path: Path, texts: tuple[str, ...], outcome: Outcome, answer: str | None
-) -> None:
-    with in_this_process(shop, "How many?", tmp_path / "data") as asked:
-        played = asked(text_agent(*texts, steps=3))
-    assert (played.outcome, played.answer, len(played.steps)) == (outcome, answer, len(texts))
-    console = Console(file=StringIO(), width=80)
-    Screen(console).end(played)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert ("answer, unchecked" in shown) == (answer is not None)
-    assert ("no answer" in shown) == (answer is None)
-    played_json = played.as_json()
-    assert played_json["tokens"] is None  # nobody counted
-    assert json.loads(json.dumps(played_json))["outcome"] == str(outcome)
+    with in_this_process(path, tmp_path / "data") as asked, pytest.raises(DataError):
+        asked(text_agent("QUERY: SELECT 1", "QUERY: SELECT sum(length(x)) FROM t"))
 
 
 def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
@@ -131,16 +124,19 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("INSERT INTO t VALUES (?)", [nasty])
         connection.commit()
-    console = Console(file=StringIO(), width=80, force_terminal=True)
-    screen = Screen(console)
-    with in_this_process(path, "What [red]is[/red] there?", tmp_path / "data") as asked:
-        played = asked(text_agent("SAMPLE: t", f"ANSWER: {nasty}"), screen)
-    screen.end(played)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert shown.count("\\x1b[2J[bold]red[/bold]\\x07\\u202e") == 2
-    assert "What [red]is[/red] there?" in shown
+    file = StringIO()
+    screen = Screen(Console(file=file, width=80, force_terminal=True))
+    with in_this_process(path, tmp_path / "data") as asked:
+        shown_cell = "\\x1b[2J[bold]red[/bold]\\x07\u202e"
+        played = asked(text_agent("QUERY: SELECT x FROM t", f"ANSWER: {shown_cell}"), screen)
+        screen.end(played)
+        screen.end(asked(text_agent("SAMPLE: t", f"ANSWER: {nasty}"), screen))
+    shown = file.getvalue()
+    assert "How [red]many[/red]?" in shown
+    assert "\\x1b[2J[bold]red[/bold]\\x07" in shown
     assert "\x1b[2J" not in shown
     assert "\x07" not in shown
+    assert "\u202e" not in shown
     assert printable("é 漢\u3000字\n\t\x00") == "é 漢\u3000字\n\t\\x00"
 
 
@@ -152,45 +148,68 @@ def small_agent(tmp_path: Path, model: Any, tokenizer: Any) -> Callable[..., Age
     """A random tiny model with a window of 1,024 tokens, loaded as the command does."""
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
-    return lambda sampling=GREEDY: local_agent(
-        str(tmp_path / "base"), Options(sampling, 5.0, steps=3)
-    )
+
+    def agent(temperature: float = 0.0, seed: int = 0) -> Agent:
+        settings = {"seed": seed, "step_budget": 3}
+        return local_agent(str(tmp_path / "base"), None, settings, temperature)
+
+    return agent
 
 
-def test_a_question_or_a_schema_too_long_for_the_window_is_explained(
+def test_a_schema_too_long_for_the_window_ends_the_question(
     tmp_path: Path, small_agent: Callable[..., Agent]
 ) -> None:
-    agent = small_agent()
-    assert agent.window == 1024
-    with pytest.raises(
-        PlayError, match=r"the question is [\d,]+ tokens long, and .*base has room for 9\d\d"
-    ):
-        check_fits(agent, "zzzz? " * 600)
-    check_fits(agent, "How many?")
-    wide = run_script(
-        tmp_path / "wide.db",
-        "".join(f"CREATE TABLE a_table_of_many_{i:03} (x);" for i in range(120)),
-    )
-    with (
-        in_this_process(wide, "How many?", tmp_path / "data") as asked,
-        pytest.raises(
-            PlayError,
-            match=r"the names of 120 tables are [\d,]+ tokens long, more than .*\(1,024\): use",
-        ),
-    ):
-        asked(agent)
+    tables = (f"CREATE TABLE a_table_of_many_{i:03} (x);" for i in range(120))
+    wide = run_script(tmp_path / "wide.db", "".join(tables))
+    with in_this_process(wide, tmp_path / "data") as asked:
+        assert "use a model with a larger one" in no_answer(asked(small_agent()))
 
 
 def test_seeds_and_temperatures_decide_what_is_sampled(
-    shop: Path, tmp_path: Path, small_agent: Callable[..., Agent]
+    asked: Asked, small_agent: Callable[..., Agent]
 ) -> None:
-    with in_this_process(shop, "How many?", tmp_path / "data") as asked:
+    def texts(temperature: float = 0.0, seed: int = 0) -> list[str]:
+        return [step.text for step in asked(small_agent(temperature, seed)).steps]
 
-        def texts(sampling: Sampling) -> list[str]:
-            return [step.text for step in asked(small_agent(sampling)).steps]
+    assert texts() == texts(seed=1)  # greedy
+    assert texts(1.0, 1) == texts(1.0, 1) != texts(1.0, 2)
+    assert texts(0.01, 1) != texts(1.0, 1)
 
-        assert texts(Sampling()) == texts(Sampling(seed=1))  # greedy
-        assert texts(Sampling(1.0, 1)) == texts(Sampling(1.0, 1)) != texts(Sampling(1.0, 2))
-        assert texts(Sampling(0.01, 1)) != texts(Sampling(1.0, 1))
-    assert str(Sampling()) == "greedy"
-    assert str(Sampling(0.7, 3)) == "temperature 0.7, seed 3"
+
+class Spelled:
+    """A generator that samples the ids of these texts, one per turn, and keeps what it was fed."""
+
+    limit = 1000
+
+    def __init__(self, tokenizer: Any, *texts: str) -> None:
+        self.codec = codec_of(tokenizer)
+        self.texts, self.contexts, self.context = list(texts), list[list[int]](), list[int]()
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        self.context = []
+
+    def restart(self, row: int) -> None:
+        self.context = []
+
+    def sample(self, appended: dict[int, Sequence[int]]) -> dict[int, Sample]:
+        ids = self.codec.action(self.texts.pop(0))
+        self.contexts.append([*self.context, *appended[0]])
+        self.context = [*self.contexts[-1], *ids]
+        return {0: Sample(ids, [0.0] * len(ids))}
+
+
+def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
+    asked: Asked, tokenizer: Any
+) -> None:
+    agent = text_agent(BAD)
+    spelled = Spelled(tokenizer, BAD, BAD, "ANSWER: 3")
+    retry = Spelled(tokenizer, BAD, GOOD)
+    config = GRPOConfig(step_budget=4, system_prompt="short")
+    agent = Agent("spelled", "", config, True, spelled, retry, spelled.codec, tokenizer)
+    played = asked(agent)
+    assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
+    assert spelled.contexts[1] == retry.contexts[0] == retry.contexts[1]
+    read = spelled.contexts[2]
+    assert read[: len(spelled.contexts[1])] == spelled.contexts[1]
+    text = spelled.codec.text(read)
+    assert (text.count(BAD), text.count(GOOD)) == (1, 1)

@@ -11,34 +11,10 @@ from trainer.pretraining.imitation import PretrainConfig, Row
 from trainer.pretraining.symbol_renaming import ACCENTED, Renamer, find_symbols
 from trainer.pretraining.tokenizer import train_tokenizer
 
-NOUNS = [
-    "baker",
-    "singer",
-    "rocket",
-    "castle",
-    "violin",
-    "lemon",
-    "harbor",
-    "ticket",
-    "pirate",
-    "garden",
-    "window",
-    "marble",
-]
-FIELDS = [
-    "price",
-    "height",
-    "colour",
-    "weight",
-    "region",
-    "income",
-    "rating",
-    "length",
-    "volume",
-    "rank",
-    "depth",
-    "power",
-]
+NOUNS = ["baker", "singer", "rocket", "castle", "violin", "lemon", "harbor", "ticket", "pirate"]
+NOUNS += ["garden", "window", "marble"]
+FIELDS = ["price", "height", "colour", "weight", "region", "income", "rating", "length", "volume"]
+FIELDS += ["rank", "depth", "power"]
 ONE_TOKEN = PretrainConfig(name_lengths=(1,))
 THREE_TOKENS = PretrainConfig(name_lengths=(0, 0, 1))
 FRAME = "<|im_start|>system\nUse the tools.<|im_end|>\n"
@@ -132,18 +108,6 @@ def test_no_two_symbols_of_a_row_get_one_name(rows: list[Row], renamer: Renamer)
         text = TOKENIZER.decode(few.rename(rows[0], ONE_TOKEN, random.Random(seed)).ids)
         noun = text.split("DESCRIBE: ")[1].split("s<")[0]
         assert noun != text.split("MAX(")[1].split(")")[0]
-
-
-def test_what_is_learned_stays_marked(rows: list[Row], renamer: Renamer) -> None:
-    for seed in range(20):
-        renamed = renamer.rename(rows[seed], ONE_TOKEN, random.Random(seed))
-        assert len(renamed.ids) == len(renamed.learn)
-        learned = TOKENIZER.decode(
-            [t for t, on in zip(renamed.ids, renamed.learn, strict=True) if on]
-        )
-        assert learned.startswith("DESCRIBE:")
-        assert learned.endswith("ANSWER: 12.5<|im_end|>")
-        assert renamed.ids[: renamer.prefix_length] == rows[seed].ids[: renamer.prefix_length]
 
 
 def test_two_renamings_differ(rows: list[Row], renamer: Renamer) -> None:

@@ -77,10 +77,6 @@ def test_advantages_follow_trls_formula_also_with_lost_episodes(
     assert found == pytest.approx(torch.nan_to_num(wanted, nan=0.0).tolist(), abs=1e-6)
 
 
-def test_an_unknown_scaling_gives_no_advantage() -> None:
-    assert advantages([1.0, 0.0], [[0, 1]], "sideways") == [None, None]
-
-
 def test_a_question_that_comes_twice_in_a_batch_is_two_groups() -> None:
     rows = [{"question_id": "a", "reward": float(number)} for number in range(8)]
     found = groups(1, rows, 4, "none")

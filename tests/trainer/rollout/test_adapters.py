@@ -70,8 +70,7 @@ def test_the_reward_functions_take_the_results_as_metadata(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("How many orders cost more then 3.0?", r"did you mean 'How many orders cost more than 3"),
-        ("?", "no question in .*questions has the text '\\?': check its text"),
+        ("How many orders cost more then 3.0?", "no question in .* has the text 'How many"),
         ("How many orders are red?", r"2 questions have .*\(a on shop, b on club\).*prompt_of"),
     ],
 )

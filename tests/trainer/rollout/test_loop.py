@@ -8,7 +8,13 @@ import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.client import ClientLimits, SQLEnvClient
-from shared.errors import EpisodeTooLarge, Forbidden, ServerUnreachable, UnknownQuestion
+from shared.errors import (
+    EpisodeTooLarge,
+    Forbidden,
+    ServerUnreachable,
+    SQLEnvError,
+    UnknownQuestion,
+)
 from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
 from tests.trainer.rollout.conftest import AFTER, NAMES, prompts_for
 from trainer.config import GRPOConfig
@@ -85,15 +91,6 @@ def test_an_episode_does_not_depend_on_its_batch(
     assert other[0].completion_ids != alone[0].completion_ids
 
 
-def test_greedy_episodes_of_one_question_are_equal(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
-) -> None:
-    rows = play_episodes(
-        prompts_for(config, "c", "c"), model, tokenizer, config, client=FakeClient(), greedy=True
-    )
-    assert rows[0].completion_ids == rows[1].completion_ids
-
-
 def test_stats_count_everything(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -161,14 +158,6 @@ def test_an_episode_beyond_the_servers_bytes_ends_as_the_agents_own_doing(
     assert [row.outcome for row in rows if row is not large] == ["budget", "budget"]
 
 
-def test_an_agents_key_stops_the_run_with_its_remedy(config: GRPOConfig) -> None:
-    """A trainer needs the reward of every step, which such a key does not get."""
-    client = FakeClient(failing={"a": 0})
-    client.error = Forbidden
-    with pytest.raises(Forbidden):
-        sample_random_baseline(prompts_for(config, "a"), config, client)
-
-
 def test_the_trainer_asks_for_the_reward_of_every_step(config: GRPOConfig) -> None:
     asked: list[Any] = []
 
@@ -191,18 +180,16 @@ def test_too_many_lost_episodes_stop_the_run(
         play_episodes(prompts_for(config, *NAMES), model, tokenizer, config, client=client)
 
 
-def test_a_question_that_the_server_lacks_is_no_lost_episode(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
+@pytest.mark.parametrize("error", [UnknownQuestion, Forbidden])
+def test_what_all_other_episodes_would_meet_stops_the_run(
+    config: GRPOConfig, error: type[SQLEnvError]
 ) -> None:
+    """An agent's key is forbidden the reward of every step, which a trainer needs."""
     client = FakeClient(failing={"a": 0})
-    client.error = UnknownQuestion
-    with pytest.raises(UnknownQuestion):
-        play_episodes(
-            prompts_for(config, *NAMES),
-            model,
-            tokenizer,
-            config.override(max_lost_fraction=0.9),
-            client=client,
+    client.error = error
+    with pytest.raises(error):
+        sample_random_baseline(
+            prompts_for(config, *NAMES), config.override(max_lost_fraction=0.9), client
         )
 
 

@@ -15,7 +15,7 @@ from trainer.rollout import servers
 def test_the_first_server_is_waited_for(
     away: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each round has a client of its own, so that names are looked up again. One line says so."""
+    """Each round has a client of its own, so that names are looked up again."""
     rounds: list[float] = []
     there = SimpleNamespace(data_digest="digest", standard="strict")
 
@@ -45,5 +45,5 @@ def test_the_first_server_is_waited_for(
     with caplog.at_level(logging.WARNING):
         assert servers.check_servers(config, "digest") is there
     assert rounds == [servers.FIRST_NOTICE_S, *[servers.SERVER_READY_S] * away]
-    said = [line for line in caplog.messages if "waiting up to" in line]
-    assert said == ["waiting up to 600 s for an environment server: nobody answers"] * min(away, 1)
+    said = [line for line in caplog.messages if "waiting up to 600 s" in line]
+    assert len(said) == away

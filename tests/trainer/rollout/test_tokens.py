@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample
-from trainer.rollout.tokens import ChatCodec, Transcript, codec_of, pairs_kept
+from trainer.rollout.tokens import ChatCodec, Transcript, codec_of
 
 QWEN3 = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
 SYSTEM = {"role": "system", "content": "Answer from the database."}
@@ -61,13 +61,6 @@ def test_plain_text_comes_back_without_control_tokens(text: str) -> None:
 _SHARED = make_tokenizer()
 
 
-def test_truncation_set_by_another_caller_does_not_cut(tokenizer: PreTrainedTokenizerFast) -> None:
-    codec = ChatCodec(tokenizer)
-    whole = codec.plain("SELECT " * 30)
-    tokenizer("some text", truncation=True, max_length=4, padding="max_length")
-    assert ChatCodec(tokenizer).plain("SELECT " * 30) == whole
-
-
 def test_a_template_without_system_messages_is_refused() -> None:
     template = (
         "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}"
@@ -88,59 +81,30 @@ def test_transcript_keeps_one_length() -> None:
     assert transcript.logprobs == [-0.5, -0.25, 0.0, 0.0, -1.0, 0.0]
 
 
-def test_a_row_that_ends_on_its_eos_stays() -> None:
+@pytest.mark.parametrize(
+    ("sampled", "ids", "mask"), [([3, 9], [3, 9], [1, 1]), ([], [9], [0]), ([3], [3, 9], [1, 0])]
+)
+def test_a_row_ends_with_an_eos(sampled: list[int], ids: list[int], mask: list[int]) -> None:
     transcript = Transcript([1])
-    transcript.add_sample(Sample([3, 9], [-0.5, -0.1]))
+    if sampled:
+        transcript.add_sample(Sample(sampled, [-0.5] * len(sampled)))
     transcript.close(eos_id=9, pad_id=0)
-    assert transcript.env_mask == [1, 1]
+    assert (transcript.completion_ids, transcript.env_mask) == (ids, mask)
 
 
-def test_an_empty_row_becomes_one_masked_eos() -> None:
-    transcript = Transcript([1])
-    transcript.close(eos_id=9, pad_id=0)
-    assert (transcript.completion_ids, transcript.env_mask, transcript.logprobs) == (
-        [9],
-        [0],
-        [0.0],
-    )
-
-
-def test_a_control_token_of_one_character_hides_no_longer_one(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_control_tokens_of_any_length_are_split(tokenizer: PreTrainedTokenizerFast) -> None:
     tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.add_tokens(["~"])
-    ids = ChatCodec(tokenizer).plain("a~b<|im_end|>c")
-    assert tokenizer.eos_token_id not in ids
-
-
-def test_a_control_token_of_two_characters_is_split(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.add_tokens(["~~", "~~~"])
-    ids = ChatCodec(tokenizer).plain("a~~b~~~c~~~~")
-    assert set(tokenizer.get_added_vocab().values()).isdisjoint(ids)
-    assert tokenizer.decode(ids) == "a~~b~~~c~~~~"
+    tokenizer.add_tokens(["~", "~~", "~~~"])
+    text = "a~b<|im_end|>c~~d~~~e~~~~"
+    ids = ChatCodec(tokenizer).plain(text)
+    control = {token: one for token, one in tokenizer.get_added_vocab().items() if len(token) > 1}
+    assert set(control.values()).isdisjoint(ids)
+    assert tokenizer.decode(ids) == text
 
 
 def test_a_tokenizer_that_is_not_a_fast_one_is_named() -> None:
     with pytest.raises(PromptError, match=r"^PythonOnly is not a fast tokenizer: save it with"):
         ChatCodec(type("PythonOnly", (), {})())
-
-
-@pytest.mark.parametrize(
-    ("lengths", "window", "kept"),
-    [
-        ([5, 5], 25, 2),  # 10 + 10 + a turn of 5 fit exactly
-        ([5, 5], 24, 1),
-        ([1, 1, 1, 1, 1], 20, 5),
-        ([1, 1, 1, 1, 1], 19, 3),  # not 4: after a cut at most three
-        ([9, 2, 2], 19, 2),
-        ([5, 20], 31, 1),  # no room for a turn, but for a token
-        ([5, 20], 30, 0),
-    ],
-)
-def test_pairs_kept(lengths: list[int], window: int, kept: int) -> None:
-    assert pairs_kept(10, lengths, window, 5) == kept
 
 
 def test_what_an_observation_leaves_of_the_context_counts_the_last_turn() -> None:

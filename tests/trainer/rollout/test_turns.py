@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from shared.errors import ServerUnreachable, UnknownQuestion
 from shared.models import StepResult
 from tests.trainer.chat_server import ChatServer, Messages, served
 from tests.trainer.conftest import FakeClient
+from tests.trainer.rollout.conftest import prompts_for
 from trainer.config import GRPOConfig
-from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow, RolloutStats
@@ -55,10 +56,9 @@ def play(
     names: str,
     stats: RolloutStats | None = None,
 ) -> list[RolloutRow]:
-    prompts = [prompt_of(name, "?", config) for name in names]
-    with OpenAIPolicy("fake", chat.url, max_attempts=1) as policy:
-        options = {"client": client, "policy": policy, "check_lost": False}
-        return play_episodes(prompts, None, None, config, stats=stats, **options)  # type: ignore[arg-type]
+    policy = OpenAIPolicy("fake", chat.url, max_attempts=1)
+    options: dict[str, Any] = {"client": client, "policy": policy, "check_lost": False}
+    return play_episodes(prompts_for(config, *names), None, None, config, stats=stats, **options)
 
 
 def test_a_slow_turn_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
@@ -135,9 +135,9 @@ def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(
         async def act_one(self, view: object) -> None:
             return None
 
-    client, prompts = Closing(), [prompt_of(name, "?", config) for name in "abc"]
-    with Silent("fake", chat.url) as policy:
-        rows = play_episodes(prompts, None, None, config, client=client, policy=policy)
+    client, policy = Closing(), Silent("fake", chat.url)
+    prompts = prompts_for(config, *"abc")
+    rows = play_episodes(prompts, None, None, config, client=client, policy=policy)
     assert [row.outcome for row in rows] == ["abandoned"] * 3
     assert len(client.closed) == 1
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer.grpo.eval_curve import EvalCallback, curve_interval
-from trainer.grpo.metrics_log import MetricsCallback, spent_at
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, curve_interval, spent_at
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import cost_lines
 from trainer.run.cost import UNKNOWN, Spent, cost, seconds_to
@@ -18,24 +17,16 @@ from trainer.run.records import Book
 from trainer.runtime.interrupt import Interrupts
 
 
-def point(
-    step: int, train_s: float | None, greedy: float | None, sampled: float, eval_s: float = 0.0
-) -> dict[str, Any]:
-    return {
-        "step": step,
-        "eval_n": 32,
-        "train_s": train_s,
-        "eval_s": eval_s,
-        "eval_greedy_success": greedy,
-        "eval_sampled_success": sampled,
-    }
+def point(step: int, train_s: float, greedy: float | None, sampled: float) -> dict[str, Any]:
+    rates = {"eval_greedy_success": greedy, "eval_sampled_success": sampled}
+    return {"step": step, "eval_n": 32, "train_s": train_s, "eval_s": step / 4, **rates}
 
 
 CURVE = [
     point(0, 0.0, 0.25, 0.1),
     {"step": 5, "success": 0.9, "train_s": 9.0},  # a row of training is no point of the curve
-    point(10, 20.0, 0.5, 0.3, eval_s=3.0),
-    point(20, 41.0, 0.7, 0.5, eval_s=5.0),
+    point(10, 20.0, 0.5, 0.3),
+    point(20, 41.0, 0.7, 0.5),
     point(30, 63.0, 0.8, 0.49),
 ]
 
@@ -67,9 +58,9 @@ def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
         "env_wait_s": 0.3,
         "other_rollout_s": 0.1,
         "update_s": 0.8,
-        "evaluation_s": pytest.approx(8 / 30, abs=1e-4),
+        "evaluation_s": 0.5,
     }
-    assert found["curve_evaluation_s"] == 8.0
+    assert found["curve_evaluation_s"] == 15.0
     assert found["whole_evaluation_s"] == 50.0
     first, second = cost_lines(found)
     assert "50 % greedy after 20 s" in first
@@ -156,9 +147,7 @@ def test_a_checkpoint_stores_what_training_cost(
     assert spent_at(checkpoint()) == spent
 
 
-@pytest.mark.parametrize(
-    ("steps", "interval"), [(3, 5), (40, 5), (60, 8), (61, 8), (400, 50), (1000, 125)]
-)
+@pytest.mark.parametrize(("steps", "interval"), [(3, 5), (61, 8), (1000, 125)])
 def test_the_curve_has_about_eight_points_for_any_length(steps: int, interval: int) -> None:
     assert curve_interval(steps) == interval
     assert steps // curve_interval(steps) <= 8

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 
 from shared.run_stats import Rate
 from trainer.run.charts import Point
-from trainer.run.plots import headline, learning_curve, series, smoothed
+from trainer.run.plots import headline, learning_curve, mean_interval, points, smoothed, t_95
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def pixels(png: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(imread(io.BytesIO(png), format="png"))
 
 
-def test_series_sorts_steps_and_skips_missing_values() -> None:
+def test_points_are_sorted_by_steps_without_missing_values() -> None:
     rows: list[dict[str, Any]] = [
         {"step": 3, "reward": 0.3},
         {"step": 1, "reward": 0.1},
@@ -37,7 +37,7 @@ def test_series_sorts_steps_and_skips_missing_values() -> None:
         {"reward": 9.0},
         {"step": 5, "loss": 0.0},
     ]
-    assert series(rows, "reward") == ([1.0, 3.0], [0.1, 0.5])
+    assert points(rows, "reward") == [Point(1.0, 0.1), Point(3.0, 0.5)]
 
 
 def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_steps() -> None:
@@ -85,17 +85,25 @@ def test_every_part_of_the_curve_is_drawn() -> None:
         assert not np.array_equal(one, more)  # each further part shows
 
 
-def test_a_rate_that_was_not_measured_is_left_out() -> None:
-    empty = {"greedy": {"overall": {"rate": None, "n": 0, "ci95": [0.0, 1.0]}}}
-    assert np.array_equal(
-        pixels(learning_curve([], {"before": empty}, title="run")),
-        pixels(learning_curve([], {}, title="run")),
-    )
-
-
 def test_the_headline_says_the_result_once_there_is_one() -> None:
     before = {"before": rates(0.4)}
     assert headline("tiny", 1, {}) == headline("tiny", 1, before) == "GRPO of tiny, seed 1"
     title = headline("tiny", 1, before | {"after": rates(0.794)})
     changes = "greedy 40.0 % → 79.4 %, sampled 40.0 % → 79.4 %"
     assert title == f"GRPO of tiny, seed 1: success {changes}"
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(1, 12.706), (8, 2.306), (10, 2.228), (11, 2.201), (20, 2.086), (30, 2.042), (120, 1.980)],
+)
+def test_students_quantile_matches_published_values(freedom: int, expected: float) -> None:
+    assert t_95(freedom) == pytest.approx(expected, abs=1e-3)
+
+
+def test_mean_interval_is_the_t_interval() -> None:
+    # mean 2.5, standard deviation 1.2910, standard error 0.6455, t of 3 degrees 3.182
+    assert mean_interval([1.0, 2.0, 3.0, 4.0]) == pytest.approx((0.446, 4.554), abs=1e-3)
+    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
+    assert mean_interval([2.0]) is None
+    assert mean_interval([]) is None

@@ -67,23 +67,6 @@ def test_a_containers_limit_on_memory_counts(
     assert default_processes(GRPOConfig.preset("offline"), environment={}) == processes
 
 
-@pytest.mark.parametrize(
-    ("changes", "processes"),
-    [
-        ({"gradient_accumulation_steps": 8}, 2),  # 4 updates of 2 processes
-        ({"gradient_accumulation_steps": 4}, 1),
-        ({"gradient_accumulation_steps": 12, "updates_per_batch": 1}, 4),
-        ({"device": "auto"}, 4),
-        ({"generation_url": "http://127.0.0.1:9/v1"}, 4),
-    ],
-)
-def test_the_settings_limit_the_processes(
-    machine: Any, changes: dict[str, Any], processes: int
-) -> None:
-    machine(4)
-    assert default_processes(GRPOConfig.preset("offline", **changes), environment={}) == processes
-
-
 def test_a_model_that_is_large_or_of_unknown_size_trains_in_one_process(
     machine: Any, tmp_path: Path
 ) -> None:
@@ -136,16 +119,6 @@ def train(*arguments: str, **environment: str | None) -> str:
     done = CliRunner().invoke(app, ["train", *arguments], env=environment)
     assert done.exit_code == 0, done.output
     return done.output
-
-
-def test_a_new_run_takes_the_given_number_else_the_default(
-    machine: Any, started: list[int]
-) -> None:
-    train("--processes", "1", OMP_NUM_THREADS=None)
-    train("--processes", "4", OMP_NUM_THREADS=None)
-    train(OMP_NUM_THREADS=None)
-    train(OMP_NUM_THREADS="2")
-    assert started == [1, 4, 2, 1]
 
 
 def test_every_way_to_resume_keeps_the_number_unless_another_is_given(

@@ -14,12 +14,7 @@ from transformers import (
 )
 from trl.kernels import chunked_logprob
 
-from trainer.runtime.masked_logits import (
-    avoid_uncompiled_kernels,
-    prepare,
-    score_tokens,
-    shared_prefix,
-)
+from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.optional_packages import can_compile_kernels
 
 VOCABULARY = 97
@@ -126,17 +121,6 @@ def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(
     assert projected == [int(scored.sum())]
 
 
-def test_ids_are_shared_until_a_row_differs_or_is_scored() -> None:
-    ids = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]])
-    nothing = torch.zeros_like(ids).bool()
-    assert shared_prefix(ids, nothing) == 3
-    scored = nothing.clone()
-    scored[1, 2] = True  # needs the hidden state of column 1
-    assert shared_prefix(ids, scored) == 1
-    assert shared_prefix(torch.tensor([[1, 2], [3, 2]]), nothing[:, :2]) == 0
-    assert shared_prefix(ids[:, :4], nothing[:, :4]) == 2
-
-
 def test_a_batch_without_a_scored_token_has_gradients_of_zero() -> None:
     model = tiny("llama")
     prepare(model)
@@ -146,13 +130,6 @@ def test_a_batch_without_a_scored_token_has_gradients_of_zero() -> None:
     total = torch.zeros(3).masked_scatter(torch.zeros(3).bool(), found).sum()
     total.backward()  # type: ignore[no-untyped-call]
     assert all(not one.grad.any() for one in model.parameters() if one.grad is not None)
-
-
-def test_other_calls_are_unchanged() -> None:
-    model, (ids, attention, _) = tiny("qwen2"), batch()
-    before = model(input_ids=ids, attention_mask=attention).logits
-    prepare(model)
-    assert torch.equal(model(input_ids=ids, attention_mask=attention).logits, before)
 
 
 @pytest.mark.parametrize(("compiler", "uses"), [("", False), ("gcc", True), ("clang", True)])

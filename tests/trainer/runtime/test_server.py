@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.errors import ServerStartError
 from trainer.errors import RolloutError
 from trainer.evaluation.measure import server_log_on_error
 from trainer.runtime.server import SupervisedServer
@@ -71,26 +70,6 @@ def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path: Path) -
     assert not answers(running.url)
     assert gone(pid)
     eventually(lambda: gone(worker))
-
-
-def test_an_exception_in_the_block_stops_it_too(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), server(tmp_path) as running:
-        raise KeyboardInterrupt
-    assert not answers(running.url)
-
-
-def test_a_server_that_ends_early_is_reported_with_its_log(tmp_path: Path) -> None:
-    with pytest.raises(ServerStartError, match=r"(?s)exit code 3.*no database at /nowhere"):
-        server(tmp_path, "import sys; print('no database at /nowhere'); sys.exit(3)").__enter__()
-
-
-def test_a_server_that_never_gets_ready_is_stopped(tmp_path: Path) -> None:
-    slow = server(
-        tmp_path, "import time; print('loading', flush=True); time.sleep(600)", ready_timeout_s=5.0
-    )
-    with pytest.raises(ServerStartError, match=r"(?s)not ready within 5 s.*loading"):
-        slow.__enter__()
-    assert slow.pid is None
 
 
 def test_a_server_that_dies_comes_back_at_the_same_url(

@@ -17,13 +17,13 @@ from tests.trainer.model_families import FAMILIES, real_tokenizer, tiny_tokenize
 from tests.trainer.small_job import latest, run_here
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.inputs import JobOptions, resumed_settings
+from trainer.evaluation.inputs import resumed_settings
 from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.sft.demonstrations import demonstrate, read_demonstrations
-from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions, train_command
+from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
 from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 
@@ -90,14 +90,6 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
         resumed_settings(run, (), {})
 
 
-def test_the_command_that_trains_the_result_keeps_its_data_and_standard() -> None:
-    model, config = Path.cwd() / "my runs" / "model", GRPOConfig.preset("offline")
-    command = "python -m trainer train --model 'my runs/model'"
-    assert train_command(model, config) == command
-    other = config.override(data_dir="my data", standard="bird")
-    assert train_command(model, other) == f"{command} --data 'my data' --standard bird"
-
-
 def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,55 +141,46 @@ def test_demonstrations_that_cannot_be_taught_are_counted(
         run_here(config, options, FakeClient(), monkeypatch, kind=SftJob)
 
 
-def test_generated_and_recorded_demonstrations(
+def record(folder: Path, *lines: dict[str, Any]) -> None:
+    folder.mkdir()
+    text = "".join(json.dumps({"step": 0, "steps": 2, **line}) + "\n" for line in lines)
+    (folder / "episodes.jsonl").write_text(text)
+
+
+def test_the_demonstrations_of_two_sources(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each episode once, and no more than the rows."""
     recorded = tmp_path / "recorded"
-    recorded.mkdir()
     actions = ["QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0", "ANSWER: 40"]
     oracles = ["DESCRIBE: orders", "QUERY: SELECT COUNT(*) FROM orders WHERE price > 1.5"]
     oracles += ["ANSWER: 39"]  # as the oracle does it
-    lines = [
-        {"step": 0, "steps": 2, "outcome": "correct", "question_id": name, "actions": played}
-        for name, played in (("train-shop-0", actions), ("train-shop-1", oracles))
-    ]
-    (recorded / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record(
+        recorded,
+        {"outcome": "correct", "question_id": "train-shop-0", "actions": actions},
+        {"outcome": "correct", "question_id": "train-shop-1", "actions": oracles},
+    )
     options = SftOptions(
-        out=tmp_path / "runs", sources=(f"run:{recorded}", "generated"), rows=8, measured=False
+        out=tmp_path / "runs", sources=(f"run:{recorded}", "oracle"), measured=False
     )
-    # generated schemas are longer, and this tokenizer knows few words
-    config = config.override(
-        max_context_tokens=1024, max_new_tokens=200, step_budget=15, max_steps=1
-    )
-    run_here(config, options, client, monkeypatch, kind=SftJob)
-    counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
-    assert counts == {f"run:{recorded}": 2, "generated": 6}
-
-    # each episode once, and no more than the rows
-    both = replace(options, sources=(f"run:{recorded}", "oracle"), rows=0)
-    run_here(config, both, client, monkeypatch, kind=SftJob)
-    counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
-    assert counts == {f"run:{recorded}": 2, "oracle": 7}
-    run_here(config, replace(both, rows=1), client, monkeypatch, kind=SftJob)
-    counts = read_json(latest(tmp_path).summary)["sft"]["demonstrations"]
-    assert counts == {f"run:{recorded}": 1}
+    for rows, expected in ((0, {f"run:{recorded}": 2, "oracle": 7}), (1, {f"run:{recorded}": 1})):
+        one = config.override(max_steps=1)
+        run_here(one, replace(options, rows=rows), client, monkeypatch, kind=SftJob)
+        assert read_json(latest(tmp_path).summary)["sft"]["demonstrations"] == expected
 
 
 def test_a_failed_query_of_a_recorded_episode_is_corrected(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = tmp_path / "recorded"
-    recorded.mkdir()
     failed = "QUERY: SELECT COUNT(cost) FROM orders WHERE price > 0.0"
     line = {
         "question_id": "train-shop-0",
         "outcome": "wrong",
-        "step": 0,
-        "steps": 3,
         "actions": [failed, failed, "ANSWER: 1"],
         "parts": [{"step_cost": -0.02}, {"repeat": -0.03}, {"exec_ok": 0.02}],
     }
-    (recorded / "episodes.jsonl").write_text(json.dumps(line) + "\n")
+    record(recorded, line)
     source = f"corrected:{recorded}"
     options = SftOptions(out=tmp_path / "runs", sources=(source,), measured=False)
     run_here(config.override(max_steps=1), options, client, monkeypatch, kind=SftJob)
@@ -240,13 +223,3 @@ def test_the_settings_are_those_of_a_warm_start() -> None:
     _, whole = warm_start_config(large, {**here, "lora_rank": "0"})
     assert whole.learning_rate == LARGE_LEARNING_RATE
     assert warm_start_config(None, {"learning_rate": "1e-5"})[1].learning_rate == 1e-5
-
-
-def test_the_options_are_saved_for_resuming() -> None:
-    saved = SftOptions(sources=("generated",), rows=3, batch=2).saved
-    assert SftOptions(**json.loads(json.dumps(saved))) == SftOptions(
-        sources=("generated",), rows=3, batch=2
-    )
-    assert JobOptions(eval_limit=3).saved == {
-        "eval_limit": 3, "eval_every": None, "eval_points": 64,
-    }  # fmt: skip

@@ -1,12 +1,10 @@
 """Scripts of demonstrations from gold queries, and the sources that name them."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from data.sources.spider import import_spider
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
@@ -24,11 +22,8 @@ from trainer.sft.scripts import (
     mistaken,
     one_line,
     oracle_script,
-    recovering,
 )
 from trainer.sft.sources import balanced, parse_source, training_questions
-
-SPIDER_DIR = os.environ.get("SPIDER_DIR")
 
 
 def question(**changes: Any) -> Question:
@@ -57,18 +52,9 @@ def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() 
     )
 
 
-@pytest.mark.parametrize(
-    ("gold", "text"),
-    [
-        (7, "7"),
-        (2.5, "2.5"),
-        ("Ann", "Ann"),
-        (["Zoë", 2], '["Zoë", 2]'),
-        ([["Ann", 3], ["Bo", None]], '[["Ann", 3], ["Bo", null]]'),
-    ],
-)
-def test_answers_have_the_form_that_the_prompt_asks_for(gold: Any, text: str) -> None:
-    assert oracle_script(question(gold_answer=gold))[-1] == f"ANSWER: {text}"
+def test_a_table_is_answered_as_json_rows() -> None:
+    table = question(gold_answer=[["Ann", 3], ["Bo", None]])
+    assert oracle_script(table)[-1] == 'ANSWER: [["Ann", 3], ["Bo", null]]'
 
 
 @pytest.mark.parametrize(
@@ -152,14 +138,6 @@ def test_explorers_describe_every_table_and_go_on_after_a_mistake() -> None:
     assert all(row.outcome == Outcome.CORRECT for row in rows if row not in wrong)
 
 
-def test_generated_demonstrations_without_the_gold_query_or_with_repeats_are_left_out() -> None:
-    gold = question(gold_sql="SELECT 1 FROM t", gold_answer=1)
-    kept = ["QUERY: SELECT nam FROM t", "DESCRIBE: t", "QUERY: SELECT 1 FROM t", "ANSWER: 1"]
-    assert recovering(gold, kept) == tuple(kept)
-    assert recovering(gold, ["DESCRIBE: t", "ANSWER: 1"]) == ()
-    assert recovering(gold, ["DESCRIBE: t", *kept[1:]]) == ()
-
-
 def test_any_first_part_is_balanced_over_databases() -> None:
     scripts = [
         Script("oracle", f"{database}-{number}", database, ("ANSWER: 1",))
@@ -177,12 +155,9 @@ def test_any_first_part_is_balanced_over_databases() -> None:
     [
         ("gold", "no source of demonstrations 'gold': use oracle, oracle:DIR"),
         ("oracle:", "no source of demonstrations 'oracle:'"),
-        ("generated:x", "takes no folder"),
         ("oracle:/missing", "oracle:/missing has no training questions"),
-        ("explorer:/missing", "has no training questions"),
         ("run", "has no episodes.jsonl"),
         ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
-        ("completed:/missing", "such as completed:runs/latest"),
     ],
 )
 def test_bad_sources_are_refused(text: str, message: str) -> None:
@@ -198,25 +173,10 @@ def test_questions_of_a_development_split_are_not_taught(tmp_path: Path) -> None
         training_questions(data_dir, GRPOConfig())
 
 
-def correct_share(data_dir: Path, questions: list[Question]) -> float:
-    """Play the oracle's scripts on the real environment."""
-    config = GRPOConfig.preset("offline", data_dir=data_dir)
-    scripts = {one.question_id: oracle_script(one) for one in questions}
-    app = create_app(Settings(data_dir=data_dir, sql_workers=1))
-    with in_process(app).sync() as client:
-        rows = play_scripted(scripts, None, config, client)
-    return sum(row.outcome == Outcome.CORRECT for row in rows) / len(rows)
-
-
 def test_the_oracle_answers_the_shipped_questions() -> None:
-    data_dir = Path("data")
+    data_dir, config = Path("data"), GRPOConfig.preset("offline")
     questions = load_questions(data_dir / "questions" / "questions_train.json")[::8]
-    assert correct_share(data_dir, questions) >= 0.95
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
-def test_the_oracle_answers_spiders_questions(tmp_path: Path) -> None:
-    import_spider(Path(str(SPIDER_DIR)), tmp_path / "spider")
-    questions = load_questions(tmp_path / "spider" / "questions" / "questions_train.json")
-    assert correct_share(tmp_path / "spider", questions[::5]) >= 0.95
+    scripts = {one.question_id: oracle_script(one) for one in questions}
+    with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as client:
+        rows = play_scripted(scripts, None, config, client)
+    assert sum(row.outcome == Outcome.CORRECT for row in rows) >= 0.95 * len(rows)

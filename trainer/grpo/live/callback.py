@@ -9,9 +9,9 @@ from transformers import TrainerCallback
 
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RankLost
-from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
+from trainer.evaluation.evaluate import Play, choose, evaluate
 from trainer.evaluation.inputs import Inputs
-from trainer.grpo.live.displays import REWARD, SUCCESS, TRACE, LiveDisplay, choose_display
+from trainer.grpo.live.displays import REWARD, SUCCESS, TRACE, choose_display
 from trainer.grpo.live.snapshot import SPLITS, Evaluations, LiveSnapshot, Trace
 from trainer.run.console import Bar
 from trainer.run.folder import append_lines, keep_lines, read_lines
@@ -37,8 +37,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     from random streams of its own: weights and metrics are the same with and without this callback.
     `config` has the setting `live_view`, `inputs` the prompts, `baselines` the whole evaluations by
     phase and mode. A terminal display is drawn above `bar`. `folder` takes the record and the
-    files; default `<output_dir>/live`. `rows` returns metrics.jsonl's rows, in place of TRL's log.
-    `display` replaces the one that the settings choose.
+    files. `rows` returns metrics.jsonl's rows, in place of TRL's log.
 
     It works at the start of a step, when the step before is logged and saved, and once at the end.
     A failure here never ends the training: the first one is logged, all are counted in `failures`.
@@ -52,34 +51,34 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         inputs: Inputs,
         play: Play,
         *,
-        baselines: Evaluations | None = None,
+        baselines: Evaluations,
+        folder: Path,
         bar: Bar | None = None,
-        folder: Path | None = None,
         rows: Callable[[], Sequence[Row]] | None = None,
-        display: LiveDisplay | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self._config, self._book, self._play = config, inputs.book, play
         self._rows, self._ranks = rows, ranks or Ranks()
-        self._evaluations = baselines or {}
-        self._record = (folder or Path(config.output_dir) / "live") / RECORD
-        self._display = display or choose_display(config.live_view, bar, self._record.parent)
+        self._evaluations = baselines
+        self._record = folder / RECORD
+        self._display = choose_display(config.live_view, bar, folder)
         self._prompts = {
             "train": choose(inputs.train, EPISODES),
             "eval": choose(inputs.evaluation, EPISODES),
         }
-        self._points: list[dict[str, Any]] = []
+        self._points: list[Mapping[str, Any]] = []
         self._traces: list[Trace] = []
         self._started = False
         self.failures = 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._display is not None:
-            with self._ranks.interruptible():
-                first, self._started = not self._started, True
-                if first:
-                    self._resume(state.global_step)
-                self._show(state, all_parts=first, last=False)
+        if self._display is None:
+            return
+        with self._ranks.interruptible():
+            first, self._started = not self._started, True
+            if first:
+                self._resume(state.global_step)
+            self._show(state, all_parts=first, last=False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # not after a training run that a signal ended
@@ -98,7 +97,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         if due & {SUCCESS, TRACE}:
             self._try("measuring", step, lambda: self._measure(step, due))
         if self._ranks.main and (due or all_parts):
-            changed = {REWARD, SUCCESS, TRACE} if all_parts else due
+            changed = set(TIMES) if all_parts else due
             self._try("drawing", step, lambda: self._draw(state, changed))
 
     def _measure(self, step: int, due: set[str]) -> None:
@@ -106,25 +105,26 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         traced = self._prompts["eval"][len(self._traces) % len(self._prompts["eval"])]
         prompts = [row for split in SPLITS for row in self._prompts[split]]
         # Lost episodes count in no rate; training itself stops if too many are lost.
-        result = evaluate(
-            self._play, prompts if SUCCESS in due else [traced], self._book,
-            mode="greedy", max_lost_fraction=1.0,
-        )  # fmt: skip
+        played = prompts if SUCCESS in due else [traced]
+        result = evaluate(self._play, played, self._book, mode="greedy", max_lost_fraction=1.0)
         rows: list[dict[str, Any]] = []
         if SUCCESS in due:
-            rates = {split: self._split(result, split).rate().as_dict() for split in SPLITS}
+            rates = {
+                split: result.subset({str(row["question_id"]) for row in chosen}).rate().as_dict()
+                for split, chosen in self._prompts.items()
+            }
             rows.append({"step": step, "lost": result.lost, **rates})
-            self._points.append(rows[-1])
         if TRACE in due:
             question_id = traced["question_id"]
             episode = result.by_question()[question_id]
-            self._traces.append(Trace(step, self._book.text(question_id), episode))
-            rows.append(self._traces[-1].as_row())
+            rows.append(Trace(step, self._book.text(question_id), episode).as_row())
+        self._add(rows)
         if self._ranks.main:
             append_lines(self._record, rows)
 
-    def _split(self, result: EvalResult, split: str) -> EvalResult:
-        return result.subset({str(row["question_id"]) for row in self._prompts[split]})
+    def _add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._traces += [Trace.from_row(row) for row in rows if "trace" in row]
+        self._points += [row for row in rows if "train" in row]
 
     def _draw(self, state: Any, changed: set[str]) -> None:
         assert self._display is not None
@@ -139,7 +139,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
             traces=tuple(self._traces),
             evaluations=self._evaluations,
         )
-        self._display.draw(snapshot, changed)
+        self._display(snapshot, changed)
 
     def _resume(self, step: int) -> None:
         """Read the record of an earlier session and drop what is measured again from `step` on."""
@@ -160,19 +160,15 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
             return rows
 
         recorded = self._ranks.first(read_safely)
-        self._try("restoring its record", step, lambda: self._restore(recorded))
-
-    def _restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.failures += sum("failed" in row for row in rows)
-        self._traces += [Trace.from_row(row) for row in rows if "trace" in row]
-        self._points += [dict(row) for row in rows if "train" in row]
+        self.failures += sum("failed" in row for row in recorded)
+        self._try("restoring its record", step, lambda: self._add(recorded))
 
     def _try(self, what: str, step: int, work: Callable[[], None]) -> None:
         try:
             work()
+        except RankLost:
+            raise  # the other processes are gone or about to stop
         except Exception as error:
-            if isinstance(error, RankLost):
-                raise  # the other processes are gone or about to stop
             if isinstance(error, OOMError) and self._config.sharding != "none":
                 raise  # the others may wait for this process's part of the weights
             self.failures += 1

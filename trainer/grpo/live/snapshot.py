@@ -16,9 +16,8 @@ from shared.run_stats import Rate
 from trainer.config import REWARD_WEIGHTS
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.charts import Baseline, Chart, Point, Series, value_text
-from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, points, smoothed
+from trainer.run.plots import SMOOTHING_STEPS, Row, curve_points, mean_interval, points, smoothed
 from trainer.run.records import EpisodeRecord
-from trainer.run.statistics import mean_interval
 from trainer.run.transcripts import MARKS
 
 SPLITS = {"train": "blue", "eval": "orange"}  # with the colours of their curves
@@ -81,7 +80,7 @@ def reward_chart(snapshot: LiveSnapshot) -> Chart:
     for phase, (name, colour) in BASELINES.items():
         result = snapshot.evaluations.get(phase, {}).get("sampled")  # as training's episodes are
         if result is not None and result.mean_reward is not None:
-            rewards = [one.reward for one in result.finished if one.reward is not None]
+            rewards = [one.reward for one in result.episodes if one.reward is not None]
             interval = mean_interval(rewards)
             text = value_text(TWO_DECIMALS, result.mean_reward, *(interval or ()))
             label = f"{name} {text}, eval set, sampled"

@@ -142,7 +142,7 @@ for (const plot of document.querySelectorAll(".plot")) {
   }
   plot.tabIndex = 0;
   plot.setAttribute("role", "group");
-  plot.setAttribute("aria-label", svg.querySelector("title").textContent + ": left and right arrow keys show its values");
+  plot.setAttribute("aria-label", svg.getAttribute("aria-label") + ": left and right arrow keys show its values");
   plot.addEventListener("keydown", (event) => {
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: hits.length - 1 }[event.key];
     if (to === undefined) return;

@@ -5,7 +5,6 @@ time, so that no episode waits for another's.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -15,14 +14,6 @@ from shared.errors import SQLEnvError
 from shared.models import SQLObservation
 
 T = TypeVar("T")
-
-
-def result_of(future: Future[T]) -> T:
-    """Wait for a future's result; an interruption of this thread cancels it."""
-    try:
-        return future.result()
-    finally:
-        future.cancel()
 
 
 @dataclass(slots=True)
@@ -55,32 +46,31 @@ class Contexts(Protocol):
 class Generator(Contexts, Protocol):
     """Samples the turns of a batch's unfinished episodes together."""
 
-    def sample(self, appended: Mapping[int, Sequence[int]]) -> Mapping[int, Sample | SQLEnvError]:
+    def sample(
+        self, appended: Mapping[int, Sequence[int]]
+    ) -> Mapping[int, Sample | SQLEnvError | None]:
         """Append ids to rows (first their whole prompts), start a turn for each, and return those
         that have ended: all of them, or at least one while the others continue in the next call.
 
         A row that is absent and has no turn under way is finished: its context is dropped, and it
         must not come back. An error in place of a turn means that infrastructure failed, and the
-        episode is lost.
+        episode is lost; None ends the episode without an answer.
         """
 
 
-@runtime_checkable
 class Loop(Protocol):
-    """An event loop in a thread of its own."""
+    """An event loop in another thread."""
 
-    def start_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> Future[list[T]]:
-        """Start all of `calls` on the loop, without waiting for their results.
-
-        The first that raises cancels the others, and so does cancelling the future.
-        """
+    def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+        """Return the results of `calls`, which run together. The first that raises cancels the
+        others, and so does an interruption."""
 
 
 @runtime_checkable
 class AsyncGenerator(Contexts, Loop, Protocol):
     """A `Generator` that samples the turns of a batch's episodes apart from each other."""
 
-    async def sample_one(self, row: int, appended: Sequence[int]) -> Sample | SQLEnvError:
+    async def sample_one(self, index: int, appended: Sequence[int]) -> Sample | SQLEnvError:
         """Append ids to a row and sample a turn for it, as `Generator.sample` does for many."""
 
 

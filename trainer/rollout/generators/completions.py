@@ -76,12 +76,9 @@ class CompletionsGenerator(ModelServer):
         turns = self.run_all([partial(self.sample_one, row, ids) for row, ids in appended.items()])
         return dict(zip(appended, turns, strict=True))
 
-    async def sample_one(self, row: int, appended: Sequence[int]) -> Sample | SQLEnvError:
-        self._rows[row].context += appended
-        return await self._turn(self._rows[row])
-
-    async def _turn(self, row: _Row) -> Sample | SQLEnvError:
-        """Sample one turn and add it to the row's context."""
+    async def sample_one(self, index: int, appended: Sequence[int]) -> Sample | SQLEnvError:
+        row = self._rows[index]
+        row.context += appended
         most = min(self._max_tokens, self.limit - len(row.context))
         options: dict[str, Any] = {"max_tokens": most, "logprobs": 1}
         if self._seeded:

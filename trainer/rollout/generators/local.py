@@ -90,11 +90,8 @@ class LocalGenerator:
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
         if not appended and not self._under_way:
             return {}
-        for index, ids in appended.items():
-            if not 0 < len(ids) < (room := self.room(index)):
-                raise ValueError(f"row {index}: {len(ids)} ids do not fit: use 1 to {room - 1}")
-            if index in self._under_way:
-                raise ValueError(f"row {index}: its turn has not ended")
+        assert all(0 < len(ids) < self.room(index) for index, ids in appended.items())
+        assert self._under_way.isdisjoint(appended)
         chunks = {index: [*self._rows[index].unfed, *ids] for index, ids in appended.items()}
         chunks |= {index: self._rows[index].sample.ids[-1:] for index in sorted(self._under_way)}
         logits = self._extend(chunks) if self._order else self._start(chunks)
@@ -130,8 +127,7 @@ class LocalGenerator:
     def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
         """Feed a later turn, longest chunk first; drop finished rows. Return logits, [rows, V]."""
         kept = [slot for slot, row in enumerate(self._order) if row in chunks]
-        if len(kept) != len(chunks):
-            raise ValueError("a row that was dropped, or never started, came back")
+        assert len(kept) == len(chunks), "a row that was dropped, or never started, came back"
         kept.sort(key=lambda slot: len(chunks[self._order[slot]]), reverse=True)
         for slot in kept:
             if self._order[slot] in self._restarted:
@@ -203,11 +199,9 @@ class LocalGenerator:
         enough = max(1, math.ceil(self._ended_share * live))
         while True:
             taken = [len(self._rows[row].sample.ids) for row in self._order[:live]]
-            slots, column = torch.arange(live), torch.tensor(taken)
-            ids, logprobs = self._draw(
-                logits, None if uniforms is None else uniforms[slots, column]
-            )
-            finished = self._record(ids.tolist(), logprobs.tolist(), live)
+            drawn = None if uniforms is None else uniforms[torch.arange(live), torch.tensor(taken)]
+            ids, logprobs = self._draw(logits, drawn)
+            finished = self._record(ids.tolist(), logprobs.tolist())
             ended += [self._order[slot] for slot in finished]
             if len(ended) >= enough:
                 return ended
@@ -216,17 +210,17 @@ class LocalGenerator:
                 ids = ids[keep]
             logits = self._advance(ids, live)
 
-    def _record(self, ids: list[int], logprobs: list[float], live: int) -> list[int]:
+    def _record(self, ids: list[int], logprobs: list[float]) -> list[int]:
         """Append one id to each live slot's sample; return the slots whose turn ends with it."""
         finished = []
-        for slot in range(live):
+        for slot, (token, logprob) in enumerate(zip(ids, logprobs, strict=True)):
             row = self._rows[self._order[slot]]
             sample = row.sample
-            sample.ids.append(ids[slot])
-            sample.logprobs.append(logprobs[slot])
+            sample.ids.append(token)
+            sample.logprobs.append(logprob)
             row.context += 1
             if (
-                ids[slot] in self._stop_ids
+                token in self._stop_ids
                 or (self._ends_action is not None and self._ends_action(sample.ids))
                 or row.context >= self.limit
                 or len(sample.ids) >= self._max_new

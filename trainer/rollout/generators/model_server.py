@@ -10,17 +10,14 @@ import operator
 import os
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import httpx
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import start_blocking_portal
 
 from shared.client.proxies import is_this_machine, proxy_of, through_proxy
 from trainer.errors import ConfigError, ModelServerError
-from trainer.rollout.generators.base import result_of
 
 try:
     import openai
@@ -33,7 +30,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
-NO_KEY = "none"  # sent without a key: local servers ignore it
 MAX_ATTEMPTS = 6  # with pauses of about 16 s in total, or what a Retry-After asks for
 TIMEOUT_S = 120.0
 CONNECT_TIMEOUT_S = 10.0
@@ -44,7 +40,7 @@ MAX_ERROR_CHARS = 400  # of a server's own words
 # the model's own distribution, as a local model is sampled; servers have other defaults
 NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 # parameters that may be left out, or renamed, if a server refuses them
-OPTIONAL = ("seed", "max_tokens", "chat_template_kwargs", "parallel_tool_calls", *NEUTRAL)
+OPTIONAL = {"seed", "max_tokens", "chat_template_kwargs", "parallel_tool_calls", *NEUTRAL}
 
 
 class ContextOverflow(Exception):
@@ -75,7 +71,6 @@ class ModelServer:
 
     `api_key` defaults to OPENAI_API_KEY. A request may take `timeout_s` and is tried `max_attempts`
     times, with growing pauses, if the connection breaks or the server replies 408, 409, 429 or 5xx.
-    Requests run on an event loop in a thread: close the connection, or use it as a context manager.
     """
 
     endpoint: ClassVar[str]  # of the openai library's client
@@ -97,31 +92,18 @@ class ModelServer:
             raise ConfigError(
                 f"the model server's address is {base_url!r}: use a whole URL, http://host:8000/v1"
             )
-        self.model, self.base_url = model, base_url.rstrip("/")
-        self._elsewhere = not is_this_machine(httpx.URL(base_url).host)
-        self.usage = Usage()
+        self.model, self.base_url, self.usage = model, base_url.rstrip("/"), Usage()
         self._seeded, self._max_tokens = temperature > 0, max_tokens
         self._max_attempts, self._timeout_s = max_attempts, timeout_s
+        self._concurrency = concurrency
         self._options: dict[str, Any] = {
-            **{"temperature": temperature, "max_tokens": max_tokens},
+            "temperature": temperature,
+            "max_tokens": max_tokens,
             **NEUTRAL,
         }
         self._refused: set[str] = set()  # of OPTIONAL
-        self._api_key = api_key or os.environ.get(API_KEY_VARIABLE) or NO_KEY
-        self._concurrency = concurrency
-        self._stack = ExitStack()
-        self._portal: BlockingPortal | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections and end the thread. The next call opens them again."""
-        self._portal = None
-        self._stack.close()
+        # local servers ignore the key, but the library needs one
+        self._api_key = api_key or os.environ.get(API_KEY_VARIABLE) or "none"
 
     def check(self, *, any_name: bool = False) -> None:
         """Raise `ModelServerError` if the server can't be reached or lists other models.
@@ -130,7 +112,7 @@ class ModelServer:
         without such a list passes: its first completion will fail instead.
         """
         try:
-            models = self._run(self._models)
+            [models] = self.run_all([self._models])
         except (openai.AuthenticationError, openai.APIConnectionError) as error:
             raise self._fatal(error) from error
         except openai.APIError:
@@ -173,50 +155,34 @@ class ModelServer:
         client = self._client.with_options(max_retries=min(1, self._max_attempts - 1))
         return [model async for model in client.models.list()]
 
-    async def _open(self) -> openai.AsyncOpenAI:
-        """Return the library's client, made on the loop that uses it."""
-        self._limit = asyncio.Semaphore(self._concurrency)
-        return openai.AsyncOpenAI(
-            api_key=self._api_key,
-            base_url=self.base_url,
-            timeout=openai.Timeout(
-                self._timeout_s, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
-            ),
-            max_retries=self._max_attempts - 1,
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=self._elsewhere),
-        )
-
-    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return result_of(self._start(call))
-
-    def _start(self, call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Start `call` on the loop; cancelling the future cancels it."""
-        if self._portal is None:
-            with ExitStack() as stack:
-                portal = stack.enter_context(start_blocking_portal("asyncio"))
-                self._client = portal.call(self._open)
-                stack.callback(portal.call, self._client.close)
-                self._stack = stack.pop_all()
-            self._portal = portal
-        return self._portal.start_task_soon(call)
-
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-        """Return the results of `calls`, which run together."""
-        return result_of(self.start_all(calls))
+        """Return the results of `calls`, which run together on an event loop in another thread.
 
-    def start_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> Future[list[T]]:
-        """Start `calls` together; the first that raises cancels the others."""
+        The first that raises cancels the others, and so does an interruption of this thread.
+        """
 
         async def run() -> list[T]:
-            tasks = [asyncio.create_task(call()) for call in calls]
-            try:
-                return await asyncio.gather(*tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            self._limit = asyncio.Semaphore(self._concurrency)
+            elsewhere = not is_this_machine(httpx.URL(self.base_url).host)
+            async with openai.AsyncOpenAI(
+                api_key=self._api_key,
+                base_url=self.base_url,
+                timeout=openai.Timeout(
+                    self._timeout_s, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
+                ),
+                max_retries=self._max_attempts - 1,
+                http_client=openai.DefaultAsyncHttpxClient(trust_env=elsewhere),
+            ) as self._client:
+                tasks = [asyncio.create_task(call()) for call in calls]
+                try:
+                    return await asyncio.gather(*tasks)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
 
-        return self._start(run)
+        with start_blocking_portal() as portal:
+            return portal.call(run)
 
     async def _ask(self, given: dict[str, Any], options: dict[str, Any]) -> Any:
         """Return the server's reply to one request, or the error of one that always failed.
@@ -241,44 +207,37 @@ class ModelServer:
                         f"{self.base_url} replied with no completion: {str(reply)[:200]!r}; is it "
                         "the address that ends in /v1?"
                     )
-                self.usage.requests += 1
-                self.usage.retries += raw.retries_taken
-                self._count(reply)
+                self._count(reply, raw.retries_taken)
                 return reply
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 if _overflows(error):
                     raise ContextOverflow(_server_message(error)) from error
-                words = set(re.findall(r"\w+", f"{error.param} {_server_message(error)}"))
-                refused = words & set(OPTIONAL) & sent.keys()
+                words = re.findall(r"\w+", f"{error.param} {_server_message(error)}")
+                refused = OPTIONAL.intersection(words, sent)
                 if not refused:
                     raise self._fatal(error) from error
-                if new := sorted(refused - self._refused):
-                    log.warning(
-                        "%s accepts no %s: %s",
-                        self.base_url,
-                        ", ".join(new),
-                        _server_message(error),
-                    )
+                if new := ", ".join(sorted(refused - self._refused)):
+                    log.warning("%s accepts no %s: %s", self.base_url, new, _server_message(error))
                 self._refused |= refused
             except openai.APIError as error:
                 if not _is_transient(error):
                     raise self._fatal(error) from error
                 self.usage.failed += 1
                 self.usage.retries += self._max_attempts - 1
-                return self._given_up(error)
+                late = isinstance(error, openai.APITimeoutError)
+                reason = f"no answer in {self._timeout_s:g} s" if late else _server_message(error)
+                return ModelServerError(
+                    f"{self.base_url} failed {self._max_attempts} times for {self.model!r}: "
+                    f"{reason}"
+                )
 
-    def _count(self, reply: Any) -> None:
+    def _count(self, reply: Any, retries: int) -> None:
+        self.usage.requests += 1
+        self.usage.retries += retries
         if usage := reply.usage:
             self.usage.prompt_tokens += usage.prompt_tokens or 0
             self.usage.completion_tokens += usage.completion_tokens or 0
         self.usage.cut += reply.choices[0].finish_reason == "length"
-
-    def _given_up(self, error: openai.APIError) -> ModelServerError:
-        late = isinstance(error, openai.APITimeoutError)
-        reason = f"no answer in {self._timeout_s:g} s" if late else _server_message(error)
-        return ModelServerError(
-            f"{self.base_url} failed {self._max_attempts} times for {self.model!r}: {reason}"
-        )
 
     def _fatal(self, error: openai.APIError) -> ModelServerError:
         """Return the error, with its remedy, of what every other request would meet too."""
@@ -286,8 +245,6 @@ class ModelServer:
         status = getattr(error, "status_code", None)
         if isinstance(error, openai.AuthenticationError):
             text = f"{url} refuses the API key ({reason}): set {API_KEY_VARIABLE}"
-        elif isinstance(error, openai.PermissionDeniedError):
-            text = f"{url} does not let this API key use {model}: {reason}"
         elif status == 404 and self.model in reason:
             text = f"{url} has no model {model} ({reason}): name one that {url}/models lists"
         elif status in (404, 405, 501):

@@ -11,7 +11,6 @@ import pytest
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, comparable, latest, uninterrupted
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.grpo.live import callback
 from trainer.grpo.live.callback import LiveVisualizationCallback
@@ -35,28 +34,27 @@ def measured(run: Run) -> list[dict[str, Any]]:
     return list(read_lines(run.live / "measured.jsonl"))
 
 
-class Drawn:
-    """A display that keeps the steps at which each part was drawn."""
-
-    def __init__(self) -> None:
-        self.steps: dict[str, list[int]] = {}
-
-    def draw(self, snapshot: Any, changed: set[str]) -> None:
-        for part in changed:
-            self.steps.setdefault(part, []).append(snapshot.step)
-
-
 @pytest.mark.parametrize(("steps", "intervals"), [(70, (1, 10, 20)), (430, (4, 43, 86))])
 def test_each_part_is_due_as_often_in_a_run_of_any_length(
-    small: GRPOConfig, tmp_path: Path, steps: int, intervals: tuple[int, ...]
+    small: GRPOConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+    intervals: tuple[int, ...],
 ) -> None:
     inputs = load_inputs(small, JobOptions(), with_model=False)
 
     def play(prompts: Any, before: Any = None, /) -> Any:
         return sample_random_baseline(prompts, small, FakeClient())
 
-    drawn = Drawn()
-    view = LiveVisualizationCallback(small, inputs, play, folder=tmp_path, display=drawn)
+    drawn: dict[str, list[int]] = {part: [] for part in (REWARD, TRACE, SUCCESS)}
+
+    def draw(snapshot: Any, changed: set[str]) -> None:
+        for part in changed:
+            drawn[part].append(snapshot.step)
+
+    monkeypatch.setattr(callback, "choose_display", lambda *_: draw)
+    view = LiveVisualizationCallback(small, inputs, play, baselines={}, folder=tmp_path)
     state = SimpleNamespace(global_step=0, max_steps=steps, log_history=[])
     for step in range(steps):
         state.global_step = step
@@ -65,12 +63,7 @@ def test_each_part_is_due_as_often_in_a_run_of_any_length(
     view.on_train_end(None, state, None)
     assert view.failures == 0
     for part, every in zip((REWARD, TRACE, SUCCESS), intervals, strict=True):
-        assert drawn.steps[part] == sorted({*range(0, steps, every), steps})
-
-
-def test_a_bad_view_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="live_view"):
-        GRPOConfig(live_view="window")  # type: ignore[arg-type]
+        assert drawn[part] == sorted({*range(0, steps, every), steps})
 
 
 def test_a_watched_run_trains_and_measures_what_an_unwatched_one_does(
@@ -179,26 +172,3 @@ def test_training_continues_with_an_unreadable_record(live: GRPOConfig, tmp_path
     summary = read_json(run.summary)
     assert (summary["train_steps"], summary["live_failures"]) == (3, 1)
     assert (run.live / "measured.damaged").read_text() == "not JSON\n"  # nothing is lost
-
-
-@blank_charts
-def test_the_callback_needs_no_more_than_the_trainer(live: GRPOConfig, tmp_path: Path) -> None:
-    """Without a job around it, it draws from trl's own log, into the output folder."""
-    from trainer.evaluation.measure import model_play
-    from trainer.grpo.train import build_trainer, run_training_with_metrics
-
-    config = replace(live, output_dir=str(tmp_path / "grpo"), max_steps=2)
-    inputs, client = load_inputs(config, JobOptions()), FakeClient()
-    play = model_play(inputs.model, inputs.tokenizer, config, client, "greedy")
-    view = LiveVisualizationCallback(config, inputs, play)
-    trainer = build_trainer(
-        inputs.model, inputs.tokenizer, config, inputs.train, client=client, callbacks=[view]
-    )
-    run_training_with_metrics(trainer)
-    assert view.failures == 0
-    assert sorted(path.name for path in (tmp_path / "grpo" / "live").iterdir()) == [
-        "measured.jsonl",
-        "reward.png",
-        "success.png",
-        "traces.md",
-    ]

@@ -1,7 +1,8 @@
-"""Where a live display goes: a notebook, a terminal or files."""
+"""Where a live display goes: a notebook, a terminal or files, and that it fits there."""
 
 import io
 import logging
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,31 +11,57 @@ import pytest
 from rich.console import Console
 
 from tests.trainer.grpo.live.live_data import episode
-from trainer.grpo.live.displays import (
-    FilesDisplay,
-    NotebookDisplay,
-    TerminalDisplay,
-    choose_display,
-    in_notebook,
-    trace_html,
-)
+from trainer.grpo.live.displays import NotebookDisplay, choose_display, trace_html
 from trainer.grpo.live.snapshot import LiveSnapshot, Trace
+from trainer.grpo.live.terminal import dashboard, trace_lines
 from trainer.run.console import Bar
 
 
-def test_in_a_terminal_the_bar_and_the_display_are_one_frame(snapshot: LiveSnapshot) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
+def terminal(width: int, height: int) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height)
+
+
+def test_in_a_terminal_the_bar_and_the_display_are_one_frame(
+    snapshot: LiveSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "40")
+    console = terminal(120, 40)
     with console.capture() as shown:
         bar = Bar(console, "GRPO", 20)
-        assert bar.moves
         display = choose_display("auto", bar, Path("nowhere"))
-        assert isinstance(display, TerminalDisplay)
-        display.draw(snapshot, {"reward"})
+        assert display is not None
+        display(snapshot, {"reward"})
         bar.to(12, "reward 1.2")
         bar.stop()
     frame = shown.get()
     assert frame.index("step 12 of 20") < frame.rindex("reward 1.2")
     assert "\x1b[2J" not in frame  # the screen is never cleared: it would flicker
+    for text in ("] running mean of 9", "random 0.10 [", "before training", "QUERY: SELECT 1"):
+        assert text in frame
+    assert any("⠀" < char <= "⣿" for char in frame)  # a curve of Braille dots
+
+
+@pytest.mark.parametrize(("width", "height"), [(120, 40), (80, 24), (60, 20), (200, 60)])
+def test_the_dashboard_fits_a_terminal(snapshot: LiveSnapshot, width: int, height: int) -> None:
+    """A frame that is higher or wider than the terminal would scroll at every redraw."""
+    for shown in (LiveSnapshot(steps=20), replace(snapshot, traces=()), snapshot):
+        lines = terminal(width, height).render_lines(dashboard(shown, width, height), pad=False)
+        assert len(lines) <= height - 1
+        assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
+
+
+def test_what_does_not_fit_of_an_episode_is_counted() -> None:
+    trace = Trace(3, "?", episode(1, shown="a\nb"))
+    assert [line.plain.strip() for line in trace_lines(trace, 20)][:3] == [
+        "?",
+        "1. QUERY: SELECT 1",
+        "→ a ⏎ b",
+    ]
+    short = trace_lines(trace, 4)
+    assert len(short) == 4
+    assert "2 more lines" in short[2].plain
+    assert "correct" in short[3].plain
 
 
 def test_in_a_notebook_it_is_redrawn_in_place(
@@ -50,41 +77,28 @@ def test_in_a_notebook_it_is_redrawn_in_place(
         return SimpleNamespace(update=updated.append)
 
     monkeypatch.setattr("IPython.display.display", display)
-    display = NotebookDisplay()
-    display.draw(snapshot, {"reward", "success", "trace"})
+    draw = NotebookDisplay()
+    draw(snapshot, {"reward", "success", "trace"})
     assert [type(one).__name__ for one in shown] == ["Image", "HTML"]
-    display.draw(snapshot, {"reward"})
-    display.draw(snapshot, {"trace"})
+    draw(snapshot, {"reward"})
+    draw(snapshot, {"trace"})
     assert len(shown) == 2
     assert [type(one).__name__ for one in updated] == ["Image", "HTML"]
 
 
-def test_headless_it_writes_files_of_what_changed(snapshot: LiveSnapshot, tmp_path: Path) -> None:
-    bar = Bar(Console(file=io.StringIO()), "GRPO", 20)
-    display = choose_display("auto", bar, tmp_path / "live")
-    assert isinstance(display, FilesDisplay)
-    display.draw(snapshot, {"reward"})
-    assert [path.name for path in (tmp_path / "live").iterdir()] == ["reward.png"]
-    display.draw(snapshot, {"success", "trace"})
-    assert sorted(path.name for path in (tmp_path / "live").iterdir()) == [
-        "reward.png",
-        "success.png",
-        "traces.md",
-    ]
-
-
-@pytest.mark.parametrize("kind", ["notebook", "terminal"])
-def test_a_display_that_is_not_available_becomes_files(
-    kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("kind", ["auto", "notebook", "terminal"])
+def test_headless_it_writes_files_of_what_changed(
+    snapshot: LiveSnapshot, tmp_path: Path, kind: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert not in_notebook()
     with caplog.at_level(logging.WARNING, "trainer.grpo.live"):
-        assert isinstance(choose_display(kind, None, tmp_path), FilesDisplay)
-    assert kind in caplog.text
-    assert str(tmp_path) in caplog.text
-
-
-def test_off_is_no_display(tmp_path: Path) -> None:
+        display = choose_display(kind, Bar(Console(file=io.StringIO()), "GRPO", 20), tmp_path)
+    assert (kind == "auto") == (not caplog.text)
+    assert display is not None
+    display(snapshot, {"reward"})
+    assert [path.name for path in tmp_path.iterdir()] == ["reward.png"]
+    display(snapshot, {"success", "trace"})
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["reward.png", "success.png", "traces.md"]
     assert choose_display("off", None, tmp_path) is None
 
 

@@ -1,16 +1,11 @@
 """The charts of a live display as numbers, and its episodes as text."""
 
-import io
-import itertools
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from shared.run_stats import Rate
-from tests.trainer.grpo.live.live_data import POINTS, ROWS, episode
+from tests.trainer.grpo.live.live_data import ROWS, episode
 from trainer.grpo.live.snapshot import (
     LiveSnapshot,
     Trace,
@@ -19,8 +14,7 @@ from trainer.grpo.live.snapshot import (
     trace_heading,
     trace_markdown,
 )
-from trainer.run.charts import png
-from trainer.run.statistics import mean_interval
+from trainer.run.plots import mean_interval
 
 WITH_CURVE = [*ROWS, {"step": 9, "eval_n": 32, "eval_greedy_success": 0.5}]
 
@@ -60,23 +54,6 @@ def test_baselines_are_whole_evaluations_with_intervals(snapshot: LiveSnapshot) 
     assert sampled.y == pytest.approx((6 * 1.055 + 14 * 0.055) / 20)
 
 
-def pixels(snapshot: LiveSnapshot) -> np.ndarray[Any, Any]:
-    picture = png([reward_chart(snapshot), success_chart(snapshot)], "title")
-    return np.asarray(imread(io.BytesIO(picture), format="png"))
-
-
-def test_every_part_of_the_picture_is_drawn(snapshot: LiveSnapshot) -> None:
-    stages = [
-        empty := LiveSnapshot(steps=20),
-        rows := replace(empty, rows=ROWS),
-        points := replace(rows, points=POINTS),
-        baselines := replace(points, evaluations=snapshot.evaluations),
-        replace(baselines, rows=WITH_CURVE),
-    ]
-    for before, after in itertools.pairwise(map(pixels, stages)):
-        assert before.shape != after.shape or not np.array_equal(before, after)
-
-
 def test_a_trace_as_markdown_shows_texts_literally() -> None:
     nasty = "ANSWER: <script>alert(1)</script> `|` [red]\n```\n# heading"
     trace = Trace(3, "<b>?", episode(1, action=nasty, shown="x" * 5000))
@@ -85,8 +62,3 @@ def test_a_trace_as_markdown_shows_texts_literally() -> None:
     assert "✅ correct after 2 steps, reward 1.0" in text
     assert text.startswith("## After 3 steps, greedy: q1 on farm (unseen), easy")
     assert trace_heading(replace(trace, step=1)).startswith("After 1 step, ")
-
-
-def test_a_trace_survives_its_record() -> None:
-    trace = Trace(3, "?", episode(1))
-    assert Trace.from_row(trace.as_row()).episode.turns == trace.episode.turns

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from shared.errors import SQLEnvError
 from tests.trainer.chat_server import ChatServer, Messages, served
-from tests.trainer.conftest import observation
+from tests.trainer.conftest import FakeClient, observation
+from tests.trainer.rollout.conftest import prompts_for
+from trainer.config import GRPOConfig
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.row import RolloutRow
 
 TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders", "ANSWER: 42"]
 
@@ -26,23 +31,26 @@ def chat() -> Iterator[ChatServer]:
         yield server
 
 
-def policy_of(chat: ChatServer, **options: object) -> OpenAIPolicy:
+def policy_of(chat: ChatServer, **options: Any) -> OpenAIPolicy:
     return OpenAIPolicy(
         "fake", chat.url, **{"system_prompt": "short", "max_attempts": 3, **options}
-    )  # type: ignore[arg-type]
+    )
 
 
 def act(policy: OpenAIPolicy, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
     return policy.run_all([partial(policy.act_one, view) for view in views])
 
 
-def view_of(question_id: str = "q", turns: int = 0) -> EpisodeView:
+def play(
+    policy: OpenAIPolicy, config: GRPOConfig, names: str, client: Any = None, **options: Any
+) -> list[RolloutRow]:
+    """Play an episode for each letter of `names`, on a client that needs no server."""
+    options |= {"client": client or FakeClient(), "policy": policy}
+    return play_episodes(prompts_for(config, *names), None, None, config, **options)
+
+
+def view_of(turns: int = 0) -> EpisodeView:
     """Return an episode after `turns` turns."""
     shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
-    return EpisodeView(
-        question_id,
-        0,
-        np.random.default_rng(7),
-        shown,
-        [f"SAMPLE: t{number}" for number in range(turns)],
-    )
+    texts = [f"SAMPLE: t{number}" for number in range(turns)]
+    return EpisodeView("q", 0, np.random.default_rng(7), shown, texts)

@@ -4,25 +4,21 @@ import numpy as np
 import pytest
 
 from tests.trainer.chat_server import ChatServer, refusal
-from tests.trainer.conftest import FakeClient, observation
+from tests.trainer.conftest import observation
 from tests.trainer.model_families import tiny_tokenizer
-from tests.trainer.rollout.generators.conftest import TURNS, act, policy_of, view_of
+from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, view_of
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.rollout.dataset import prompt_of
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy, messages_of
-from trainer.rollout.loop import play_episodes
-from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.rollout.tokens import codec_of
 
 
 def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
     chat: ChatServer, config: GRPOConfig
 ) -> None:
-    prompts = [prompt_of(name, "?", config) for name in ("a", "b", "a")]
-    with policy_of(chat) as policy:
-        rows = play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
+    policy = policy_of(chat)
+    rows = play(policy, config, "aba")
     assert [row.outcome for row in rows] == ["correct"] * 3
     assert [row.texts for row in rows] == [TURNS] * 3
     assert [row.actions[1] for row in rows] == ["QUERY: SELECT COUNT(*) FROM orders"] * 3
@@ -36,29 +32,20 @@ def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
     )
 
 
-def test_the_conversation_is_the_systems_prompt_and_every_turn() -> None:
-    view = view_of(turns=1)
-    assert messages_of(view, "short") == [
-        {"role": "system", "content": get_system_prompt("short")},
-        {"role": "user", "content": format_observation(view.observations[0])},
-        {"role": "assistant", "content": "SAMPLE: t0"},
-        {"role": "user", "content": format_observation(view.observations[1])},
-    ]
-
-
 def test_requests_carry_the_settings_and_the_key(
     chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
-    with policy_of(chat, temperature=0.5, max_tokens=33) as policy:
-        assert act(policy, [view_of()]) == [TURNS[0]]
-    with policy_of(chat, temperature=0, api_key="given") as policy:
-        act(policy, [view_of()])
+    policy = policy_of(chat, temperature=0.5, max_tokens=33, thinking=True)
+    assert act(policy, [view_of()]) == [TURNS[0]]
+    act(policy_of(chat, temperature=0, api_key="given"), [view_of()])
     sampled, greedy = chat.requests
     assert (sampled["model"], sampled["temperature"], sampled["max_tokens"]) == ("fake", 0.5, 33)
     assert isinstance(sampled["seed"], int)
     assert greedy["temperature"] == 0
     assert "seed" not in greedy
+    thinks = [body["chat_template_kwargs"]["enable_thinking"] for body in chat.requests]
+    assert thinks == [True, False]
     assert chat.keys == ["Bearer from-the-environment", "Bearer given"]
 
 
@@ -68,10 +55,10 @@ def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, o
     wrote = "DESCRIBE: orders\nQUERY: SELECT 1\nANSWER: 1"
     chat.answer = lambda messages: wrote
     view, ended = view_of(turns=1), "DESCRIBE: orders\n" if one else wrote
-    with policy_of(chat, one_action_per_turn=one) as policy:
-        assert act(policy, [view]) == [ended]
-        view.actions[0] = ended
-        act(policy, [view])
+    policy = policy_of(chat, one_action_per_turn=one)
+    assert act(policy, [view]) == [ended]
+    view.actions[0] = ended
+    act(policy, [view])
     assert chat.requests[1]["messages"][2]["content"] == ended
     codec = codec_of(tiny_tokenizer("qwen2.5"))
     ids = codec.plain(wrote)
@@ -81,10 +68,9 @@ def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, o
 
 def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None:
     for _ in range(2):
-        view = view_of()
-        with policy_of(chat) as policy:
-            act(policy, [view])
-            act(policy, [view])
+        view, policy = view_of(), policy_of(chat)
+        act(policy, [view])
+        act(policy, [view])
     first, second, *again = [body["seed"] for body in chat.requests]
     assert first != second
     assert again == [first, second]
@@ -97,33 +83,8 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
         EpisodeView(str(n), 0, np.random.default_rng(n), [observation(1, 5, result=str(n))])
         for n in range(12)
     ]
-    with policy_of(chat, concurrency=4) as policy:
-        assert act(policy, views) == [f"ANSWER: {n}" for n in range(12)]
+    assert act(policy_of(chat, concurrency=4), views) == [f"ANSWER: {n}" for n in range(12)]
     assert 2 <= chat.most_in_flight <= 4
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"object": "error", "message": "This model's maximum context length is 9", "code": 400},
-        {"error": {"message": "the request exceeds the available context size", "code": 400}},
-        {"error": {"message": "However, the model's context length is only 9", "code": 400}},
-        {"error": {"message": "Input is longer than the model's context length", "code": None}},
-        {"error": {"message": "too long", "code": "context_length_exceeded"}},
-    ],
-)
-def test_every_servers_words_for_a_full_context_are_known(chat: ChatServer, body: object) -> None:
-    chat.faults.append((400, body, {}))
-    with policy_of(chat) as policy:
-        assert act(policy, [view_of()]) == [None]
-    assert policy.usage.overflows == 1
-
-
-@pytest.mark.parametrize("thinking", [False, True])
-def test_the_servers_template_is_told_whether_to_think(chat: ChatServer, thinking: bool) -> None:
-    with policy_of(chat, thinking=thinking) as policy:
-        act(policy, [view_of()])
-    assert chat.requests[0]["chat_template_kwargs"] == {"enable_thinking": thinking}
 
 
 @pytest.mark.parametrize(
@@ -140,13 +101,27 @@ def test_parameters_that_a_server_does_not_know_are_left_out_with_one_warning(
     name = "chat_template_kwargs"
     answer, refused = chat.complete, (422 if "detail" in body else 400, body, dict[str, str]())
     chat.complete = lambda sent: refused if name in sent else answer(sent)  # type: ignore[method-assign]
-    with policy_of(chat, concurrency=2) as policy:
-        assert act(policy, [view_of(), view_of()]) == [TURNS[0]] * 2
-        assert act(policy, [view_of()]) == [TURNS[0]]
+    policy = policy_of(chat, concurrency=2)
+    assert act(policy, [view_of(), view_of()]) == [TURNS[0]] * 2
+    assert act(policy, [view_of()]) == [TURNS[0]]
     assert len(chat.requests) <= 5
     assert sum(name in body for body in chat.requests) == len(chat.requests) - 3
     assert sum(f"accepts no {name}" in record.message for record in caplog.records) == 1
     assert ("top_k" in chat.requests[-1]) == ("top_k" not in str(body))
+
+
+def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServer) -> None:
+    chat.faults += [
+        refusal(400, "Unsupported parameter: use 'max_completion_tokens'", param="max_tokens"),
+        refusal(400, "Unsupported parameter", param="seed"),
+    ]
+    policy = policy_of(chat, max_tokens=9)
+    for _ in range(2):
+        assert act(policy, [view_of()]) == [TURNS[0]]
+    assert len(chat.requests) == 4  # refused only once
+    for body in chat.requests[2:]:
+        assert body["max_completion_tokens"] == 9
+        assert not {"max_tokens", "seed"} & body.keys()
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -154,10 +129,8 @@ def test_thinking_that_the_server_separates_is_in_the_text_and_not_in_the_histor
     chat: ChatServer, config: GRPOConfig, field: str
 ) -> None:
     chat.message = {field: "I look first."}
-    with policy_of(chat, thinking=True) as policy:
-        [row] = play_episodes(
-            [prompt_of("a", "?", config)], None, None, config, client=FakeClient(), policy=policy
-        )
+    policy = policy_of(chat, thinking=True)
+    [row] = play(policy, config, "a")
     assert row.texts == [f"<think>\nI look first.\n</think>\n\n{text}" for text in TURNS]
     assert row.parse_failures == 0
     shown = [message["content"] for message in chat.requests[-1]["messages"]]
@@ -170,21 +143,19 @@ def test_a_server_that_thinks_although_it_should_not_is_named_once(
     chat: ChatServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     chat.answer = lambda messages: "<think>\nHm.\n</think>\n\nANSWER: 42"
-    with policy_of(chat) as policy:
-        act(policy, [view_of(), view_of()])
+    policy = policy_of(chat)
+    act(policy, [view_of(), view_of()])
     assert policy.usage.thoughts == 2
     [warning] = [record.message for record in caplog.records]
-    assert "fake thinks although thinking is off" in warning
     assert "thinking=true" in warning
 
 
 def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat: ChatServer) -> None:
     """vLLM's parsers do so where no thinking was asked for; a cut thought is no text."""
     chat.answer, chat.message = lambda messages: None, {"reasoning_content": "ANSWER: 42"}
-    with policy_of(chat) as policy:
-        assert act(policy, [view_of()]) == ["ANSWER: 42"]
-        chat.finish_reason = "length"
-        assert act(policy, [view_of()]) == ["<think>\nANSWER: 42\n</think>\n\n"]
+    assert act(policy_of(chat), [view_of()]) == ["ANSWER: 42"]
+    chat.finish_reason = "length"
+    assert act(policy_of(chat), [view_of()]) == ["<think>\nANSWER: 42\n</think>\n\n"]
 
 
 def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(
@@ -194,75 +165,43 @@ def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pa
     answer = chat.complete
     full = refusal(400, "too long", code="context_length_exceeded")
     chat.complete = lambda body: answer(body) if len(body["messages"]) <= 6 else full  # type: ignore[method-assign]
-    view = view_of(turns=5)
+    view, policy = view_of(turns=5), policy_of(chat)
     whole = messages_of(view, "short")
-    with policy_of(chat) as policy:
-        assert act(policy, [view]) == [TURNS[2]]
-    assert [body["messages"] for body in chat.requests] == [
-        whole,
-        whole[:2] + whole[-6:],
-        whole[:2] + whole[-4:],
-    ]
+    assert act(policy, [view]) == [TURNS[2]]
+    sent = [whole, whole[:2] + whole[-6:], whole[:2] + whole[-4:]]
+    assert [body["messages"] for body in chat.requests] == sent
     assert whole[-4]["content"] == "SAMPLE: t3"
     assert (policy.usage.truncations, policy.usage.overflows, policy.usage.requests) == (1, 0, 1)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"object": "error", "message": "This model's maximum context length is 9", "code": 400},
+        {"error": {"message": "the request exceeds the available context size", "code": 400}},
+        {"error": {"message": "However, the model's context length is only 9", "code": 400}},
+        {"error": {"message": "too long", "code": "context_length_exceeded"}},
+    ],
+)
 def test_a_conversation_beyond_the_context_window_ends_the_episode(
-    chat: ChatServer, config: GRPOConfig
+    chat: ChatServer, config: GRPOConfig, body: object
 ) -> None:
-    chat.faults += [
-        refusal(400, "too long", code="context_length_exceeded"),
-        refusal(
-            400, "This model's maximum context length is 4096 tokens. However, you requested 5000"
-        ),
-    ]
-    with policy_of(chat) as policy:
-        rows = play_episodes(
-            [prompt_of(name, "?", config) for name in "ab"],
-            None,
-            None,
-            config,
-            client=FakeClient(),
-            policy=policy,
-        )
-    assert [row.outcome for row in rows] == ["abandoned"] * 2
-    assert policy.usage.overflows == 2
-
-
-def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServer) -> None:
-    chat.faults += [
-        refusal(400, "Unsupported parameter: use 'max_completion_tokens'", param="max_tokens"),
-        refusal(400, "Unsupported parameter", param="seed"),
-    ]
-    with policy_of(chat, max_tokens=9) as policy:
-        assert act(policy, [view_of()]) == [TURNS[0]]
-        assert act(policy, [view_of()]) == [TURNS[0]]
-    assert len(chat.requests) == 4  # refused only once
-    for body in chat.requests[2:]:
-        assert body["max_completion_tokens"] == 9
-        assert not {"max_tokens", "seed"} & body.keys()
+    """By the words of vLLM, llama.cpp, SGLang and OpenAI."""
+    chat.faults.append((400, body, {}))
+    policy = policy_of(chat)
+    [row] = play(policy, config, "a")
+    assert row.outcome == "abandoned"
+    assert policy.usage.overflows == 1
 
 
 def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
     chat: ChatServer, config: GRPOConfig
 ) -> None:
     chat.answer, chat.finish_reason = lambda messages: None, "length"
-    config = config.override(step_budget=2)
-    with policy_of(chat) as policy:
-        [row] = play_episodes(
-            [prompt_of("a", "?", config)], None, None, config, client=FakeClient(), policy=policy
-        )
+    policy = policy_of(chat)
+    [row] = play(policy, config.override(step_budget=2), "a")
     assert (row.parse_failures, row.actions) == (2, ["QUERY: (empty)"] * 2)
     assert policy.usage.cut == 2
-
-
-def test_it_opens_again_after_it_was_closed(chat: ChatServer) -> None:
-    policy = policy_of(chat)
-    policy.close()
-    assert act(policy, [view_of()]) == [TURNS[0]]
-    policy.close()
-    assert act(policy, [view_of()]) == [TURNS[0]]
-    policy.close()
 
 
 def test_an_address_is_a_whole_url() -> None:

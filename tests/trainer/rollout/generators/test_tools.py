@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served, tool_call
-from tests.trainer.conftest import FakeClient, observation
+from tests.trainer.conftest import observation
+from tests.trainer.rollout.generators.conftest import act, play, view_of
 from trainer.config import GRPOConfig
-from trainer.rollout.dataset import prompt_of
-from trainer.rollout.generators.base import EpisodeView
+from trainer.errors import ModelServerError
 from trainer.rollout.generators.tools import NAMES, ToolPolicy, call_text, with_tool_calls
-from trainer.rollout.loop import play_episodes
 from trainer.rollout.parsing import parse_with_fallback
 from trainer.rollout.prompts import get_system_prompt
-from trainer.rollout.row import RolloutRow
 from trainer.rollout.served import served_model
 
 SQL = "SELECT COUNT(*)\nFROM orders -- ANSWER: 3\nWHERE name = '```'"
@@ -37,16 +35,10 @@ def config(config: GRPOConfig) -> GRPOConfig:
     return config.override(system_prompt="tools", model_name="fake")
 
 
-def play_one(config: GRPOConfig, policy: Any) -> RolloutRow:
-    """Play one episode with a policy, on a client that needs no server."""
-    prompts = [prompt_of("a", "?", config)]
-    [row] = play_episodes(prompts, None, None, config, client=FakeClient(), policy=policy)
-    return row
-
-
 def test_the_calls_of_a_model_are_played(config: GRPOConfig) -> None:
-    with served(ChatServer(in_turn)) as chat, served_model(config, chat.url, "tools") as model:
-        row = play_one(config, model.policy)
+    with served(ChatServer(in_turn)) as chat:
+        model = served_model(config, chat.url, "tools")
+        [row] = play(model.policy, config, "a")
         usage = model.server.usage
     assert row.outcome == "correct"
     thought = "QUERY: Let me think about it."
@@ -117,25 +109,22 @@ def test_odd_calls(name: str, arguments: Any, action: str | None, kept: bool) ->
 )
 def test_half_a_surrogate_pair_ends_no_episode(config: GRPOConfig, turn: Any) -> None:
     turns = [turn, "ANSWER: 42"]
-    with (
-        served(ChatServer(lambda messages: turns[len(messages) // 2 - 1])) as chat,
-        served_model(config, chat.url, "tools") as model,
-    ):
-        row = play_one(config, model.policy)
+    with served(ChatServer(lambda messages: turns[len(messages) // 2 - 1])) as chat:
+        [row] = play(served_model(config, chat.url, "tools").policy, config, "a")
     assert (row.outcome, row.actions) == ("correct", ["QUERY: SELECT '?'", "ANSWER: 42"])
     json.dumps(row.transcript, ensure_ascii=False).encode()  # as the run's files hold it
 
 
 def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GRPOConfig) -> None:
-    view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
+    view = view_of()
     with served(ChatServer(lambda messages: tool_call("describe", {"table": "t"}))) as chat:
         chat.message = {"reasoning_content": "I look first, by <tool_call>."}
-        with ToolPolicy("fake", chat.url, temperature=0, thinking=True) as policy:
-            [text] = policy.run_all([lambda: policy.act_one(view)])
-            assert isinstance(text, str)
-            view.actions.append(text)
-            view.observations.append(observation(1, 5))
-            policy.run_all([lambda: policy.act_one(view)])
+        policy = ToolPolicy("fake", chat.url, temperature=0, thinking=True)
+        [text] = act(policy, [view])
+        assert isinstance(text, str)
+        view.actions.append(text)
+        view.observations.append(observation(1, 5))
+        act(policy, [view])
     assert text.startswith("<think>\nI look first, by <tool_call>.\n</think>\n\n")
     assert parse_with_fallback(text).action.argument == "t"
     *_, turn, _ = chat.requests[-1]["messages"]
@@ -144,15 +133,11 @@ def test_thinking_before_a_call_is_in_the_text_and_not_in_the_history(config: GR
 
 
 def test_a_server_without_tools_is_named_with_its_words(config: GRPOConfig) -> None:
-    view = EpisodeView("q", 0, None, [observation(0, 6)], [])  # type: ignore[arg-type]
     with served(ChatServer(lambda messages: "ANSWER: 1")) as chat:
         chat.faults += [
             refusal(400, "unknown field parallel_tool_calls"),
             refusal(400, '"auto" tool choice requires --enable-auto-tool-choice'),
         ]
-        with (
-            ToolPolicy("fake", chat.url, temperature=0) as policy,
-            pytest.raises(Exception, match="enable-auto-tool-choice"),
-        ):
-            policy.run_all([lambda: policy.act_one(view)])
+        with pytest.raises(ModelServerError, match="enable-auto-tool-choice"):
+            act(ToolPolicy("fake", chat.url, temperature=0), [view_of()])
     assert "parallel_tool_calls" not in chat.requests[-1]

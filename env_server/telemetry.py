@@ -1,4 +1,7 @@
-"""What a server counts, in Prometheus's format at `/metrics`.
+"""What a server reports of itself: log lines, and metrics in Prometheus's format at `/metrics`.
+
+A log line is text or one JSON object, and names the episode that it is about: that of the request
+being handled (`about`), or the one in `extra={"episode_id": ...}`.
 
 Latencies and errors are observed as they happen; `service.Readings` reads everything else, when
 Prometheus asks, where it is counted anyway. Every metric's name starts with `sqlenv_`, except
@@ -6,16 +9,80 @@ Prometheus asks, where it is counted anyway. Every metric's name starts with `sq
 `docs/scaling-ops.md` says what to watch.
 """
 
+import json
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from functools import partial
-from typing import get_args
+from typing import Literal, get_args
 
 import prometheus_client as prometheus
 
 from env_server.verifier import STANDARDS
 from shared.actions import ActionType
 from shared.models import AnswerForm, FormTotals, StandardName, VerdictTotals
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
+_episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
+
+
+@contextmanager
+def about(episode_id: str) -> Iterator[None]:
+    """Attribute the block's log lines, and the exceptions that leave it, to an episode."""
+    token = _episode_id.set(episode_id)
+    try:
+        yield
+    except Exception as error:
+        vars(error).setdefault("episode_id", episode_id)
+        raise
+    finally:
+        _episode_id.reset(token)
+
+
+def episode_of(error: BaseException) -> dict[str, str]:
+    """Return `extra` for a line about an error that left an `about` block."""
+    return {"episode_id": str(vars(error).get("episode_id", ""))}
+
+
+class WithEpisode(logging.Filter):
+    """Sets each record's `episode_id`, "" if it is about none, and its form in `TEXT`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        episode_id = getattr(record, "episode_id", "") or _episode_id.get() or ""
+        record.episode_id, record.suffix = episode_id, f" [{episode_id}]" if episode_id else ""
+        return True
+
+
+class JsonLines(logging.Formatter):
+    """`{"time", "level", "logger", "message"}`, with an `episode_id` and a `traceback` if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if episode_id := getattr(record, "episode_id", ""):
+            fields["episode_id"] = episode_id
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+def configure(level: str, form: Literal["text", "json"]) -> None:
+    """Make every logger write to stderr; uvicorn's, which log each request, from warnings up."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
+    handler.addFilter(WithEpisode())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+# -- metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,0 +1,208 @@
+"""LoRA adapters in PEFT's format: merged into their base at loading, and saved after training."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from typer.testing import CliRunner
+
+from tests.trainer.conftest import FakeClient, prompts, short_training
+from trainer.__main__ import app
+from trainer.config import GRPOConfig
+from trainer.errors import ModelLoadError
+from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
+from trainer.presets import SAVED_AS
+from trainer.runtime.lora import hub_name
+from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
+
+peft = pytest.importorskip("peft")
+IDS = torch.tensor([[5, 80, 41, 7, 300]])
+HUB_NAME = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
+
+
+def qwen2(hidden_size: int, vocab_size: int) -> Qwen2ForCausalLM:
+    torch.manual_seed(hidden_size)
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=2 * hidden_size,
+            tie_word_embeddings=True,
+            initializer_range=0.1,
+        )
+    ).eval()
+
+
+@pytest.fixture
+def home(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """MODELS_HOME with a tiny Qwen2 as the preset's model, and a wider one."""
+    folder = tmp_path / "models"
+    for name, size in (("qwen2.5-coder-0.5b", 64), ("wider", 96)):
+        qwen2(size, len(tokenizer)).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    monkeypatch.setenv("MODELS_HOME", str(folder))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return folder
+
+
+@pytest.fixture
+def adapter(home: Path, tmp_path: Path) -> Path:
+    """A bfloat16 adapter of PEFT's, whose base is a hub name."""
+    base = AutoModelForCausalLM.from_pretrained(home / "qwen2.5-coder-0.5b", dtype=torch.bfloat16)
+    settings = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(base, settings, autocast_adapter_dtype=False)
+    torch.manual_seed(1)
+    for name, one in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(one, std=0.2)
+    adapted.peft_config["default"].base_model_name_or_path = HUB_NAME
+    adapted.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def config_of(model: Path, **changes: Any) -> GRPOConfig:
+    return GRPOConfig(model_name=str(model), device="cpu", dtype="float32", **changes)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(IDS).logits
+    return found
+
+
+def test_an_adapter_is_merged_into_its_base_in_float32(home: Path, adapter: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(home / "qwen2.5-coder-0.5b", dtype=torch.float32)
+    before = logits(base)
+    expected = logits(peft.PeftModel.from_pretrained(base, adapter).eval())
+    model, tokenizer = load_model_and_tokenizer(config_of(adapter))
+    assert type(model) is Qwen2ForCausalLM
+    assert not [name for name, _ in model.named_parameters() if "lora" in name]
+    assert {one.dtype for one in model.parameters()} == {torch.float32}
+    assert torch.allclose(logits(model), expected, atol=1e-4)
+    assert not torch.allclose(before, expected, atol=0.1)
+    assert tokenizer.chat_template
+
+
+def test_an_adapter_gets_the_preset_of_its_base_and_its_own_settings(adapter: Path) -> None:
+    assert preset_of(str(adapter)).preset == "qwen2.5-coder-0.5b"
+    (adapter / "sqlenv.json").write_text(json.dumps({"system_prompt": "short", "step_budget": 7}))
+    choice = preset_of(str(adapter))
+    assert choice.settings == {
+        **{"model_name": str(adapter)},
+        **{"system_prompt": "short", "step_budget": 7},
+    }
+    assert "of its training" in choice.why
+
+
+def test_another_base_may_be_named(home: Path, adapter: Path) -> None:
+    wider = config_of(adapter, base_model=str(home / "wider"))
+    with pytest.raises(ModelLoadError, match=r"does not fit its base .*wider.*--model BASE"):
+        load_model_and_tokenizer(wider)
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = None
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelLoadError, match="names no base_model_name_or_path"):
+        find_model(str(adapter))
+    right = str(home / "qwen2.5-coder-0.5b")
+    load_model_and_tokenizer(config_of(adapter, base_model=right))
+
+
+def test_an_adapter_of_more_layers_is_refused(home: Path, adapter: Path) -> None:
+    """PEFT ignores layers that the base lacks."""
+    config = json.loads((home / "qwen2.5-coder-0.5b/config.json").read_text())
+    config |= {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    small = Qwen2ForCausalLM(Qwen2Config(**config))
+    small.save_pretrained(home / "qwen2.5-coder-0.5b")
+    with pytest.raises(ModelLoadError, match=r"does not fit .*layers\.1.* is in only one"):
+        load_model_and_tokenizer(config_of(adapter))
+
+
+def test_a_base_that_is_nowhere_is_named_with_the_remedy(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MODELS_HOME")
+    monkeypatch.setattr("trainer.runtime.models._ask_hub", lambda _: TimeoutError("no answer"))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    with pytest.raises(ModelLoadError, match=f"{HUB_NAME}.*set MODELS_HOME .*--model BASE"):
+        find_model(str(adapter))
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train", "sft", "improve", "play"])
+def test_a_folder_without_an_adapter_is_refused(command: str, home: Path) -> None:
+    arguments = ["--adapter", str(home / "wider"), *(["--db", "x"] if command == "play" else [])]
+    result = CliRunner().invoke(app, [command, *arguments])
+    assert result.exit_code == 2
+    assert "adapter_config.json" in result.output
+    (home / "cut").mkdir()
+    (home / "cut" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelLoadError, match=r"no adapter_model\.safetensors"):
+        find_model(str(home / "cut"))
+
+
+@pytest.mark.parametrize("on_an_adapter", [False, True])
+def test_training_saves_its_adapter_beside_the_merged_model(
+    config: GRPOConfig, home: Path, adapter: Path, tmp_path: Path, on_an_adapter: bool
+) -> None:
+    base = adapter if on_an_adapter else home / "qwen2.5-coder-0.5b"
+    settings = {
+        "step_budget": 2,
+        "max_new_tokens": 4,
+        "learning_rate": 1e-2,
+        "lora_rank": 4,
+        "save_steps": 1,
+    }
+    config = short_training(config, tmp_path, model_name=base, **settings)
+    model, tokenizer = load_model_and_tokenizer(config)
+    trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    run_training_with_metrics(trainer)
+    merged = save_trained(trainer, tmp_path / "run" / "model")
+    saved = tmp_path / "run" / "adapter"
+    assert {one.dtype for one in load_file(saved / "adapter_model.safetensors").values()} == {
+        torch.bfloat16
+    }
+    named = json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert named == (str(adapter) if on_an_adapter else HUB_NAME)
+    for folder in (saved, tmp_path / "checkpoint-1"):
+        assert preset_of(str(folder)).settings["step_budget"] == 2
+        load_model_and_tokenizer(config_of(folder))
+    again, _ = load_model_and_tokenizer(config_of(saved))
+    assert getattr(merged.config, SAVED_AS)["step_budget"] == 2
+    assert torch.allclose(logits(again), logits(merged.eval()), atol=0.05)
+
+
+def test_a_folder_gets_the_hub_name_of_its_model(tmp_path: Path) -> None:
+    assert hub_name("/models/qwen2.5-coder-0.5b") == HUB_NAME
+    assert hub_name("./Qwen3-8B") == "Qwen/Qwen3-8B"
+    assert hub_name("me/mine") == "me/mine"
+    assert hub_name(str(tmp_path)) == str(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_adapter_of_real_weights_is_small_and_comes_back(tmp_path: Path) -> None:
+    folder = Path(os.environ.get("MODELS_HOME", "")) / "qwen2.5-coder-0.5b"
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip("MODELS_HOME has no qwen2.5-coder-0.5b")
+    config = config_of(folder, lora_rank=16, output_dir=str(tmp_path))
+    model, tokenizer = load_model_and_tokenizer(config)
+    trainer = build_trainer(
+        model, tokenizer, config, prompts(config), client=FakeClient(), max_steps=1
+    )
+    with torch.no_grad():
+        for name, one in trainer.model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(one, std=1e-3)
+    merged = save_trained(trainer, tmp_path / "model")
+    after = logits(merged)
+    size = sum(file.stat().st_size for file in (tmp_path / "adapter").iterdir())
+    assert size < 20 * 2**20
+    assert preset_of(str(tmp_path / "adapter")).preset == "qwen2.5-coder-0.5b"
+    again, _ = load_model_and_tokenizer(config_of(tmp_path / "adapter"))
+    assert torch.allclose(logits(again), after, atol=0.05)

@@ -1,0 +1,117 @@
+"""LoRA adapters in PEFT's format: found with their base, merged into it at loading, and saved.
+
+adapter_config.json, adapter_model.safetensors   PEFT's own files
+sqlenv.json    the settings that a trained model keeps; PEFT ignores the file
+"""
+
+import copy
+import json
+import os
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import Any
+
+from trainer.errors import ModelLoadError
+from trainer.presets import PRESETS, SAVED_AS
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+SETTINGS = f"{SAVED_AS}.json"
+WHOLE_MODEL = ("model*.safetensors", "pytorch_model*.bin")
+
+
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder has an adapter and no whole model."""
+    whole = any(file for pattern in WHOLE_MODEL for file in folder.glob(pattern))
+    return (folder / CONFIG).is_file() and not whole
+
+
+def base_of(adapter: Path, base: str = "") -> str:
+    """Return the folder or hub name of an adapter's base: `base`, or what its config names.
+
+    A hub name is a folder below MODELS_HOME if that has it, named like the model or its preset.
+    """
+    named = base
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        config = json.loads((adapter / CONFIG).read_bytes())
+        named = named or config["base_model_name_or_path"] or ""
+    if not named:
+        raise ModelLoadError(
+            f"{adapter / CONFIG} is damaged or names no base_model_name_or_path: copy the adapter "
+            f"again, or name its base: --adapter {adapter} --model BASE"
+        )
+    home = os.environ.get("MODELS_HOME")
+    if not home or Path(named).exists():
+        return named
+    preset = next((key for key, one in PRESETS.items() if one["model_name"] == named), named)
+    folders = (Path(home, one) for one in (named, PurePath(named).name, preset))
+    return next((str(one) for one in folders if (one / "config.json").is_file()), named)
+
+
+def saved_settings(adapter: Path) -> dict[str, Any]:
+    """Return the settings that a trained adapter keeps, by the key in a model's config.json."""
+    try:
+        return {SAVED_AS: json.loads((adapter / SETTINGS).read_bytes())}
+    except (OSError, ValueError):
+        return {}
+
+
+def merged(model: Any, adapter: Path) -> Any:
+    """Return `model`, in float32, with an adapter merged into its weights.
+
+    Raises `ModelLoadError` if the adapter has other layers or shapes than the model.
+    """
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    problem = ""
+    try:
+        adapted = PeftModel.from_pretrained(model, str(adapter), torch_device="cpu")
+        with safe_open(adapter / WEIGHTS, framework="pt") as file:
+            saved = {name for name in file.keys() if "lora_" in name}  # noqa: SIM118
+        own = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        if others := sorted(saved.symmetric_difference(own)):
+            problem = f"{others[0]} is in only one of them"
+    except (RuntimeError, ValueError) as error:  # another shape; no such layers
+        lines = str(error).strip().split("\n")
+        problem = lines[min(1, len(lines) - 1)].strip()
+    if problem:
+        raise ModelLoadError(
+            f"the adapter in {adapter} does not fit its base {model.name_or_path!r} ({problem}): "
+            f"name the base that it was trained on: --adapter {adapter} --model BASE"
+        )
+    whole = adapted.merge_and_unload()
+    # of an adapter that is trained on this model, this is the base
+    whole.name_or_path = whole.config._name_or_path = str(adapter)
+    return whole
+
+
+def save_adapter(model: Any, folder: Path, base: str) -> None:
+    """Save the adapter of a PEFT model in bfloat16, with the hub name of its `base`."""
+    import torch
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    weights = get_peft_model_state_dict(model, save_embedding_layers=False)
+    half = {name: one.detach().to("cpu", torch.bfloat16) for name, one in weights.items()}
+    config = copy.copy(model.active_peft_config)
+    config.base_model_name_or_path, config.inference_mode = hub_name(base), True
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(half, folder / WEIGHTS, metadata={"format": "pt"})
+    config.save_pretrained(str(folder))
+    save_settings(model, folder)
+
+
+def save_settings(model: Any, folder: Path) -> None:
+    """Save the settings that a trained model keeps beside its adapter."""
+    settings = getattr(model.config, SAVED_AS, {})
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def hub_name(model: str) -> str:
+    """Return the hub name of a folder that is named like a preset or its model, else `model`."""
+    folder = PurePath(model).name.lower()
+    for preset, settings in PRESETS.items():
+        name = str(settings["model_name"])
+        if folder in (preset, PurePath(name).name.lower()):
+            return name
+    return str(Path(model).resolve()) if Path(model).is_dir() else model

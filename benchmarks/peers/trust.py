@@ -1,0 +1,342 @@
+"""What untrusted SQL can do to an environment, and what it earns for nothing, in one harness.
+
+    python -m benchmarks.peers.trust --data BIRD [--peer NAME] [--json PATH]
+
+BIRD is a data directory from `python -m data import bird`. Each peer judges the same statements in
+a process and a virtual environment of its own, on a copy of the databases:
+
+- the hostile statements of the conformance suite: does one change the database, make a file, take
+  more than 10 s, or spoil the verdict on a right answer that comes next, and how much memory does
+  the peer use? What one breaks is mended before the next.
+- constant policies, which send one statement per database to every question, the first question's
+  effects included: which share of the questions do they earn?
+- statements that return other rows than the gold: which ones are accepted?
+
+Linux only (reads /proc).
+"""
+
+import hashlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.measuring import DataDir, JsonPath, chosen, memory_mib, print_table
+from benchmarks.peers.environments import CACHE, NotMeasured, make_environment, reason
+from benchmarks.peers.judges import JUDGES, MODULE, Case
+from env_server.conformance import corpus
+from shared.console import write_json
+from shared.dataset import Question, database_path, load_splits
+from shared.server_process import child_environment
+from shared.sqltext import quote_identifier
+
+HANG_S = 10.0
+PATIENCE_S = 30.0  # then the peer is killed
+START_S = 120.0
+SAMPLE_S = 0.1  # between two readings of memory
+WRONG_OF_A_KIND = 8
+CONSTANTS = ("SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0")
+OF_A_TABLE = ("SELECT * FROM {} LIMIT 1", "SELECT COUNT(*) FROM {}", "DELETE FROM {}")
+HEADINGS = (
+    "environment", "databases changed", "files made", "over 10 s", "next verdict wrong", "MiB",
+    "DELETE earns", "best constant", "wrong accepted",
+)  # fmt: skip
+Rows = list[tuple[Any, ...]]
+
+
+class JudgeProcess:
+    """A judge in a session of its own, started when it is asked."""
+
+    def __init__(self, python: Path, name: str, folder: Path, scratch: Path) -> None:
+        self.peak_mib = 0.0
+        self.versions: dict[str, str] = {}
+        self._command = [str(python), "-m", MODULE, name, str(folder)]
+        self._scratch, self._log = scratch, scratch.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, case: Case) -> tuple[float | None, float]:
+        """Return the reward and the seconds; no reward if the judge died or did not answer."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        began = time.monotonic()
+        with suppress(OSError):
+            process.stdin.write(json.dumps(case).encode() + b"\n")
+            process.stdin.flush()
+        reward = self._answer(process, PATIENCE_S)
+        if reward is None:
+            self.stop()
+        return reward, time.monotonic() - began
+
+    def stop(self) -> None:
+        """Kill the judge and the processes that it started."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env=child_environment(),
+                cwd=self._scratch,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        versions = self._answer(self._process, START_S)
+        if versions is None:
+            self.stop()
+            raise NotMeasured(f"it did not start: {reason(self._log.read_text(errors='replace'))}")
+        self.versions = versions
+        return self._process
+
+    def _answer(self, process: subprocess.Popen[bytes], patience_s: float) -> Any:
+        assert process.stdout is not None
+        until = time.monotonic() + patience_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while time.monotonic() < until:
+                ready = selector.select(SAMPLE_S)
+                with suppress(Exception):  # it has ended
+                    self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
+                if ready:
+                    line = process.stdout.readline()
+                    return json.loads(line) if line else None
+        return None
+
+
+@dataclass
+class Found:
+    """What one peer did."""
+
+    statements: int = 0
+    changed: list[str] = field(default_factory=list)  # names of statements
+    files: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
+    spoiled: list[str] = field(default_factory=list)  # the next verdict
+    earned: dict[str, float] = field(default_factory=dict)  # constant -> share of the questions
+    questions: int = 0
+    accepted: Counter[str] = field(default_factory=Counter)  # kind of wrong rows
+    wrong: int = 0
+    peak_mib: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def wrong_statements(data: Path, questions: Sequence[Question]) -> Iterator[tuple[str, Case]]:
+    """Yield statements whose rows differ from the gold's, by kind."""
+    kinds: dict[str, Callable[[str, int], str | None]] = {
+        "duplicates dropped": lambda gold, width: f"SELECT DISTINCT * FROM ({gold})",
+        "rows repeated": lambda gold, width: (
+            f"SELECT * FROM ({gold}) UNION ALL SELECT * FROM ({gold})"
+        ),
+        "order reversed": _reversed,
+        "columns swapped": _swapped,
+        "numbers rounded": lambda gold, width: (
+            f"WITH g(c0) AS ({gold}) SELECT ROUND(c0) FROM g" if width == 1 else None
+        ),
+    }
+    for kind, change in kinds.items():
+        left = WRONG_OF_A_KIND
+        for question in questions:
+            with closing(sqlite3.connect(database_path(data, question.database_name))) as database:
+                gold = question.gold_sql.strip().rstrip(";")
+                try:
+                    cursor = database.execute(gold)
+                    rows = cursor.fetchall()
+                    sql = change(gold, len(cursor.description))
+                    others = rows if sql is None else database.execute(sql).fetchall()
+                except sqlite3.Error:
+                    continue
+            if left and sql is not None and _differ(rows, others, "ORDER BY" in gold.upper()):
+                left -= 1
+                yield kind, case_of(question, sql)
+
+
+def _differ(rows: Rows, others: Rows, ordered: bool) -> bool:
+    return rows != others if ordered else Counter(rows) != Counter(others)
+
+
+def _reversed(gold: str, width: int) -> str | None:
+    if "ORDER BY" not in gold.upper():
+        return None
+    names = ", ".join(f"c{number}" for number in range(width))
+    numbered = "SELECT *, ROW_NUMBER() OVER () AS place FROM g"
+    return (
+        f"WITH g({names}) AS ({gold}), n AS ({numbered}) SELECT {names} FROM n ORDER BY place DESC"
+    )
+
+
+def _swapped(gold: str, width: int) -> str | None:
+    if width < 2:
+        return None
+    names = [f"c{number}" for number in range(width)]
+    return f"WITH g({', '.join(names)}) AS ({gold}) SELECT {', '.join(names[::-1])} FROM g"
+
+
+def case_of(question: Question, sql: str) -> Case:
+    """Return what a judge reads."""
+    return {
+        "question_id": question.question_id,
+        "question": question.question_text,
+        "db_id": question.database_name,
+        "gold_sql": question.gold_sql,
+        "sql": sql,
+    }
+
+
+def constant(template: str, questions: Sequence[Question]) -> list[Case]:
+    """Return a case for each question: the statement about its database's most used table."""
+    used: dict[str, Counter[str]] = {}
+    for one in questions:
+        used.setdefault(one.database_name, Counter()).update(one.tables_involved)
+    tables = {name: counts.most_common(1)[0][0] for name, counts in used.items()}
+    return [
+        case_of(one, template.format(quote_identifier(tables[one.database_name])))
+        for one in questions
+    ]
+
+
+class Copy:
+    """A copy of a data directory that a peer may spoil."""
+
+    def __init__(self, data: Path, folder: Path) -> None:
+        self.folder = folder
+        self._data = data
+        shutil.copytree(data, folder)
+        self._digests = self._read()
+
+    def _read(self) -> dict[Path, str]:
+        files = sorted((self.folder / "databases").rglob("*"))
+        return {one: hashlib.sha256(one.read_bytes()).hexdigest() for one in files if one.is_file()}
+
+    def restore(self) -> bool:
+        """Put back the databases if they, or the files beside them, changed; return whether."""
+        if self._read() == self._digests:
+            return False
+        shutil.rmtree(self.folder / "databases")
+        shutil.copytree(self._data / "databases", self.folder / "databases")
+        return True
+
+
+def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) -> Found:
+    """Put every statement before one peer."""
+    found = Found(questions=len(questions))
+    with tempfile.TemporaryDirectory(prefix="sqlenv-trust-") as scratch:
+        copy, work = Copy(data, Path(scratch, "data")), Path(scratch, "work")
+        work.mkdir()
+        process = JudgeProcess(python, name, copy.folder, work)
+        try:
+            _hostile(process, copy, work, questions[0], found)
+            found.peak_mib = process.peak_mib
+            for template in (*CONSTANTS, *OF_A_TABLE):
+                cases = constant(template, questions)
+                rewards = [process.ask(one)[0] or 0.0 for one in cases]
+                found.earned[template.format("T")] = sum(rewards) / len(rewards)
+                if copy.restore():
+                    process.stop()
+            for kind, case in wrong_statements(data, questions):
+                found.wrong += 1
+                found.accepted[kind] += bool(process.ask(case)[0])
+        finally:
+            process.stop()
+        found.versions = process.versions
+    return found
+
+
+def _hostile(
+    process: JudgeProcess, copy: Copy, work: Path, question: Question, found: Found
+) -> None:
+    table = question.tables_involved[0]
+    path = database_path(copy.folder, question.database_name)
+    with closing(sqlite3.connect(path)) as database:
+        column = database.execute(f"SELECT * FROM {quote_identifier(table)}").description[0][0]
+    for query in corpus.load():
+        target = work / "made"
+        _, seconds = process.ask(case_of(question, query.statement(table, column, str(target))))
+        found.statements += 1
+        if seconds > HANG_S:
+            found.slow.append(query.name)
+            process.stop()  # it may still be at work on it
+        if copy.restore():
+            found.changed.append(query.name)
+            process.stop()
+        if made := list(work.iterdir()):
+            found.files.append(query.name)
+            for one in made:
+                one.unlink()
+        if process.ask(case_of(question, question.gold_sql))[0] != 1.0:
+            found.spoiled.append(query.name)
+            process.stop()
+
+
+def row(name: str, found: Found) -> tuple[str, ...]:
+    """Return a peer's line of the table."""
+    version = "".join(f" {number}" for number in found.versions.values())
+    delete = found.earned["DELETE FROM T"]
+    best, share = max(
+        ((one, share) for one, share in found.earned.items() if not one.startswith("DELETE")),
+        key=lambda item: item[1],
+    )
+    of = f"of {found.statements}"
+    return (
+        f"{name}{version}",
+        *(
+            f"{len(names)} {of}"
+            for names in (found.changed, found.files, found.slow, found.spoiled)
+        ),
+        f"{found.peak_mib:,.0f}",
+        f"{delete:.1%}",
+        f"{share:.1%} ({best})",
+        f"{found.accepted.total()} of {found.wrong}",
+    )
+
+
+def main(
+    data: DataDir,
+    peer: Annotated[list[str] | None, typer.Option(help="Environment; repeatable.")] = None,
+    cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
+    json_path: JsonPath = None,
+) -> None:
+    """Put hostile and wrong SQL before this environment and others."""
+
+    def log(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    questions = [one for one in load_splits(data)["eval"] if one.answer_form == "text"]
+    report: dict[str, Any] = {}
+    rows, absent = [], []
+    for name in chosen(peer, JUDGES, "peer"):
+        log(f"judging with {name}")
+        try:
+            python = Path(sys.executable) if name == "sqlenv" else make_environment(name, cache)
+            found = judge(name, python, data.resolve(), questions)
+        except NotMeasured as error:
+            report[name] = {"not_measured": str(error)}
+            absent.append(f"not measured: {name}: {error}")
+            continue
+        report[name] = vars(found)
+        rows.append(row(name, found))
+    print_table(f"Untrusted SQL, {len(questions)} questions of {data}", HEADINGS, rows)
+    print(*absent, sep="\n")
+    write_json(json_path, report)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,54 @@
+"""Hostile and wrong SQL before environments."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers import trust
+from benchmarks.peers.trust import Copy, JudgeProcess, case_of, main, wrong_statements
+from env_server.conformance import corpus
+from shared.dataset import load_splits
+
+
+def test_a_spoiled_copy_is_noticed_and_restored(tiny_data: Path, tmp_path: Path) -> None:
+    copy = Copy(tiny_data, tmp_path / "copy")
+    assert not copy.restore()
+    [database, *_] = sorted((copy.folder / "databases").rglob("*.sqlite"))
+    whole = database.read_bytes()
+    database.chmod(0o644)
+    database.write_bytes(b"")
+    assert copy.restore()
+    assert database.read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_hostile_sql_harms_nothing_here_and_earns_nothing(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"insert", "attach a file", "endless recursion", "pragma hard_heap_limit"}
+    some = [query for query in corpus.load() if query.name in names]
+    monkeypatch.setattr(trust.corpus, "load", lambda: some)
+    result = tmp_path / "trust.json"
+    main(tiny_data, ["sqlenv"], json_path=result)
+    found = json.loads(result.read_text())["sqlenv"]
+    assert found["statements"] == len(names)
+    for kind in ("changed", "files", "slow", "spoiled"):
+        assert found[kind] == []
+    assert found["earned"]["DELETE FROM T"] == 0.0 < found["peak_mib"]
+
+
+@pytest.mark.slow
+def test_a_right_statement_is_rewarded_and_a_wrong_one_is_not(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    questions = load_splits(tiny_data)["eval"]
+    (work := tmp_path / "work").mkdir()
+    process = JudgeProcess(Path(trust.sys.executable), "sqlenv", tiny_data, work)
+    try:
+        for question in questions[:3]:
+            assert process.ask(case_of(question, question.gold_sql))[0] == 1.0
+        for _, case in [*wrong_statements(tiny_data, questions)][:3]:
+            assert process.ask(case)[0] == 0.0
+    finally:
+        process.stop()

@@ -9,6 +9,7 @@ reward, in [0, 1]. The first line of output has the versions of the packages.
 """
 
 import asyncio
+import atexit
 import json
 import sys
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def sqlenv(folder: Path) -> Judge:
         last = client.step(episode, f"ANSWER: {answer or 'nothing'}")
         return float(last.info.outcome == "correct")
 
-    judge.stack = stack  # type: ignore[attr-defined]
+    atexit.register(stack.close)
     return judge
 
 

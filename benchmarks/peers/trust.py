@@ -17,10 +17,8 @@ Linux only (reads /proc).
 
 import hashlib
 import json
-import os
 import selectors
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -33,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import typer
 
 from benchmarks.measuring import DataDir, JsonPath, chosen, memory_mib, print_table
@@ -82,11 +81,14 @@ class JudgeProcess:
         return reward, time.monotonic() - began
 
     def stop(self) -> None:
-        """Kill the judge and the processes that it started."""
+        """Kill the judge and the processes that it started, whatever their sessions."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            with suppress(psutil.NoSuchProcess):
+                judge = psutil.Process(self._process.pid)
+                for process in (*judge.children(recursive=True), judge):
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+            self._process.communicate()  # closes the pipes
             self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -37,6 +37,9 @@ SMALL = {
 ELSEWHERE = {
     "git clone URL sqlenv": "the sources are those of this test",
     "cd sqlenv": "the same",
+    "python -m trainer play --adapter data/models/qwen2.5-coder-0.5b-spider --db my.sqlite": (
+        "tests/trainer/runtime/test_lora.py"
+    ),
     "make serve": "tests/env_server/test_server_process.py",
     "python examples/sync_client.py": "tests/examples/test_examples.py",
     "make train MODEL=Qwen/Qwen3-0.6B": "tests/trainer/test_presets.py",

@@ -7,6 +7,7 @@ sqlenv.json    the settings that a trained model keeps; PEFT ignores the file
 import copy
 import json
 import os
+import warnings
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -66,7 +67,9 @@ def merged(model: Any, adapter: Path) -> Any:
 
     problem = ""
     try:
-        adapted = PeftModel.from_pretrained(model, str(adapter), torch_device="cpu")
+        with warnings.catch_warnings():  # peft asks transformers by an old name
+            warnings.simplefilter("ignore", FutureWarning)
+            adapted = PeftModel.from_pretrained(model, str(adapter), torch_device="cpu")
         with safe_open(adapter / WEIGHTS, framework="pt") as file:
             saved = {name for name in file.keys() if "lora_" in name}  # noqa: SIM118
         own = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))

@@ -89,7 +89,8 @@ def pretrain(
     `out/.pretraining` keeps the generated databases and the model after each stage: an interrupted
     call with the same settings continues after its last whole stage. `processes` share the
     training; another number of them sums gradients in another order, so the weights differ
-    slightly. Raises `ConfigError` for several processes on a GPU.
+    slightly. Raises `ConfigError` for several processes on a GPU, and if `out` holds an unfinished
+    call with other settings.
     """
     config, device = config or PretrainConfig(), precision("auto", "auto")[0]
     if processes > 1 and device != "cpu":
@@ -97,13 +98,13 @@ def pretrain(
     out = out.absolute()
     root, log_path = out / ".pretraining", out / ".pretraining" / "server.log"
     record: Record = {"config": _as_json(asdict(config)), "torch": torch.__version__, "stages": []}
-    _keep_if_equal(root, {**record, "stages": [_as_json(asdict(stage)) for stage in stages]})
+    _begin(root, {**record, "stages": [_as_json(asdict(stage)) for stage in stages]})
     folder, previous = root, root
     for number, stage in enumerate(stages, start=1):
         folder, previous = root / f"{number}-{stage.name.replace(' ', '-')}", folder
         if (folder / RECORD).is_file():
             print(f"{stage.name}: trained before, in {folder}")
-            record = json.loads((folder / RECORD).read_bytes())
+            record = read_json(folder / RECORD)
         else:
             data_dir = generate(root, stage, config.seed + number - 1)
             if number == 1:
@@ -128,13 +129,17 @@ def pretrain(
     return record
 
 
-def _keep_if_equal(root: Path, settings: Record) -> None:
-    """Delete the folder unless it is of a call with these settings."""
+def _begin(root: Path, settings: Record) -> None:
+    """Make the folder; raise `ConfigError` if it is of a call with other settings."""
     path = root / "settings.json"
-    if not path.is_file() or json.loads(path.read_bytes()) != settings:
-        shutil.rmtree(root, ignore_errors=True)
-        root.mkdir(parents=True)
+    if not path.is_file():
+        root.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
+    elif read_json(path) != settings:
+        raise ConfigError(
+            f"{root} holds an unfinished pretraining with other settings: repeat its settings to "
+            "continue it, delete the folder, or choose another --out"
+        )
 
 
 def stage_config(config: PretrainConfig, stage: Stage) -> PretrainConfig:

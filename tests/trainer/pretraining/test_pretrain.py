@@ -72,12 +72,13 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path, capsys
     weights = "model.safetensors"
     assert (again / weights).read_bytes() == (out / weights).read_bytes()
 
-    # other settings: nothing is kept
+    # other settings are refused, and what is there is kept
     other = tmp_path / "other"
     with pytest.raises(KeyboardInterrupt):
         make(other, interrupted="2-long-names")
-    make(other, [replace(STAGES[0], renaming={"alike_share": 0.5})])
-    assert measured == ["1-short-names"]
+    with pytest.raises(ConfigError, match=r"other settings.*another --out"):
+        make(other, [replace(STAGES[0], renaming={"alike_share": 0.5})])
+    assert (other / ".pretraining" / "1-short-names" / weights).is_file()
 
 
 def test_several_processes_are_refused_on_a_gpu(tmp_path, monkeypatch):

@@ -14,12 +14,14 @@ class NotMeasured(Exception):
     """A peer can't be measured; the text says why."""
 
 
-def make_environment(name: str, cache: Path = CACHE) -> Path:
-    """Return the Python of the environment of `requirements/<name>.txt`, which is made if needed.
+def make_environment(name: str, cache: Path = CACHE, requirements: Path | None = None) -> Path:
+    """Return the Python of the environment of `requirements`, which is made if needed; by default
+    of `requirements/<name>.txt`.
 
     Raises `NotMeasured` if it can't be made.
     """
-    requirements, folder = REQUIREMENTS / f"{name}.txt", cache / name
+    requirements = requirements or REQUIREMENTS / f"{name}.txt"
+    folder = cache / name
     python, made = folder / "bin" / "python", folder / "made-of.txt"
     wanted = requirements.read_text()
     if made.exists() and made.read_text() == wanted and python.exists():

@@ -2,7 +2,8 @@
 
 Importing this file registers the environment `sqlenv`. Needs a running server, and this project's
 client beside skyrl-gym. A row of the data set may choose the question by `seed`, `question_id`,
-`split`, `difficulty` or `db_id`; its prompt may be empty. Rewards of steps sum to the server's total.
+`split`, `difficulty` or `db_id`; its prompt may be empty. The steps' rewards sum to the server's
+total.
 """
 
 import sys
@@ -37,7 +38,7 @@ def client_of(url: str) -> SyncSQLEnvClient:
 class SQLEnvText(BaseTextEnv):
     """One episode of the server at `env_config["url"]`; `extras` is the row of the data set."""
 
-    def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] = {}) -> None:  # noqa: B006
+    def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] = {}) -> None:
         super().__init__()
         self.client = client_of(env_config.get("url", "http://127.0.0.1:8000"))
         chosen = {**env_config, **extras}

@@ -1,13 +1,13 @@
 """A NeMo Gym resources server whose tools are SQLEnv's four actions, played on a SQLEnv server.
 
-Needs a running SQLEnv server, and tasks that `tasks.py` drew from it; docs/other-trainers.md has the
-commands. A task whose episode is lost with its server is masked: its reward is not valid.
+Needs a running SQLEnv server, and tasks that `tasks.py` drew from it; docs/other-trainers.md has
+the commands. A task whose episode is lost with its server is masked: its reward is not valid.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Request
 from fastapi.responses import PlainTextResponse
@@ -62,7 +62,6 @@ class SQLEnvServer(SimpleResourcesServer):
     _episodes: dict[str, Episode] = PrivateAttr(default_factory=dict)
 
     def setup_webserver(self) -> FastAPI:
-        """Add a path for each tool, and connect while the app runs."""
         app = super().setup_webserver()
         app.router.lifespan_context = self._connected
         for kind, name in ARGUMENTS.items():
@@ -77,13 +76,12 @@ class SQLEnvServer(SimpleResourcesServer):
             yield
 
     async def seed_session(self, request: Request, body: SeedRequest) -> BaseSeedSessionResponse:
-        """Start the session's episode."""
         reply = await self._client.reset(**body.reset)
         self._episodes[request.session[SESSION_ID_KEY]] = Episode(reply.episode_id, reply)
         return BaseSeedSessionResponse()
 
     def _tool(self, kind: ActionType, name: str) -> Callable[..., Awaitable[str]]:
-        async def call(request: Request, arguments: dict[str, Any] = Body()) -> str:
+        async def call(request: Request, arguments: Annotated[dict[str, Any], Body()]) -> str:
             episode = self._episodes[request.session[SESSION_ID_KEY]]
             if episode.reply.done or episode.error is not None:
                 return "The episode is over."
@@ -107,11 +105,10 @@ class SQLEnvServer(SimpleResourcesServer):
         if not seen.done:
             with suppress(SQLEnvError):  # its lease ends anyway
                 await self._client.close_episode(episode.id)
-        failure = {"mask_sample": True, "failure_kind": SESSION_LOST}
-        failure["failure_reason"] = str(episode.error)
+        lost = {"mask_sample": True, "failure_kind": SESSION_LOST}
         return VerifyResponse(
             **body.model_dump(),
-            **(failure if episode.error else {}),
+            **(lost | {"failure_reason": str(episode.error)} if episode.error else {}),
             reward=info.ledger.total if info.ledger and not episode.error else 0.0,
             question_id=info.question_id,
             correct=info.outcome == Outcome.CORRECT,

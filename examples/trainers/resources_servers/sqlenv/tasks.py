@@ -11,7 +11,9 @@ from shared.actions import ACTIONS, ActionType
 from shared.agents.texts import first_text
 from shared.client import SQLEnvClient
 
-PROMPT = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
+PROMPT = (
+    "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
+)
 ARGUMENTS = {
     ActionType.DESCRIBE: "table",
     ActionType.SAMPLE: "table",
@@ -51,7 +53,8 @@ def main(url: str, number: int) -> None:
                 "tools": [tool(kind) for kind in ActionType],
                 "parallel_tool_calls": False,
             }
-            reset = {"question_id": reply.info.question_id}
+            # the question of the prompt; the seed makes each task another, which NeMo Gym expects
+            reset = {"question_id": reply.info.question_id, "seed": seed}
             print(json.dumps({"responses_create_params": params, "reset": reset}))
 
 

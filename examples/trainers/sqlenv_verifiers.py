@@ -15,7 +15,7 @@ from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, p
 from shared.agents.texts import first_text, step_text
 from shared.client import SQLEnvClient
 from shared.errors import ActionParseError, SQLEnvError
-from shared.models import Outcome
+from shared.models import Outcome, StepResult
 
 SYSTEM_PROMPT = (
     "Answer a question about a SQLite database that you can't see. Each of your replies is one "
@@ -53,10 +53,7 @@ class SQLEnvTaskset(vf.Taskset[SQLEnvTask, SQLEnvTasksetConfig]):
         drawn_by = self.config.model_dump(include={"split", "difficulty", "db_id", "step_budget"})
         for seed in count(self.config.first_seed):
             data = SQLEnvData(
-                name=f"sqlenv#{seed}",
-                prompt=None,
-                system_prompt=SYSTEM_PROMPT,
-                reset=drawn_by | {"seed": seed},
+                prompt=None, system_prompt=SYSTEM_PROMPT, reset=drawn_by | {"seed": seed}
             )
             yield SQLEnvTask(data, self.config.task)
 
@@ -80,7 +77,6 @@ class SQLEnvEnv(vf.Env[SQLEnvEnvConfig]):
         await self.client.metadata()
 
     async def stop(self) -> None:
-        """Close the connections."""
         if self.client is not None:
             await self.client.aclose()
 
@@ -96,16 +92,20 @@ class SQLEnvEnv(vf.Env[SQLEnvEnvConfig]):
                         break
                     reply = await self.client.step(episode_id, action_of(turn.last_reply))
                     text = step_text(reply.observation)
+                if not interaction.trace.errors:  # of the model, which earn no reward
+                    record(interaction.trace, reply)
         finally:
             if not reply.done:
                 with suppress(SQLEnvError):  # its lease ends anyway
                     await self.client.close_episode(episode_id)
-        trace, ledger = interaction.trace, reply.info.ledger
-        if not trace.ok:  # the model failed, which is no reason for a reward
-            return
-        trace.record_reward("sqlenv", 0.0 if ledger is None else ledger.total)
-        trace.record_metric("correct", float(reply.info.outcome == Outcome.CORRECT))
-        trace.record_metric("steps", float(reply.observation.step_count))
+
+
+def record(trace: vf.Trace, reply: StepResult) -> None:
+    """Record the server's total reward, and what the last reply says of the episode."""
+    ledger = reply.info.ledger
+    trace.record_reward("sqlenv", 0.0 if ledger is None else ledger.total)
+    trace.record_metric("correct", float(reply.info.outcome == Outcome.CORRECT))
+    trace.record_metric("steps", float(reply.observation.step_count))
 
 
 def action_of(text: str) -> SQLAction:

@@ -38,6 +38,8 @@ GYM_SERVERS = (
     "responses_api_models/vllm_model",
     "environment_servers/legacy_agent",
 )
+COLLECT = ["gym", "eval", "run", "--no-serve", "--agent", "sqlenv_agent"]
+COLLECT += ["--input", "tasks.jsonl", "--output", "rollouts.jsonl"]
 TASKS = 4
 UNREACHABLE = "can't reach the environment server at http://127.0.0.1:1 "
 ANSWERS = {question["question_text"]: question["gold_answer"] for question in TRAIN}
@@ -141,24 +143,33 @@ def test_each_is_short() -> None:
     }  # fmt: skip
 
 
+def traces(folder: Path) -> list[dict[str, Any]]:
+    """Return what verifiers recorded of each model's part in the episodes of its only run."""
+    [file] = folder.glob("*/traces.jsonl")
+    episodes = [json.loads(line) for line in file.read_text().splitlines()]
+    return [trace for episode in episodes for trace in episode["traces"]]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_verifiers_evaluates(server: ServerProcess, expected: list[float], tmp_path: Path) -> None:
     python = python_of("verifiers")
     shutil.copy(TRAINERS / "sqlenv_verifiers.py", tmp_path)
-    command = ["vf-eval", "sqlenv-verifiers", "-n", str(TASKS), "-m", "fake", "--no-push"]
-    command += ["--no-rich", "--env.taskset.url"]
+    command = ["vf-eval", "sqlenv-verifiers", "-n", str(TASKS), "--no-push", "--no-rich"]
     with served(StreamingChat(texts)) as model:
-        model_url = ["--client.base-url", model.url]
-        done = run(python, tmp_path, *command, server.url, *model_url, "-o", "out")
-        lost = run(python, tmp_path, *command, "http://127.0.0.1:1", *model_url)
+        command += ["--client.base-url", model.url, "--env.taskset.url"]
+        done = run(python, tmp_path, *command, server.url, "-m", "fake", "-o", "done")
+        failed = run(python, tmp_path, *command, server.url, "-m", "another", "-o", "failed")
+        lost = run(python, tmp_path, *command, "http://127.0.0.1:1", "-m", "fake")
     assert done.returncode == 0, done.stderr[-3000:]
-    [traces] = tmp_path.glob("out/*/traces.jsonl")
-    episodes = [json.loads(line) for line in traces.read_text().splitlines()]
-    played = [trace for episode in episodes for trace in episode["traces"]]
+    played = traces(tmp_path / "done")
     rewards = {one["task"]["data"]["idx"]: one["rewards"]["sqlenv"]["score"] for one in played}
     assert [rewards[seed] for seed in range(TASKS)] == pytest.approx(expected)
     assert {one["metrics"]["steps"] for one in played} == {3}
+    assert failed.returncode == 0, failed.stderr[-3000:]
+    without_model = traces(tmp_path / "failed")
+    assert [one["rewards"] for one in without_model] == [{}] * TASKS
+    assert {one["errors"][0]["type"] for one in without_model} == {"ProviderError"}
     assert lost.returncode != 0
     assert UNREACHABLE in lost.stderr
 
@@ -230,6 +241,14 @@ def allow_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def prepare_tasks(python: Path, folder: Path, url: str, number: int) -> None:
+    """Copy the files, and draw tasks from the server."""
+    shutil.copytree(TRAINERS / "resources_servers", folder / "resources_servers")
+    drawn = run(python, folder, "python", "resources_servers/sqlenv/tasks.py", url, str(number))
+    assert drawn.returncode == 0, drawn.stderr[-3000:]
+    (folder / "tasks.jsonl").write_text(drawn.stdout)
+
+
 def gym_head() -> str:
     """Return the option that puts NeMo Gym's head server on a free port."""
     [port] = free_ports(1)
@@ -242,24 +261,41 @@ def test_nemo_gym_collects_rollouts(
     server: ServerProcess, expected: list[float], tmp_path: Path
 ) -> None:
     python, head = python_of("nemo-gym"), gym_head()
-    shutil.copytree(TRAINERS / "resources_servers", tmp_path / "resources_servers")
-    tasks = ["python", "resources_servers/sqlenv/tasks.py", server.url, str(TASKS)]
-    drawn = run(python, tmp_path, *tasks)
-    assert drawn.returncode == 0, drawn.stderr[-3000:]
-    (tmp_path / "tasks.jsonl").write_text(drawn.stdout)
-    collect = ["gym", "eval", "run", "--no-serve", "--agent", "sqlenv_agent", head]
-    collect += ["--input", "tasks.jsonl", "--output", "rollouts.jsonl"]
+    prepare_tasks(python, tmp_path, server.url, TASKS)
     with (
         served(StreamingChat(calls)) as model,
         gym_servers(python, tmp_path, server.url, model.url, head) as log,
     ):
-        done = run(python, tmp_path, *collect)
+        done = run(python, tmp_path, *COLLECT, head)
     assert done.returncode == 0, f"{done.stderr[-3000:]}{log.read_text()[-3000:]}"
     rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     rewards = {row["_ng_task_index"]: row["reward"] for row in rows}
     assert [rewards[seed] for seed in range(TASKS)] == pytest.approx(expected)
     assert {row["mask_sample"] for row in rows} == {False}
     assert {row["steps"] for row in rows} == {3}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_nemo_gym_masks_a_lost_episode(tiny_data: Path, tmp_path: Path) -> None:
+    python, head = python_of("nemo-gym"), gym_head()
+    with running_server(tiny_data, "--workers", "1") as server:
+
+        def lost(messages: Messages) -> Any:
+            server.stop()
+            return calls(messages)
+
+        prepare_tasks(python, tmp_path, server.url, 1)
+        with (
+            served(StreamingChat(lost)) as model,
+            gym_servers(python, tmp_path, server.url, model.url, head) as log,
+        ):
+            done = run(python, tmp_path, *COLLECT, head)
+    assert done.returncode == 0, f"{done.stderr[-3000:]}{log.read_text()[-3000:]}"
+    row = json.loads((tmp_path / "rollouts.jsonl").read_text())
+    assert row["mask_sample"]
+    assert row["failure_kind"] == "session_lost"
+    assert "can't reach the environment server at " in row["failure_reason"]
 
 
 @pytest.mark.slow

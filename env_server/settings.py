@@ -5,19 +5,16 @@ command line if `python -m env_server --help` lists it. Limits on SQL are in
 `env_server.sql.limits`, each with its reason.
 """
 
-import re
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
 MIN_KEY_CHARS = 16
-# as a browser sends it: without a path
-_ORIGIN = re.compile(r"\*|https?://[^\s/?#,]+", re.IGNORECASE)
 
 
 class Settings(BaseSettings):
@@ -102,10 +99,6 @@ class Settings(BaseSettings):
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     page: bool = True
     """Whether to serve the page at / for people (docs/page.md)."""
-    runs_dir: Path = Path("runs")
-    """Folder of the runs and evaluations whose episodes the page shows; it may be missing."""
-    cors_origins: str | None = None
-    """Origins whose web pages may call the API, comma-separated, or *; unset: none."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
@@ -120,23 +113,6 @@ class Settings(BaseSettings):
         """The agents' keys."""
         keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
         return [key.strip() for key in keys.split(",")] if keys else []
-
-    @property
-    def origins(self) -> list[str]:
-        """The origins of `cors_origins`, in lower case as browsers send them."""
-        origins = (self.cors_origins or "").lower().split(",")
-        return [origin.strip() for origin in origins if origin.strip()]
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _check_origins(cls, value: str | None) -> str | None:
-        for origin in (value or "").split(","):
-            if (origin := origin.strip()) and not _ORIGIN.fullmatch(origin):
-                raise ValueError(
-                    f"{origin!r} is no origin: expected SCHEME://HOST or SCHEME://HOST:PORT, such "
-                    "as https://example.org, or *"
-                )
-        return value
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

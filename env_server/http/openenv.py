@@ -178,8 +178,8 @@ class Session:
 async def serve(socket: WebSocket) -> None:
     """Play the episodes of one connection."""
     service = service_of(socket)
-    if is_foreign(socket, service.settings.origins):
-        await socket.close(reason="SQLENV_CORS_ORIGINS lacks this page's origin")
+    if is_foreign(socket):
+        await socket.close(reason="pages of other origins may not call this server")
         return
     await socket.accept()
     session = Session(socket)

@@ -40,6 +40,6 @@ def test_a_name_that_is_nearly_a_settings_is_reported() -> None:
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("API_KEY", "AGENT_KEYS", "CORS_ORIGINS", "CAPACITY"):
+    for name in ("API_KEY", "AGENT_KEYS", "OPERATOR_KEY", "CAPACITY"):
         monkeypatch.setenv(f"SQLENV_{name}", "")
     assert Settings() == Settings(_env_prefix="UNSET_")

@@ -24,7 +24,7 @@ from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, res
 
 pytestmark = pytest.mark.anyio
 # those that need no key: probes, and pages, to which a browser sends none
-PROBES = {"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/docs/scripts/nothing"}
+PROBES = {"/health", "/ready", "/docs", "/openapi.json", "/docs/scripts/nothing"}
 AGENTS = PROBES | {"/metadata", "/schema", "/state?episode_id=e", "/nothing", "/operators"}
 AGENTS |= {"/docsx", "/questions", "/databases"}
 ALL = AGENTS | {"/operator/verdicts", "/operator/verdicts/e", "/metrics"}

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 Task = asyncio.Task[bytes]
 Labelled = CounterMetricFamily | GaugeMetricFamily
 
-ASK_AGAIN_S = 0.25  # whether other requests still wait for work that its own left
 SWEEP_EVERY_S = 5.0  # for idle episodes
 NAME = "sqlenv"
 DESCRIPTION = (
@@ -99,7 +98,6 @@ class Service:
     metrics: Metrics
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, repr=False)
     _under_way: Counter[str] = field(default_factory=Counter, repr=False)  # by client
-    _left: Counter[EpisodeName | None] = field(default_factory=Counter, repr=False)
 
     def admit(self, client: str, items: int) -> None:
         """Raise `QueueFull` if so many more items would be too many for the client.
@@ -124,27 +122,13 @@ class Service:
         task.add_done_callback(partial(self._done, client))
         return task
 
-    def leave(self, work: Task, episode: EpisodeName | None, after_s: float) -> None:
-        """Cancel work that its request left, after some seconds, unless others wait for it.
-
-        Others are requests for the same episode that were not left themselves.
-        """
-        task = asyncio.create_task(self._end(work, episode, after_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _end(self, work: Task, episode: EpisodeName | None, after_s: float) -> None:
-        self._left[episode] += 1
-        try:
-            await asyncio.wait((work,), timeout=after_s)
-            while self.pool.users(episode) > self._left[episode] and not work.done():
-                await asyncio.wait((work,), timeout=ASK_AGAIN_S)
-            work.cancel()
-            await asyncio.wait((work,))
-        finally:
-            self._left[episode] -= 1
-            if not self._left[episode]:
-                del self._left[episode]
+    def leave(self, work: Mapping[Task, EpisodeName | None]) -> None:
+        """Cancel work whose client left, except on episodes that other requests wait for."""
+        under_way = {task: name for task, name in work.items() if not task.done()}
+        own = Counter(under_way.values())
+        for task, name in under_way.items():
+            if self.pool.users(name) <= own[name]:
+                task.cancel()
 
     def _done(self, client: str | None, task: Task) -> None:
         self._tasks.discard(task)

@@ -85,10 +85,7 @@ class Settings(BaseSettings):
     result_cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0)
     """Bytes of memory for results of QUERYs, so that an equal one runs no SQL; 0: no cache."""
     request_timeout_s: float = Field(default=50.0, gt=0)
-    """Seconds per request; after them 503 'timeout', while its work continues for orphan_s."""
-    # A client that got 'timeout' repeats the request after a second.
-    orphan_s: float = Field(default=10.0, ge=0)
-    """Seconds that work continues after its request timed out, if no other request waits for it."""
+    """Seconds per request; after them 503 'timeout', while its work continues."""
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: SecretStr | None = None

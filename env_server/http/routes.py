@@ -95,8 +95,7 @@ async def reset_batch(request: Request) -> Response:
     """Start many episodes in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(ResetBatchRequest, await read_body(request, service.settings))
-    call = service.pool.reset
-    return await run_batch(request, batch.resets, ResetRequest, call, once="episode_id")
+    return await run_batch(request, batch.resets, ResetRequest, service.pool.reset)
 
 
 @episodes.post(
@@ -109,7 +108,7 @@ async def step_batch(request: Request) -> Response:
     """Send many steps in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(StepBatchRequest, await read_body(request, service.settings))
-    return await run_batch(request, batch.steps, StepRequest, service.pool.step, once="step")
+    return await run_batch(request, batch.steps, StepRequest, service.pool.step)
 
 
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 429, 500, 503))

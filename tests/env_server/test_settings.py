@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from env_server.commands import misspelt
 from env_server.settings import Settings
 
 
@@ -29,14 +28,6 @@ def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(bad))) as caught:
         Settings(**bad)
     assert "short'" not in str(caught.value)  # a key is in no message
-
-
-def test_a_name_that_is_nearly_a_settings_is_reported() -> None:
-    right = ["SQLENV_CAPACITY", "sqlenv_port", "SQLENV_SERVER_URL", "PORT"]
-    assert dict(misspelt(["SQLENV_PROT", "SQLENV_AGENT_KEY", *right])) == {
-        "SQLENV_PROT": "SQLENV_PORT",
-        "SQLENV_AGENT_KEY": "SQLENV_AGENT_KEYS",
-    }
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,6 @@ def test_rows() -> None:
     )
 
 
-def test_no_rows() -> None:
-    assert render_rows(SqlResult(["a", "b"]), 20) == "a | b\n(no rows)"
-
-
 def test_more_rows_are_reported() -> None:
     rows = [(i,) for i in range(21)]
     shown = "\n".join(map(str, range(20)))

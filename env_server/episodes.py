@@ -94,12 +94,10 @@ class EpisodeStore:
 
     @property
     def active(self) -> int:
-        """The number of unfinished episodes."""
         return sum(len(one.active) for one in self.owners.values())
 
     @property
     def finished(self) -> int:
-        """The number of finished episodes."""
         return sum(len(one.finished) for one in self.owners.values())
 
     @property
@@ -155,7 +153,6 @@ class EpisodeStore:
         episode.env, episode.outcome = None, outcome
 
     def remove(self, episode: PooledEpisode) -> None:
-        """Remove an episode, finished or not."""
         if not episode.gone:
             held = self.owners[episode.owner]
             del held.of(episode)[episode.episode_id]
@@ -237,7 +234,6 @@ class EpisodeStore:
 
 
 def utf8_bytes(text: str) -> int:
-    """Return the size of a text as UTF-8."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
@@ -259,7 +255,6 @@ def without_history(result: StepResult) -> bytes:
 
 
 def last_reply(episode: PooledEpisode) -> bytes:
-    """Return the JSON of an episode's last reply."""
     history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
     return episode.reply.replace(NO_HISTORY, history, 1)
 

@@ -31,7 +31,7 @@ from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from env_server.state import ResultCache, wire_state
+from env_server.state import wire_state
 from env_server.telemetry import AnswerCounts, Metrics, about
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
 from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
@@ -73,10 +73,8 @@ class EpisodePool:
         self.ended: Counter[Outcome] = Counter()
         self.answers = AnswerCounts(settings.standard)
         self.store = EpisodeStore(settings, clock)
-        self.results = ResultCache(settings.result_cache_bytes)
 
     def __len__(self) -> int:
-        """Return the number of unfinished episodes."""
         return self.store.active
 
     async def reset(self, request: ResetRequest, caller: Caller = ANYONE) -> bytes:
@@ -252,12 +250,8 @@ class EpisodePool:
     async def _start(
         self, episode: PooledEpisode, actions: Sequence[str] = ()
     ) -> tuple[SQLEnvironment, StepResult]:
-        env = SQLEnvironment(
-            self.bank,
-            step_budget=episode.step_budget,
-            standard=self.settings.standard,
-            results=self.results,
-        )
+        standard = self.settings.standard
+        env = SQLEnvironment(self.bank, step_budget=episode.step_budget, standard=standard)
         reset = env.reset_jobs(
             episode_id=episode.episode_id,
             question_id=episode.question_id,

@@ -112,7 +112,6 @@ class QuestionBank:
         return {**counts, "open": len(self.open)} if self.open else counts
 
     def database(self, db_id: str) -> str:
-        """Return the path of a database."""
         return str(database_path(self.data_dir, db_id))
 
     # -- questions

@@ -145,13 +145,11 @@ class Service:
             raise NotReady("no SQL worker is up", retry_after_s=1)
 
     async def sweep_forever(self) -> None:
-        """Abandon idle episodes periodically."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             self.pool.sweep()
 
     def log_totals(self) -> None:
-        """Log how episodes ended."""
         counts = [f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())]
         log.info("episodes ended: %s; unfinished: %d", ", ".join(counts) or "none", len(self.pool))
 
@@ -163,7 +161,6 @@ class Readings(Collector):
         self.service = service
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every metric."""
         episodes, sql = self.service.pool, self.service.sql
         labels = {"version", "reward_version", "sqlite_version", "digest"}
         info = self.service.metadata.model_dump(include=labels)
@@ -175,7 +172,6 @@ class Readings(Collector):
             "capacity": ("The most unfinished episodes that the pool takes.", capacity),
             "finished_held": ("Finished episodes kept for repeats.", episodes.store.finished),
             "held_bytes": ("Memory of the episodes' texts.", episodes.store.held_bytes),
-            "result_cache_bytes": ("Memory of the cached results.", episodes.results.held_bytes),
             "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
             "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
@@ -190,10 +186,6 @@ class Readings(Collector):
         family: Labelled = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
         owners = episodes.store.owners
         yield labelled(family, {name: len(owners[name].active) for name in owners if name})
-        text = "QUERYs looked up in the cache of results, also those of replayed steps."
-        family = CounterMetricFamily("sqlenv_result_cache", text, labels=["found"])
-        results = episodes.results
-        yield labelled(family, {"hit": results.hits, "miss": results.misses})
         text = "Episodes ended here; replaying an ended one counts it again."
         family = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
         known = [outcome for outcome in Outcome if outcome != Outcome.INFRA_FAILED]

@@ -62,10 +62,6 @@ class Settings(BaseSettings):
     """Maximum number of connections; beyond it the oldest without a whole request is closed."""
     max_head_bytes: int = Field(default=32 * 1024, ge=1024)
     """Bytes of a request outside its body: its line, headers and chunk sizes; beyond it 431."""
-    max_url_bytes: int = Field(default=8 * 1024, ge=256)
-    """Bytes of a request's URL, of which an episode's id needs 100; longer ones get 431."""
-    max_headers: int = Field(default=100, ge=20)
-    """Maximum number of headers (a client sends 8, gateways add some); beyond it 431."""
     head_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds for a request's head, and for a new connection to send one; after them 408."""
     send_timeout_s: float = Field(default=60.0, gt=0)
@@ -82,8 +78,6 @@ class Settings(BaseSettings):
     """Bytes that an episode's actions may have; further ones get 413. Replies repeat them."""
     max_held_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
     """Bytes of memory for all episodes' actions and replies; beyond it 429."""
-    result_cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0)
-    """Bytes of memory for results of QUERYs, so that an equal one runs no SQL; 0: no cache."""
     request_timeout_s: float = Field(default=50.0, gt=0)
     """Seconds per request; after them 503 'timeout', while its work continues."""
     body_timeout_s: float = Field(default=20.0, gt=0)
@@ -107,7 +101,6 @@ class Settings(BaseSettings):
 
     @property
     def agents(self) -> list[str]:
-        """The agents' keys."""
         keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
         return [key.strip() for key in keys.split(",")] if keys else []
 

@@ -156,5 +156,4 @@ class Metrics:
         prometheus.ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus's text format."""
         return prometheus.generate_latest(self.registry)

@@ -43,7 +43,6 @@ CHALLENGE = 'Basic realm="SQLEnv: any name, and a key of the server as the passw
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """Return who sends a request."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
@@ -55,12 +54,10 @@ def client_of(request: HTTPConnection) -> str:
 
 
 def is_open(path: str) -> bool:
-    """Return whether anyone may read a path, whatever keys the server has."""
     return path in OPEN_PATHS or path.startswith(SCRIPTS + "/")
 
 
 def is_page(path: str) -> bool:
-    """Return whether a path is one of the page for people."""
     return path in (HOME, SIGN_IN) or path.startswith(PAGE + "/")
 
 

@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 
 def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return JSON bytes as a reply."""
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -77,7 +76,6 @@ def http_error_bytes(status: int, message: str) -> bytes:
 
 
 def http_code(status: int) -> str:
-    """Return a status's name as an error code."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_").replace("-", "_")
 
 

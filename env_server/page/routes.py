@@ -41,7 +41,6 @@ FORM_FIELDS = 16
 
 
 def add_page(app: FastAPI) -> None:
-    """Add the page to the application."""
     templates = pages.environment("env_server.page", "page.css", "page.js")
     headers = {key: value.format(**templates.globals) for key, value in HEADERS.items()}
     board = Board()
@@ -76,7 +75,6 @@ def html(page: str | bytes, status: int = 200) -> Response:
 
 
 async def home(view: View) -> Response:
-    """Show what the server does."""
     now = view.board.numbers(view.service)
     return html(view.render("home.html.j2", metadata=view.service.metadata, now=now))
 
@@ -87,7 +85,6 @@ async def sign_in(view: View) -> Response:
 
 
 async def board_alone(view: View) -> Response:
-    """Show the numbers of the board."""
     return html(view.render("board.html.j2", now=view.board.numbers(view.service)))
 
 
@@ -95,7 +92,6 @@ async def board_alone(view: View) -> Response:
 
 
 async def choose(view: View) -> Response:
-    """Show the questions that can be played."""
     asked = {name: value for name, value in view.asked.items() if value}
     wanted = parse_item(QuestionsRequest, {**asked, "limit": ROWS})
     found = view.bank.matching(wanted.split, wanted.difficulty, wanted.db_id)

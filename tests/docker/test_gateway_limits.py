@@ -100,9 +100,7 @@ def test_the_extension_of_a_chunk_must_end(gateway: Gateway) -> None:
 def test_the_limits_are_the_defaults_of_the_servers() -> None:
     text, defaults = CONFIG.read_text(), Settings()
     for line in (
-        f"tune.http.maxhdr {defaults.max_headers} ",
-        f"{{ req.hdrs,length gt {defaults.max_head_bytes} }} || "
-        f"{{ url,length gt {defaults.max_url_bytes} }}",
+        f"{{ req.hdrs,length gt {defaults.max_head_bytes} }}",
         f"{{ req.body_size 120001:{defaults.max_body_bytes} }}",
         f"timeout http-request {defaults.head_timeout_s:g}s",
     ):

@@ -1,7 +1,6 @@
 """The episodes that a server holds, and who calls: owners, places, leases and bytes."""
 
 import asyncio
-import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,7 @@ from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEp
 from shared.models import AnswerForm, Outcome, Rewards, StepResult
 
 NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
-MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
+RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
 Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
 
 
@@ -131,7 +130,7 @@ class EpisodeStore:
             raise CapacityReached(
                 f"{f'{places} of the key {caller.owner}' if quota else places} are taken; finish "
                 f"or close episodes, or raise SQLENV_{'AGENT_' if quota else ''}CAPACITY",
-                retry_after_s=self._place_in_s([held] if quota else [*self.owners.values()]),
+                retry_after_s=RETRY_AFTER_S,
                 capacity=capacity,
                 used=len(held.active) if quota else self.active,
             )
@@ -203,7 +202,7 @@ class EpisodeStore:
                     f"{whose} hold {own.held_bytes if over else self.held_bytes:,} bytes, and "
                     f"{more:,} more are over the limit of {own.max_bytes if over else limit:,}: "
                     "finish or close episodes, or raise SQLENV_MAX_HELD_BYTES",
-                    retry_after_s=MAX_RETRY_AFTER_S,
+                    retry_after_s=RETRY_AFTER_S,
                     max_held_bytes=limit,
                 )
             evicted += 1
@@ -225,12 +224,6 @@ class EpisodeStore:
         held = self.owners.get(caller.owner)
         used = len(held.active) if held else 0
         return caller.is_agent and used >= self.settings.agent_capacity
-
-    def _place_in_s(self, holdings: list[Holdings]) -> int:
-        """Return the seconds until a lease ends, at most `MAX_RETRY_AFTER_S`."""
-        oldest = min(next(iter(one.active.values())).touched for one in holdings if one.active)
-        free_in_s = oldest + self.settings.lease_s - self.clock()
-        return max(1, math.ceil(min(free_in_s, MAX_RETRY_AFTER_S)))
 
 
 def utf8_bytes(text: str) -> int:

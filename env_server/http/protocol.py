@@ -34,6 +34,7 @@ SLICE_BYTES = 4096
 # After a refusal, what the peer still sends is read and dropped for this long: closing at once
 # would reset the connection, and with it the reply on its way.
 LINGER_S = 1.0
+MAX_HEADERS = 100  # a client sends 8, gateways add some
 SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
 
 
@@ -298,6 +299,8 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage == "body":
             return  # a trailer: no header, and seen by no gateway
+        if len(self.headers) >= MAX_HEADERS:
+            raise Refusal(431, f"the request has over {MAX_HEADERS} headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

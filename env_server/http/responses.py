@@ -28,6 +28,14 @@ def count_error(error: SQLEnvError, metrics: Metrics) -> None:
         log.error("%s: %s", error.code, error.message, extra=episode_of(error))
 
 
+def as_error(error: Exception) -> SQLEnvError:
+    """Return what a client gets for an exception. The text of a fault only goes to the log."""
+    if isinstance(error, SQLEnvError):
+        return error
+    log.error("a request, or an item of one, failed", exc_info=error, extra=episode_of(error))
+    return InternalError("the server failed on this request; see its log")
+
+
 def error_bytes(error: SQLEnvError, metrics: Metrics) -> bytes:
     """Return an error in the one shape, and count it."""
     count_error(error, metrics)

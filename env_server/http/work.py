@@ -1,7 +1,6 @@
 """The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,22 +10,13 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item
-from env_server.http.responses import error_bytes, json_reply
+from env_server.http.responses import as_error, error_bytes, json_reply
 from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from env_server.sql.queue import CLIENT
-from env_server.telemetry import episode_of
-from shared.errors import (
-    BodyTooLarge,
-    InternalError,
-    NotReady,
-    ReplyTooLarge,
-    SQLEnvError,
-    TimedOut,
-)
+from shared.errors import BodyTooLarge, NotReady, ReplyTooLarge, TimedOut
 
-log = logging.getLogger(__name__)
 Argument = TypeVar("Argument")
 # A request that takes longer is watched for a client that leaves; most take less, and watching
 # costs a task.
@@ -77,12 +67,8 @@ async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
     """Return a reply, or its error as bytes, for an item of a batch or a late request."""
     try:
         return await reply
-    except SQLEnvError as error:
-        return error_bytes(error, service.metrics)
     except Exception as error:
-        log.exception("an item of a batch, or a late request, failed", extra=episode_of(error))
-        fault = InternalError("the server failed on this item; see its log")
-        return error_bytes(fault, service.metrics)
+        return error_bytes(as_error(error), service.metrics)
 
 
 async def run_batch(

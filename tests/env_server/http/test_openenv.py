@@ -66,7 +66,7 @@ def test_an_episode(http: TestClient) -> None:
         ('{"type": ["reset"]}', "UNKNOWN_TYPE", "a list of 1"),
         ('{"type": "reset", "data": {"colour": 1}}', "VALIDATION_ERROR", "no such field"),
         ('{"type": "reset", "data": {"resume": true}}', "VALIDATION_ERROR", "episode_id"),
-        ('{"type": "reset", "data": {"resume": "x"}}', "VALIDATION_ERROR", "true or false"),
+        ('{"type": "reset", "data": {"resume": "x"}}', "VALIDATION_ERROR", "valid boolean"),
         ('{"type": "reset", "data": {"question_id": "x"}}', "EXECUTION_ERROR", "x"),
         ('{"type": "step", "data": {"action_type": "QUERY"}}', "EXECUTION_ERROR", "a reset first"),
         ('{"type": "state"}', "EXECUTION_ERROR", "send a reset first"),

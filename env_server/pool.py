@@ -32,7 +32,7 @@ from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from env_server.state import wire_state
-from env_server.telemetry import AnswerCounts, Metrics, about
+from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
 from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
@@ -71,7 +71,7 @@ class EpisodePool:
         # Replaying an ended episode counts it again in all of these except `steps`.
         self.steps: Counter[ActionType] = Counter()
         self.ended: Counter[Outcome] = Counter()
-        self.answers = AnswerCounts(settings.standard)
+        self.answers = no_answers(settings.standard)
         self.store = EpisodeStore(settings, clock)
 
     def __len__(self) -> int:
@@ -314,7 +314,10 @@ class EpisodePool:
         else:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
         if episode.verdicts is not None:
-            self.answers.add(episode.answer_form, episode.verdicts)
+            totals = self.answers.forms[episode.answer_form]
+            totals.answered += 1
+            for name, right in episode.verdicts.items():
+                totals.right[name] += right
         if self.store.finished > self.settings.finished_capacity:
             self.counts["evicted"] += self.store.evict(self.store.owners.values())
 

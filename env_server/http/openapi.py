@@ -104,8 +104,9 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def body_of(model: type[BaseModel], required: bool = True) -> dict[str, Any]:
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the `openapi_extra` of an endpoint with this body."""
+    required = any(field.is_required() for field in model.model_fields.values())
     content = {"application/json": {"schema": {"$ref": _SCHEMAS + model.__name__}}}
     return {"requestBody": {"required": required, "content": content}}
 

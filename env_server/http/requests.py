@@ -158,10 +158,8 @@ def _text(name: str, item: str, problem: ErrorDetails, model: type[BaseModel]) -
     path = repr(name[:MAX_NAME_CHARS])[1:-1] + item  # on one line
     if problem["type"] == "extra_forbidden":
         return f"{path}: there is no such field; expected only {', '.join(model.model_fields)}"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{path}: {message}" + (
-        "" if problem["type"] == "missing" else f" (got {shown(problem['input'])})"
-    )
+    given = "" if problem["type"] == "missing" else f" (got {shown(problem['input'])})"
+    return f"{path}: {problem['msg'].removeprefix('Value error, ')}{given}"
 
 
 def shown(value: Any) -> str:

@@ -3,7 +3,6 @@ from uuid import UUID
 
 import pytest
 
-from env_server.episodes import ANYONE
 from shared.errors import Behind, CapacityReached, Conflict, NotReady, UnknownEpisode
 from shared.models import Outcome, ResetResult, SQLState
 from tests.env_server.pool_driver import Driver, read
@@ -128,14 +127,6 @@ async def test_a_full_pool_refuses_and_keeps_its_episodes(driver: Driver) -> Non
     await driver.step("ANSWER: x", 0, "b")
     await driver.reset("d")
     assert [(await driver.state(name)).done for name in "abcd"] == [False, True, False, False]
-
-
-async def test_finished_episodes_are_bounded_too(driver: Driver) -> None:
-    for name in "abcd":
-        await driver.reset(name)
-        await driver.step("ANSWER: x", 0, name)
-    assert driver.pool.counts["evicted"] == 2
-    assert [name for name in "abcd" if driver.pool.store.find(name, ANYONE)] == ["c", "d"]
 
 
 async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) -> None:

@@ -94,8 +94,12 @@ async def run_batch(
     service.admit(client, count)
     used_bytes = 0
 
-    def fit(reply: bytes) -> bytes:
+    async def parsed_and_called(value: Any) -> bytes:
+        return await call(parse_item(model, value), caller_of(request))
+
+    async def run(value: Any) -> bytes:
         nonlocal used_bytes
+        reply = await reply_or_error(service, parsed_and_called(value))
         most = service.settings.max_reply_bytes
         if used_bytes and used_bytes + len(reply) > most:
             error = ReplyTooLarge(
@@ -106,12 +110,6 @@ async def run_batch(
             return error_bytes(error, service.metrics)
         used_bytes += len(reply)
         return reply
-
-    async def parsed_and_called(value: Any) -> bytes:
-        return await call(parse_item(model, value), caller_of(request))
-
-    async def run(value: Any) -> bytes:
-        return fit(await reply_or_error(service, parsed_and_called(value)))
 
     tasks = {service.start(run(value), client): _episode(request, value) for value in values}
     await _wait(request, service, tasks)

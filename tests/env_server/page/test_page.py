@@ -3,8 +3,6 @@
 import base64
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from env_server.app import create_app
 from env_server.http.requests import MAX_STEP_BYTES
 from env_server.page import routes, view
-from env_server.settings import Settings
+from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, serving
 
 pytestmark = pytest.mark.anyio
-TRAINER, AGENT, OPERATOR = (f"{name}-key-0123456789" for name in ("trainer", "agent", "operator"))
 PAGES = ["/", "/page/board", "/page/play", "/page/episodes"]
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -47,16 +43,6 @@ class Markup(HTMLParser):
             self.text += data
 
 
-@asynccontextmanager
-async def serving(data_dir: Path, **given: Any) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(Settings(data_dir=data_dir, sql_workers=1, **given))
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http,
-    ):
-        yield http
-
-
 def basic(key: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"me:{key}".encode()).decode()}
 
@@ -64,8 +50,7 @@ def basic(key: str) -> dict[str, str]:
 async def begin(http: httpx.AsyncClient, *actions: str, **given: Any) -> None:
     """Start the episode `e`, with the trainer's key where the server has one."""
     reset = {"question_id": "zoo-2", "episode_id": "e", "actions": actions, **given}
-    bearer = {"Authorization": f"Bearer {TRAINER}"}
-    assert (await http.post("/reset", json=reset, headers=bearer)).status_code == 200
+    assert (await http.post("/reset", json=reset, headers=bearer(TRAINER))).status_code == 200
 
 
 async def seen(http: httpx.AsyncClient, path: str, **query: Any) -> Markup:

@@ -111,10 +111,6 @@ class EpisodeStore:
                 return episode
         return None
 
-    def is_full(self, caller: Caller) -> bool:
-        """Return whether the caller can start no episode."""
-        return self.active >= self.settings.capacity or self._over_quota(caller)
-
     def admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
         """Take a place for an episode; `CapacityReached` if there is none."""
         if caller.owner not in self.owners:
@@ -123,17 +119,19 @@ class EpisodeStore:
             share = min(1.0, share) if caller.is_agent else 1.0
             self.owners[caller.owner] = Holdings(int(self.settings.max_held_bytes * share))
         held = self.owners[caller.owner]
-        if self.is_full(caller):
-            quota = self._over_quota(caller)
-            capacity = self.settings.agent_capacity if quota else self.settings.capacity
-            places = f"all {capacity:,} places"
-            raise CapacityReached(
-                f"{f'{places} of the key {caller.owner}' if quota else places} are taken; finish "
-                f"or close episodes, or raise SQLENV_{'AGENT_' if quota else ''}CAPACITY",
-                retry_after_s=RETRY_AFTER_S,
-                capacity=capacity,
-                used=len(held.active) if quota else self.active,
-            )
+        limits = [("", self.active, self.settings.capacity, "CAPACITY")]
+        if caller.is_agent:
+            whose, capacity = f" of the key {caller.owner}", self.settings.agent_capacity
+            limits.insert(0, (whose, len(held.active), capacity, "AGENT_CAPACITY"))
+        for whose, used, capacity, setting in limits:
+            if used >= capacity:
+                raise CapacityReached(
+                    f"all {capacity:,} places{whose} are taken; finish or close episodes, or raise "
+                    f"SQLENV_{setting}",
+                    retry_after_s=RETRY_AFTER_S,
+                    capacity=capacity,
+                    used=used,
+                )
         episode = PooledEpisode(episode_id, caller.owner, *options, self.clock())
         held.active[episode_id] = episode
         return episode
@@ -217,13 +215,6 @@ class EpisodeStore:
         episode.reply = reply
         episode.held_bytes += more
         self.owners[episode.owner].held_bytes += more
-
-    # -- places
-
-    def _over_quota(self, caller: Caller) -> bool:
-        held = self.owners.get(caller.owner)
-        used = len(held.active) if held else 0
-        return caller.is_agent and used >= self.settings.agent_capacity
 
 
 def utf8_bytes(text: str) -> int:

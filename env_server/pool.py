@@ -34,7 +34,15 @@ from env_server.sql.pool import SqlPool
 from env_server.state import wire_state
 from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
-from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
+from shared.errors import (
+    ActionParseError,
+    Behind,
+    CapacityReached,
+    Conflict,
+    DigestMismatch,
+    NotReady,
+    QueueFull,
+)
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
@@ -302,8 +310,11 @@ class EpisodePool:
         """Take a place for an episode; the first request that holds it starts it."""
         if self.draining:
             raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
-        if self.store.is_full(caller):
-            self.sweep()
+        try:
+            return self.store.admit(episode_id, caller, options)
+        except CapacityReached:
+            if not self.sweep():
+                raise
         return self.store.admit(episode_id, caller, options)
 
     def _finish(self, episode: PooledEpisode, outcome: Outcome) -> None:

@@ -1,6 +1,5 @@
 """OpenAPI for what FastAPI can't infer: errors, keys, bodies that endpoints parse."""
 
-import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -142,19 +141,14 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
         schemas["$defs"][batch.__name__]["properties"][field]["items"] = items
     components = found["components"]
     components["schemas"] = schemas["$defs"] | components["schemas"]
-    for schema in components["schemas"].values():
-        for field in schema.get("properties", {}).values():
-            field.pop("title", None)  # its name again
     components["securitySchemes"] = {
         name: {"type": "http", "scheme": "bearer", "description": text}
         for name, text in KEYS.items()
     }
     for path, operations in found["paths"].items():
-        for operation in operations.values():
-            if keys := _keys(path, settings):
+        if keys := _keys(path, settings):
+            for operation in operations.values():
                 operation["security"] = [{key: []} for key in keys]
-            if text := operation.get("description"):
-                operation["summary"] = re.split("[.;]", text)[0].replace("`", "")
     return found
 
 

@@ -22,10 +22,11 @@ from env_server.http.requests import is_foreign, parse_item, read_body
 from env_server.http.responses import error_reply
 from env_server.http.work import bytes_in_time
 from env_server.page.board import Board
-from env_server.page.view import View, marked_up
+from env_server.page.view import View
 from shared import pages
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
 from shared.models import QuestionsRequest, ResetRequest, StepRequest
+from shared.pages.markup import ERROR, action_markup, observation_markup
 
 Handler = Callable[[View], Awaitable[Response]]
 HEADERS = {
@@ -155,13 +156,21 @@ async def episode(view: View) -> Response:
 
     async def page(_: View, _caller: Caller) -> bytes:
         found = view.episode()
-        actions, question = [*found.actions], view.bank.get(found.question_id)
+        question, actions = view.bank.get(found.question_id), [*found.actions]
         async with view.board.replays:
             replies = await view.replay(found, actions)
-            steps = await asyncio.to_thread(marked_up, actions, replies)
-            shown = {"episode": found, "steps": steps, "last": replies[-1], "question": question}
-            gold = view.gold(question)
-            text = await asyncio.to_thread(view.render, "episode.html.j2", **shown, gold=gold)
+            text = await asyncio.to_thread(
+                view.render,
+                "episode.html.j2",
+                episode=found,
+                steps=list(zip(actions, replies[1:], strict=True)),
+                last=replies[-1],
+                question=question,
+                gold=view.gold(question),
+                action_markup=action_markup,
+                observation_markup=observation_markup,
+                error_mark=ERROR,
+            )
         return text.encode()
 
     return html(await bytes_in_time(view.request, page, view))

@@ -4,7 +4,6 @@ Agents' keys open nothing: an episode of another agent may hold the answer. With
 episodes are listed on loopback only. Gold is shown to the operator's key alone.
 """
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,22 +22,6 @@ from env_server.service import Service
 from shared.dataset import Question
 from shared.errors import Forbidden, SQLEnvError
 from shared.models import StepResult
-from shared.pages.markup import (
-    ERROR,
-    ActionMarkup,
-    ObservationMarkup,
-    action_markup,
-    observation_markup,
-)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One action of an episode with the reply to it."""
-
-    action: ActionMarkup
-    observation: ObservationMarkup
-    reply: StepResult
 
 
 class View:
@@ -118,13 +101,3 @@ class View:
         if isinstance(replies, SQLEnvError):
             raise replies
         return replies
-
-
-def marked_up(actions: list[str], replies: list[StepResult]) -> list[Step]:
-    """Return the steps of an episode from the replies to its reset and actions."""
-    steps = []
-    for action, reply in zip(actions, replies[1:], strict=True):
-        error = reply.observation.error
-        text = ERROR + error if error else reply.observation.result
-        steps.append(Step(action_markup(action), observation_markup(action, text), reply))
-    return steps

@@ -8,7 +8,6 @@ from functools import cache
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
@@ -18,7 +17,6 @@ from env_server.http.mcp import mcp
 from env_server.http.openapi import document
 from env_server.http.openenv import openenv
 from env_server.http.pages import add_pages
-from env_server.http.requests import EPISODE_ID_HEADER
 from env_server.page.routes import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
@@ -84,13 +82,5 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     app.add_exception_handler(HTTPException, responses.on_http_error)
     app.add_middleware(Keys, settings=settings, metrics=metrics)
     app.add_middleware(responses.CatchAll, metrics=metrics)
-    if settings.origins:  # the outermost, so that errors of the others can be read too
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.origins,
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", EPISODE_ID_HEADER],
-            expose_headers=["Retry-After"],
-        )
     app.openapi = cache(lambda: document(app, settings))  # type: ignore[method-assign]
     return app

@@ -2,11 +2,8 @@
 
 import gc
 import logging
-import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -126,15 +123,6 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     Server(config, app, url).run(sockets=[listener])
 
 
-def misspelt(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, variable) for each name that is nearly a setting's variable."""
-    known = [f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields]
-    for name in sorted(names):
-        close = get_close_matches(name.upper(), known, 1, cutoff=0.85)
-        if close and name.upper() not in known and name.upper().startswith(ENV_PREFIX):
-            yield name, close[0]
-
-
 def option(name: str, *flags: str) -> Any:
     """Return a command line option with its setting's description."""
     field = Settings.model_fields[name]
@@ -180,8 +168,6 @@ def serve(
     except ValidationError as error:
         raise failure(f"{first_problem(error, 'settings')}; see --settings") from None
     configure(settings.log_level, settings.log_format)
-    for name, meant in misspelt(os.environ):
-        log.warning("%s is no setting of the server; did you mean %s?", name, meant)
     with one_line_errors():
         bank = QuestionBank.load(settings.data_dir)
     try:

@@ -20,7 +20,7 @@ from env_server.render import render_columns, render_rows, render_schema, render
 from env_server.rewards import GoldCells, StepFacts, potential, settle
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult, drive
 from env_server.sql.run import SqlRunner, tables_hint
-from env_server.state import Effect, EpisodeState, ResultCache, step_result, wire_state
+from env_server.state import Effect, EpisodeState, step_result, wire_state
 from env_server.verifier import (
     STANDARDS,
     STRICT,
@@ -59,7 +59,7 @@ class SQLEnvironment:
     result = env.step("DESCRIBE: orders")
     """
 
-    __slots__ = ("_episode", "bank", "executor", "results", "standard", "step_budget")
+    __slots__ = ("_episode", "bank", "executor", "standard", "step_budget")
 
     def __init__(
         self,
@@ -67,16 +67,13 @@ class SQLEnvironment:
         executor: SqlRunner | None = None,
         step_budget: int = DEFAULT_STEP_BUDGET,
         standard: StandardName = DEFAULT_STANDARD,
-        results: ResultCache | None = None,
     ) -> None:
         """`executor` runs the SQL of `reset` and `step`; without one, drive the generators.
 
-        `step_budget` is for resets that name none, `standard` decides which answers are right, and
-        `results` remembers what QUERYs led to.
+        `step_budget` is for resets that name none; `standard` decides which answers are right.
         """
         self.bank, self.executor = bank, executor
         self.step_budget, self.standard = step_budget, standard
-        self.results = results or ResultCache(0)
         self._episode: EpisodeState | None = None
 
     # -- in process
@@ -191,20 +188,14 @@ class SQLEnvironment:
         return (yield from self.bank.trusted_jobs(episode.question, job, effect))
 
     def _query(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
-        key = (episode.question.question_id, action.argument)
-        if known := self.results.get(key):
-            return known
         limits, gold = self.bank.limits, episode.gold_cells
         # one row more than the gold has shows whether the query returns as many
         max_rows = min(max(limits.shown_rows, gold.rows + 1), limits.gold_rows)
         result = yield from self._run_agent_sql(episode, action.argument, max_rows)
         if result.error is not None:
-            effect = Effect(error=result.error, error_code=result.error_code)
-        else:
-            progress = potential(result.rows, result.truncated, gold, result.reads_data)
-            effect = Effect(render_rows(result, limits.shown_rows), potential=progress)
-        self.results.put(key, effect)
-        return effect
+            return Effect(error=result.error, error_code=result.error_code)
+        progress = potential(result.rows, result.truncated, gold, result.reads_data)
+        return Effect(render_rows(result, limits.shown_rows), potential=progress)
 
     def _answer(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
         if episode.gold is None:

@@ -1,7 +1,6 @@
 """The episodes that a server holds, and who calls: owners, places, leases and bytes."""
 
 import asyncio
-import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +14,7 @@ from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEp
 from shared.models import AnswerForm, Outcome, Rewards, StepResult
 
 NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
-MAX_RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
+RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
 Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
 
 
@@ -94,12 +93,10 @@ class EpisodeStore:
 
     @property
     def active(self) -> int:
-        """The number of unfinished episodes."""
         return sum(len(one.active) for one in self.owners.values())
 
     @property
     def finished(self) -> int:
-        """The number of finished episodes."""
         return sum(len(one.finished) for one in self.owners.values())
 
     @property
@@ -114,10 +111,6 @@ class EpisodeStore:
                 return episode
         return None
 
-    def is_full(self, caller: Caller) -> bool:
-        """Return whether the caller can start no episode."""
-        return self.active >= self.settings.capacity or self._over_quota(caller)
-
     def admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
         """Take a place for an episode; `CapacityReached` if there is none."""
         if caller.owner not in self.owners:
@@ -126,17 +119,19 @@ class EpisodeStore:
             share = min(1.0, share) if caller.is_agent else 1.0
             self.owners[caller.owner] = Holdings(int(self.settings.max_held_bytes * share))
         held = self.owners[caller.owner]
-        if self.is_full(caller):
-            quota = self._over_quota(caller)
-            capacity = self.settings.agent_capacity if quota else self.settings.capacity
-            places = f"all {capacity:,} places"
-            raise CapacityReached(
-                f"{f'{places} of the key {caller.owner}' if quota else places} are taken; finish "
-                f"or close episodes, or raise SQLENV_{'AGENT_' if quota else ''}CAPACITY",
-                retry_after_s=self._place_in_s([held] if quota else [*self.owners.values()]),
-                capacity=capacity,
-                used=len(held.active) if quota else self.active,
-            )
+        limits = [("", self.active, self.settings.capacity, "CAPACITY")]
+        if caller.is_agent:
+            whose, capacity = f" of the key {caller.owner}", self.settings.agent_capacity
+            limits.insert(0, (whose, len(held.active), capacity, "AGENT_CAPACITY"))
+        for whose, used, capacity, setting in limits:
+            if used >= capacity:
+                raise CapacityReached(
+                    f"all {capacity:,} places{whose} are taken; finish or close episodes, or raise "
+                    f"SQLENV_{setting}",
+                    retry_after_s=RETRY_AFTER_S,
+                    capacity=capacity,
+                    used=used,
+                )
         episode = PooledEpisode(episode_id, caller.owner, *options, self.clock())
         held.active[episode_id] = episode
         return episode
@@ -155,7 +150,6 @@ class EpisodeStore:
         episode.env, episode.outcome = None, outcome
 
     def remove(self, episode: PooledEpisode) -> None:
-        """Remove an episode, finished or not."""
         if not episode.gone:
             held = self.owners[episode.owner]
             del held.of(episode)[episode.episode_id]
@@ -206,7 +200,7 @@ class EpisodeStore:
                     f"{whose} hold {own.held_bytes if over else self.held_bytes:,} bytes, and "
                     f"{more:,} more are over the limit of {own.max_bytes if over else limit:,}: "
                     "finish or close episodes, or raise SQLENV_MAX_HELD_BYTES",
-                    retry_after_s=MAX_RETRY_AFTER_S,
+                    retry_after_s=RETRY_AFTER_S,
                     max_held_bytes=limit,
                 )
             evicted += 1
@@ -222,22 +216,8 @@ class EpisodeStore:
         episode.held_bytes += more
         self.owners[episode.owner].held_bytes += more
 
-    # -- places
-
-    def _over_quota(self, caller: Caller) -> bool:
-        held = self.owners.get(caller.owner)
-        used = len(held.active) if held else 0
-        return caller.is_agent and used >= self.settings.agent_capacity
-
-    def _place_in_s(self, holdings: list[Holdings]) -> int:
-        """Return the seconds until a lease ends, at most `MAX_RETRY_AFTER_S`."""
-        oldest = min(next(iter(one.active.values())).touched for one in holdings if one.active)
-        free_in_s = oldest + self.settings.lease_s - self.clock()
-        return max(1, math.ceil(min(free_in_s, MAX_RETRY_AFTER_S)))
-
 
 def utf8_bytes(text: str) -> int:
-    """Return the size of a text as UTF-8."""
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
@@ -259,7 +239,6 @@ def without_history(result: StepResult) -> bytes:
 
 
 def last_reply(episode: PooledEpisode) -> bytes:
-    """Return the JSON of an episode's last reply."""
     history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
     return episode.reply.replace(NO_HISTORY, history, 1)
 

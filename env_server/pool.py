@@ -31,10 +31,18 @@ from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from env_server.state import ResultCache, wire_state
-from env_server.telemetry import AnswerCounts, Metrics, about
+from env_server.state import wire_state
+from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
-from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
+from shared.errors import (
+    ActionParseError,
+    Behind,
+    CapacityReached,
+    Conflict,
+    DigestMismatch,
+    NotReady,
+    QueueFull,
+)
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
@@ -71,12 +79,10 @@ class EpisodePool:
         # Replaying an ended episode counts it again in all of these except `steps`.
         self.steps: Counter[ActionType] = Counter()
         self.ended: Counter[Outcome] = Counter()
-        self.answers = AnswerCounts(settings.standard)
+        self.answers = no_answers(settings.standard)
         self.store = EpisodeStore(settings, clock)
-        self.results = ResultCache(settings.result_cache_bytes)
 
     def __len__(self) -> int:
-        """Return the number of unfinished episodes."""
         return self.store.active
 
     async def reset(self, request: ResetRequest, caller: Caller = ANYONE) -> bytes:
@@ -252,12 +258,8 @@ class EpisodePool:
     async def _start(
         self, episode: PooledEpisode, actions: Sequence[str] = ()
     ) -> tuple[SQLEnvironment, StepResult]:
-        env = SQLEnvironment(
-            self.bank,
-            step_budget=episode.step_budget,
-            standard=self.settings.standard,
-            results=self.results,
-        )
+        standard = self.settings.standard
+        env = SQLEnvironment(self.bank, step_budget=episode.step_budget, standard=standard)
         reset = env.reset_jobs(
             episode_id=episode.episode_id,
             question_id=episode.question_id,
@@ -308,8 +310,11 @@ class EpisodePool:
         """Take a place for an episode; the first request that holds it starts it."""
         if self.draining:
             raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
-        if self.store.is_full(caller):
-            self.sweep()
+        try:
+            return self.store.admit(episode_id, caller, options)
+        except CapacityReached:
+            if not self.sweep():
+                raise
         return self.store.admit(episode_id, caller, options)
 
     def _finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
@@ -320,7 +325,10 @@ class EpisodePool:
         else:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
         if episode.verdicts is not None:
-            self.answers.add(episode.answer_form, episode.verdicts)
+            totals = self.answers.forms[episode.answer_form]
+            totals.answered += 1
+            for name, right in episode.verdicts.items():
+                totals.right[name] += right
         if self.store.finished > self.settings.finished_capacity:
             self.counts["evicted"] += self.store.evict(self.store.owners.values())
 

@@ -97,9 +97,6 @@ class QuestionBank:
             load_descriptions(data_dir, db_id)
         return cls(data_dir, splits, limits, open_questions)
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
     @property
     def databases(self) -> list[str]:
         """The ids of the databases that questions name, sorted."""
@@ -112,7 +109,6 @@ class QuestionBank:
         return {**counts, "open": len(self.open)} if self.open else counts
 
     def database(self, db_id: str) -> str:
-        """Return the path of a database."""
         return str(database_path(self.data_dir, db_id))
 
     # -- questions

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 Task = asyncio.Task[bytes]
 Labelled = CounterMetricFamily | GaugeMetricFamily
 
-ASK_AGAIN_S = 0.25  # whether other requests still wait for work that its own left
 SWEEP_EVERY_S = 5.0  # for idle episodes
 NAME = "sqlenv"
 DESCRIPTION = (
@@ -99,7 +98,6 @@ class Service:
     metrics: Metrics
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, repr=False)
     _under_way: Counter[str] = field(default_factory=Counter, repr=False)  # by client
-    _left: Counter[EpisodeName | None] = field(default_factory=Counter, repr=False)
 
     def admit(self, client: str, items: int) -> None:
         """Raise `QueueFull` if so many more items would be too many for the client.
@@ -124,27 +122,13 @@ class Service:
         task.add_done_callback(partial(self._done, client))
         return task
 
-    def leave(self, work: Task, episode: EpisodeName | None, after_s: float) -> None:
-        """Cancel work that its request left, after some seconds, unless others wait for it.
-
-        Others are requests for the same episode that were not left themselves.
-        """
-        task = asyncio.create_task(self._end(work, episode, after_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _end(self, work: Task, episode: EpisodeName | None, after_s: float) -> None:
-        self._left[episode] += 1
-        try:
-            await asyncio.wait((work,), timeout=after_s)
-            while self.pool.users(episode) > self._left[episode] and not work.done():
-                await asyncio.wait((work,), timeout=ASK_AGAIN_S)
-            work.cancel()
-            await asyncio.wait((work,))
-        finally:
-            self._left[episode] -= 1
-            if not self._left[episode]:
-                del self._left[episode]
+    def leave(self, work: Mapping[Task, EpisodeName | None]) -> None:
+        """Cancel work whose client left, except on episodes that other requests wait for."""
+        under_way = {task: name for task, name in work.items() if not task.done()}
+        own = Counter(under_way.values())
+        for task, name in under_way.items():
+            if self.pool.users(name) <= own[name]:
+                task.cancel()
 
     def _done(self, client: str | None, task: Task) -> None:
         self._tasks.discard(task)
@@ -161,13 +145,11 @@ class Service:
             raise NotReady("no SQL worker is up", retry_after_s=1)
 
     async def sweep_forever(self) -> None:
-        """Abandon idle episodes periodically."""
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             self.pool.sweep()
 
     def log_totals(self) -> None:
-        """Log how episodes ended."""
         counts = [f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())]
         log.info("episodes ended: %s; unfinished: %d", ", ".join(counts) or "none", len(self.pool))
 
@@ -179,7 +161,6 @@ class Readings(Collector):
         self.service = service
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every metric."""
         episodes, sql = self.service.pool, self.service.sql
         labels = {"version", "reward_version", "sqlite_version", "digest"}
         info = self.service.metadata.model_dump(include=labels)
@@ -191,7 +172,6 @@ class Readings(Collector):
             "capacity": ("The most unfinished episodes that the pool takes.", capacity),
             "finished_held": ("Finished episodes kept for repeats.", episodes.store.finished),
             "held_bytes": ("Memory of the episodes' texts.", episodes.store.held_bytes),
-            "result_cache_bytes": ("Memory of the cached results.", episodes.results.held_bytes),
             "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
             "sql_workers_up": ("SQL workers that take jobs.", sql.workers_up),
@@ -206,10 +186,6 @@ class Readings(Collector):
         family: Labelled = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
         owners = episodes.store.owners
         yield labelled(family, {name: len(owners[name].active) for name in owners if name})
-        text = "QUERYs looked up in the cache of results, also those of replayed steps."
-        family = CounterMetricFamily("sqlenv_result_cache", text, labels=["found"])
-        results = episodes.results
-        yield labelled(family, {"hit": results.hits, "miss": results.misses})
         text = "Episodes ended here; replaying an ended one counts it again."
         family = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
         known = [outcome for outcome in Outcome if outcome != Outcome.INFRA_FAILED]

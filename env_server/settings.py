@@ -5,19 +5,16 @@ command line if `python -m env_server --help` lists it. Limits on SQL are in
 `env_server.sql.limits`, each with its reason.
 """
 
-import re
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
 MIN_KEY_CHARS = 16
-# as a browser sends it: without a path
-_ORIGIN = re.compile(r"\*|https?://[^\s/?#,]+", re.IGNORECASE)
 
 
 class Settings(BaseSettings):
@@ -65,10 +62,6 @@ class Settings(BaseSettings):
     """Maximum number of connections; beyond it the oldest without a whole request is closed."""
     max_head_bytes: int = Field(default=32 * 1024, ge=1024)
     """Bytes of a request outside its body: its line, headers and chunk sizes; beyond it 431."""
-    max_url_bytes: int = Field(default=8 * 1024, ge=256)
-    """Bytes of a request's URL, of which an episode's id needs 100; longer ones get 431."""
-    max_headers: int = Field(default=100, ge=20)
-    """Maximum number of headers (a client sends 8, gateways add some); beyond it 431."""
     head_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds for a request's head, and for a new connection to send one; after them 408."""
     send_timeout_s: float = Field(default=60.0, gt=0)
@@ -85,13 +78,8 @@ class Settings(BaseSettings):
     """Bytes that an episode's actions may have; further ones get 413. Replies repeat them."""
     max_held_bytes: int = Field(default=512 * 1024 * 1024, ge=1024 * 1024)
     """Bytes of memory for all episodes' actions and replies; beyond it 429."""
-    result_cache_bytes: int = Field(default=32 * 1024 * 1024, ge=0)
-    """Bytes of memory for results of QUERYs, so that an equal one runs no SQL; 0: no cache."""
     request_timeout_s: float = Field(default=50.0, gt=0)
-    """Seconds per request; after them 503 'timeout', while its work continues for orphan_s."""
-    # A client that got 'timeout' repeats the request after a second.
-    orphan_s: float = Field(default=10.0, ge=0)
-    """Seconds that work continues after its request timed out, if no other request waits for it."""
+    """Seconds per request; after them 503 'timeout', while its work continues."""
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: SecretStr | None = None
@@ -102,10 +90,6 @@ class Settings(BaseSettings):
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     page: bool = True
     """Whether to serve the page at / for people (docs/page.md)."""
-    runs_dir: Path = Path("runs")
-    """Folder of the runs and evaluations whose episodes the page shows; it may be missing."""
-    cors_origins: str | None = None
-    """Origins whose web pages may call the API, comma-separated, or *; unset: none."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
@@ -117,26 +101,8 @@ class Settings(BaseSettings):
 
     @property
     def agents(self) -> list[str]:
-        """The agents' keys."""
         keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
         return [key.strip() for key in keys.split(",")] if keys else []
-
-    @property
-    def origins(self) -> list[str]:
-        """The origins of `cors_origins`, in lower case as browsers send them."""
-        origins = (self.cors_origins or "").lower().split(",")
-        return [origin.strip() for origin in origins if origin.strip()]
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _check_origins(cls, value: str | None) -> str | None:
-        for origin in (value or "").split(","):
-            if (origin := origin.strip()) and not _ORIGIN.fullmatch(origin):
-                raise ValueError(
-                    f"{origin!r} is no origin: expected SCHEME://HOST or SCHEME://HOST:PORT, such "
-                    "as https://example.org, or *"
-                )
-        return value
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

@@ -11,8 +11,7 @@ Prometheus asks, where it is counted anyway. Every metric's name starts with `sq
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -115,29 +114,11 @@ EPISODE_COUNTERS = {
 }
 
 
-class AnswerCounts:
-    """The answers since the server started; replaying an ended episode counts it again.
-
-    `standard` is the one that decides outcomes.
-    """
-
-    def __init__(self, standard: StandardName) -> None:
-        self.standard = standard
-        self.answered: Counter[AnswerForm] = Counter()
-        self.right: Counter[tuple[AnswerForm, str]] = Counter()  # by the standard that says so
-
-    def add(self, form: AnswerForm, verdicts: Mapping[str, bool]) -> None:
-        """Count one answer. `verdicts` says which standards call it right."""
-        self.answered[form] += 1
-        self.right.update((form, name) for name, right in verdicts.items() if right)
-
-    def totals(self) -> VerdictTotals:
-        """Return the counts by form and by the standards that call answers right."""
-        forms = {}
-        for form in get_args(AnswerForm):
-            right = {name: self.right[form, name] for name in STANDARDS}
-            forms[form] = FormTotals(answered=self.answered[form], right=right)
-        return VerdictTotals(standard=self.standard, forms=forms)
+def no_answers(standard: StandardName) -> VerdictTotals:
+    """Return the counts of a server that has judged no answer; `standard` decides its outcomes."""
+    right = dict.fromkeys(STANDARDS, 0)
+    forms = {form: FormTotals(answered=0, right={**right}) for form in get_args(AnswerForm)}
+    return VerdictTotals(standard=standard, forms=forms)
 
 
 class Metrics:
@@ -156,5 +137,4 @@ class Metrics:
         prometheus.ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus's text format."""
         return prometheus.generate_latest(self.registry)

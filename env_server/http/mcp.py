@@ -29,8 +29,8 @@ mcp = APIRouter()
 async def call(request: Request) -> Response:
     """Answer one JSON-RPC message."""
     service = service_of(request)
-    if is_foreign(request, service.settings.origins):
-        raise Forbidden("SQLENV_CORS_ORIGINS lacks this page's origin")
+    if is_foreign(request):
+        raise Forbidden("pages of other origins may not call this server")
     body = await read_body(request, service.settings)
     try:
         message = read_json(body)

@@ -1,17 +1,15 @@
 """The tools of `POST /mcp`. Importing this needs the package mcp, 1.x or 2.x."""
 
-import logging
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from env_server.http.requests import with_gateway_id
-from env_server.http.responses import count_error
+from env_server.http.responses import as_error, count_error
 from env_server.http.work import bytes_in_time, service_of
-from env_server.telemetry import episode_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
-from shared.errors import InternalError, SQLEnvError, UnknownEpisode
+from shared.errors import SQLEnvError, UnknownEpisode
 from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult
 
 try:
@@ -22,7 +20,6 @@ except ImportError:  # mcp 1.x
     from mcp.server.fastmcp import FastMCP as MCPServer
     from mcp.server.fastmcp.exceptions import ToolError
 
-log = logging.getLogger(__name__)
 INSTRUCTIONS = (
     "Answer a question about a read-only SQLite database. start_episode gives the question and the "
     "names of the tables. Look at tables with describe and sample, run SELECT statements with "
@@ -165,10 +162,7 @@ async def _call(context: Context, method: str, wanted: ResetRequest | StepReques
         problem: SQLEnvError = UnknownEpisode(
             "this episode is gone: it expired or was closed; call start_episode for a new one"
         )
-    except SQLEnvError as error:
-        problem = error
-    except Exception as error:  # its text is not for the client
-        log.exception("a tool's call failed", extra=episode_of(error))
-        problem = InternalError("the server failed on this call; see its log")
+    except Exception as error:
+        problem = as_error(error)
     count_error(problem, connection.app.state.metrics)
     raise ToolError(problem.message)

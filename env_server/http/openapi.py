@@ -1,8 +1,5 @@
-"""OpenAPI for what FastAPI can't infer: errors, keys, examples, bodies that endpoints parse."""
+"""OpenAPI for what FastAPI can't infer: errors, keys, bodies that endpoints parse."""
 
-import json
-import re
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,9 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
 
 from env_server.http.auth import METRICS, OPERATOR, is_open
-from env_server.http.responses import http_error_bytes
 from env_server.settings import ENV_PREFIX, Settings
-from shared.errors import BY_CODE
 from shared.models import (
     ResetBatchRequest,
     ResetRequest,
@@ -24,8 +19,6 @@ from shared.models import (
 )
 
 _SCHEMAS = "#/components/schemas/"
-# operation id -> a request (its body or its parameters) and the reply to it
-EXAMPLES = Path(__file__).with_name("examples.json")
 KEYS = {
     f"{ENV_PREFIX}API_KEY": "The trainer's key: episodes of its own, rewards as asked.",
     f"{ENV_PREFIX}AGENT_KEYS": "One of the agents' keys: episodes of its own, rewards at the end.",
@@ -35,7 +28,7 @@ TRAINER_KEY, AGENTS_KEY, OPERATOR_KEY = KEYS
 GUIDE = (
     "`POST /reset` starts an episode, `POST /step` plays one action of it: 'DESCRIBE: table', "
     "'SAMPLE: table', 'QUERY: SELECT ...' or 'ANSWER: text', which ends it. `GET /questions` lists "
-    "what an episode can be about. The examples were played on the shipped data."
+    "what an episode can be about."
 )
 
 
@@ -106,26 +99,13 @@ ERRORS = {
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of an endpoint with these errors."""
     return {
-        status: {
-            "model": ErrorReply,
-            "description": ERRORS[status],
-            "content": {"application/json": {"example": _error(status)}},
-        }
-        for status in (401, *statuses)
+        status: {"model": ErrorReply, "description": ERRORS[status]} for status in (401, *statuses)
     }
 
 
-def _error(status: int) -> dict[str, Any]:
-    """Return an example of an error with a status: the first of its codes."""
-    code = re.split("[,:]", ERRORS[status])[0]
-    kind = BY_CODE.get(code)
-    if kind is None:
-        return dict(json.loads(http_error_bytes(status, ERRORS[status])))
-    return kind(" ".join(str(kind.__doc__).split())).to_wire()
-
-
-def body_of(model: type[BaseModel], required: bool = True) -> dict[str, Any]:
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the `openapi_extra` of an endpoint with this body."""
+    required = any(field.is_required() for field in model.model_fields.values())
     content = {"application/json": {"schema": {"$ref": _SCHEMAS + model.__name__}}}
     return {"requestBody": {"required": required, "content": content}}
 
@@ -161,21 +141,14 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
         schemas["$defs"][batch.__name__]["properties"][field]["items"] = items
     components = found["components"]
     components["schemas"] = schemas["$defs"] | components["schemas"]
-    for schema in components["schemas"].values():
-        for field in schema.get("properties", {}).values():
-            field.pop("title", None)  # its name again
     components["securitySchemes"] = {
         name: {"type": "http", "scheme": "bearer", "description": text}
         for name, text in KEYS.items()
     }
-    examples = json.loads(EXAMPLES.read_text(encoding="utf-8"))
     for path, operations in found["paths"].items():
-        for operation in operations.values():
-            if keys := _keys(path, settings):
+        if keys := _keys(path, settings):
+            for operation in operations.values():
                 operation["security"] = [{key: []} for key in keys]
-            if text := operation.get("description"):
-                operation["summary"] = re.split("[.;]", text)[0].replace("`", "")
-            _show(operation, **examples.get(operation["operationId"], {}))
     return found
 
 
@@ -189,15 +162,3 @@ def _keys(path: str, settings: Settings) -> list[str]:
         return []
     given = agents | {OPERATOR_KEY: settings.operator_key}
     return [name for name, value in given.items() if value]
-
-
-def _show(operation: dict[str, Any], request: Any = None, reply: Any = None) -> None:
-    """Add an example's request and reply to an operation."""
-    if request is not None and "requestBody" in operation:
-        operation["requestBody"]["content"]["application/json"]["example"] = request
-    for parameter in operation.get("parameters", []):
-        if parameter["name"] in (request or {}):
-            parameter["example"] = request[parameter["name"]]
-    if reply is not None:
-        for content in operation["responses"]["200"]["content"].values():
-            content["example"] = reply

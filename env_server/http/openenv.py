@@ -15,7 +15,6 @@ another connection. When the session is closed by its client, an unfinished epis
 """
 
 import asyncio
-import logging
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -27,21 +26,18 @@ from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
 from env_server.http.requests import is_foreign, parse_item, read_json, shown, with_gateway_id
-from env_server.http.responses import count_error
+from env_server.http.responses import as_error, count_error
 from env_server.http.work import bytes_in_time, service_of
-from env_server.telemetry import episode_of
 from shared.errors import (
     ActionParseError,
     CapacityReached,
     Conflict,
-    InternalError,
     InvalidRequest,
     SQLEnvError,
     UnknownEpisode,
 )
 from shared.models import ResetRequest, StepRequest
 
-log = logging.getLogger(__name__)
 SOCKET = "/ws"
 TYPES = "reset, step, state, close"
 NO_METHOD = {"code": -32601, "message": "tools are served at POST /mcp, not on this connection"}
@@ -71,11 +67,8 @@ class Session:
             return self.error(error, "INVALID_JSON")
         try:
             return await self._dispatch(message)
-        except SQLEnvError as error:
-            return self.error(error)
         except Exception as error:
-            log.exception("a frame of a session failed", extra=episode_of(error))
-            return self.error(InternalError("the server failed on this call; see its log"))
+            return self.error(as_error(error))
 
     async def _dispatch(self, message: Any) -> bytes | None:
         data = message.get("data", {}) if isinstance(message, dict) else None
@@ -178,8 +171,8 @@ class Session:
 async def serve(socket: WebSocket) -> None:
     """Play the episodes of one connection."""
     service = service_of(socket)
-    if is_foreign(socket, service.settings.origins):
-        await socket.close(reason="SQLENV_CORS_ORIGINS lacks this page's origin")
+    if is_foreign(socket):
+        await socket.close(reason="pages of other origins may not call this server")
         return
     await socket.accept()
     session = Session(socket)

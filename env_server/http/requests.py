@@ -1,8 +1,6 @@
 """From the bytes of a request to its model, or to an error that says what was expected where."""
 
 import asyncio
-from collections.abc import Sequence
-from functools import cache
 from secrets import token_urlsafe
 from typing import Any, TypeVar
 
@@ -30,11 +28,10 @@ EPISODE_ID_HEADER = "x-episode-id"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
-def is_foreign(connection: HTTPConnection, origins: Sequence[str]) -> bool:
+def is_foreign(connection: HTTPConnection) -> bool:
     """Return whether a page of another origin sends this; CORS stops no WebSocket and no form."""
     origin = connection.headers.get("origin", "").lower()
-    own = origin.partition("://")[2] == connection.headers.get("host", "").lower()
-    return bool(origin) and not own and not {origin, "*"} & {*origins}
+    return bool(origin) and origin.partition("://")[2] != connection.headers.get("host", "").lower()
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
@@ -130,7 +127,7 @@ def _no_action(place: str, reason: str) -> ActionParseError:
 
 
 def invalid(error: ValidationError, model: type[BaseModel]) -> ActionParseError | InvalidRequest:
-    """Return the error for a malformed request: which field, what is wrong, what is expected.
+    """Return the error for a malformed request: which field, and what pydantic says of it.
 
     An action that is neither an object nor text is the agent's error: `ActionParseError`.
     """
@@ -149,27 +146,20 @@ def invalid(error: ValidationError, model: type[BaseModel]) -> ActionParseError 
     for problem in problems:
         name = str(problem["loc"][0])
         item = "".join(f".{part}" for part in problem["loc"] if isinstance(part, int))
-        if name not in by_field or len(item) > len(by_field[name][0]):
+        before = by_field.get(name)
+        if before is None or len(item) > len(before[0]) or problem["type"] == "too_long":
             by_field[name] = item, problem
     found = [*by_field.items()][:3]
     return InvalidRequest("; ".join(_text(name, *place, model) for name, place in found))
 
 
 def _text(name: str, item: str, problem: ErrorDetails, model: type[BaseModel]) -> str:
-    """Return what is wrong with a field, or an item of it, and what is expected there."""
-    schema = _json_schema(model)
+    """Return what is wrong with a field, or an item of it."""
     path = repr(name[:MAX_NAME_CHARS])[1:-1] + item  # on one line
-    field = schema["properties"].get(name)
-    if field is None:
-        return f"{path}: there is no such field; expected only {', '.join(schema['properties'])}"
-    wrong = {"missing": "missing", "value_error": problem["msg"].removeprefix("Value error, ")}
-    reason = wrong.get(problem["type"]) or f"{shown(problem['input'])} is wrong"
-    return f"{path}: {reason}; expected {expected(field, schema.get('$defs', {}))}"
-
-
-@cache
-def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema()
+    if problem["type"] == "extra_forbidden":
+        return f"{path}: there is no such field; expected only {', '.join(model.model_fields)}"
+    given = "" if problem["type"] == "missing" else f" (got {shown(problem['input'])})"
+    return f"{path}: {problem['msg'].removeprefix('Value error, ')}{given}"
 
 
 def shown(value: Any) -> str:
@@ -181,36 +171,3 @@ def shown(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= 10**18:  # Python may refuse to write it
         return "a number of 19 or more digits"
     return to_json(value).decode()
-
-
-def expected(schema: dict[str, Any], shared: dict[str, Any]) -> str:
-    """Return in words what a JSON schema takes; `shared` has those that it refers to."""
-    if "$ref" in schema:
-        return expected(shared[schema["$ref"].rpartition("/")[2]], shared)
-    if "anyOf" in schema:
-        kinds = [expected(one, shared) for one in schema["anyOf"] if one.get("type") != "null"]
-        return ", or ".join(kinds)
-    if "enum" in schema:
-        return f"one of {', '.join(map(repr, schema['enum']))}"
-    match schema:
-        case {"type": "array", "items": items}:
-            high = schema.get("maxItems")
-            count = f" of {schema.get('minItems', 0)} to {high}" if high else ""
-            return f"a list{count}" + (f", each {expected(items, shared)}" if items else "")
-        case {"type": "integer", "minimum": low, "maximum": high}:
-            return f"an integer from {low} to {high}"
-        case {"type": "integer", "minimum": low}:
-            return f"an integer from {low}"
-        case {"type": "integer"}:
-            return "an integer"
-        case {"type": "boolean"}:
-            return "true or false"
-        case {"type": "string", "pattern": pattern}:
-            return f"a string that matches {pattern}"
-        case {"type": "string", "maxLength": high}:
-            return f"a string of at most {high:,} characters, not empty"
-        case {"type": "string"}:
-            return "a string"
-        case {"type": "object"}:
-            return "an object"
-    return "any value"

@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 
 def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return JSON bytes as a reply."""
     return Response(body, status, headers, media_type="application/json")
 
 
@@ -27,6 +26,14 @@ def count_error(error: SQLEnvError, metrics: Metrics) -> None:
     metrics.errors.labels(error.code).inc()
     if error.status == InternalError.status:
         log.error("%s: %s", error.code, error.message, extra=episode_of(error))
+
+
+def as_error(error: Exception) -> SQLEnvError:
+    """Return what a client gets for an exception. The text of a fault only goes to the log."""
+    if isinstance(error, SQLEnvError):
+        return error
+    log.error("a request, or an item of one, failed", exc_info=error, extra=episode_of(error))
+    return InternalError("the server failed on this request; see its log")
 
 
 def error_bytes(error: SQLEnvError, metrics: Metrics) -> bytes:
@@ -77,7 +84,6 @@ def http_error_bytes(status: int, message: str) -> bytes:
 
 
 def http_code(status: int) -> str:
-    """Return a status's name as an error code."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_").replace("-", "_")
 
 

@@ -4,10 +4,12 @@ Bodies go from bytes to pydantic and replies from pydantic to bytes, once each; 
 bytes of its items. Nothing here runs in another thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.types import DecoratedCallable
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from env_server.http.auth import caller_of
@@ -54,12 +56,17 @@ operator = APIRouter(tags=["operator"])
 T = TypeVar("T")
 
 
-@episodes.post(
-    "/reset",
-    response_model=ResetResult,
-    responses=errors(400, 403, 404, 408, 409, 413, 422, 429, 500, 503),
-    openapi_extra=body_of(ResetRequest, required=False),
-)
+def _post(
+    path: str, body: type[BaseModel], reply: type[BaseModel], *statuses: int
+) -> Callable[[DecoratedCallable], DecoratedCallable]:
+    """Return the decorator of an endpoint that parses its own body."""
+    responses = errors(*sorted((*statuses, 408, 413, 422, 429, 500, 503)))
+    return episodes.post(
+        path, response_model=reply, responses=responses, openapi_extra=body_of(body)
+    )
+
+
+@_post("/reset", ResetRequest, ResetResult, 400, 403, 404, 409)
 async def reset(request: Request) -> Response:
     """Start an episode, or rebuild one by replaying its `actions`; returns the last one's result.
 
@@ -72,12 +79,7 @@ async def reset(request: Request) -> Response:
     return json_reply(await bytes_in_time(request, service.pool.reset, wanted))
 
 
-@episodes.post(
-    "/step",
-    response_model=StepResult,
-    responses=errors(400, 404, 408, 409, 413, 422, 429, 500, 503),
-    openapi_extra=body_of(StepRequest),
-)
+@_post("/step", StepRequest, StepResult, 400, 404, 409)
 async def step(request: Request) -> Response:
     """Take a step. With `step` it is safe to retry: the reply is the same, and it counts once."""
     service = service_of(request)
@@ -85,31 +87,20 @@ async def step(request: Request) -> Response:
     return json_reply(await bytes_in_time(request, service.pool.step, parse(StepRequest, body)))
 
 
-@episodes.post(
-    "/reset_batch",
-    response_model=ResetBatchReply,
-    responses=errors(408, 413, 422, 429, 500, 503),
-    openapi_extra=body_of(ResetBatchRequest),
-)
+@_post("/reset_batch", ResetBatchRequest, ResetBatchReply)
 async def reset_batch(request: Request) -> Response:
     """Start many episodes in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(ResetBatchRequest, await read_body(request, service.settings))
-    call = service.pool.reset
-    return await run_batch(request, batch.resets, ResetRequest, call, once="episode_id")
+    return await run_batch(request, batch.resets, ResetRequest, service.pool.reset)
 
 
-@episodes.post(
-    "/step_batch",
-    response_model=StepBatchReply,
-    responses=errors(408, 413, 422, 429, 500, 503),
-    openapi_extra=body_of(StepBatchRequest),
-)
+@_post("/step_batch", StepBatchRequest, StepBatchReply)
 async def step_batch(request: Request) -> Response:
     """Send many steps in one call; returns one result or error each, in order."""
     service = service_of(request)
     batch = parse(StepBatchRequest, await read_body(request, service.settings))
-    return await run_batch(request, batch.steps, StepRequest, service.pool.step, once="step")
+    return await run_batch(request, batch.steps, StepRequest, service.pool.step)
 
 
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 429, 500, 503))
@@ -243,7 +234,7 @@ async def verdict_totals(request: Request) -> Response:
 
     `standard` is the one that decides outcomes and rewards.
     """
-    return json_reply(to_json(service_of(request).pool.answers.totals()))
+    return json_reply(to_json(service_of(request).pool.answers))
 
 
 @operator.get(

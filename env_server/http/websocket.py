@@ -68,7 +68,6 @@ class Socket(WebSocketsSansIOProtocol):
             self.send_timer.cancel()
 
     def evict(self, message: str) -> None:
-        """Close the connection now."""
         self.shared.idle.pop(self, None)
         self._fail(TRY_AGAIN_LATER, message)
 

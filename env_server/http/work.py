@@ -1,7 +1,6 @@
 """The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,22 +10,13 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item
-from env_server.http.responses import error_bytes, json_reply
+from env_server.http.responses import as_error, error_bytes, json_reply
 from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from env_server.sql.queue import CLIENT
-from env_server.telemetry import episode_of
-from shared.errors import (
-    BodyTooLarge,
-    InternalError,
-    NotReady,
-    ReplyTooLarge,
-    SQLEnvError,
-    TimedOut,
-)
+from shared.errors import BodyTooLarge, NotReady, ReplyTooLarge, TimedOut
 
-log = logging.getLogger(__name__)
 Argument = TypeVar("Argument")
 # A request that takes longer is watched for a client that leaves; most take less, and watching
 # costs a task.
@@ -45,7 +35,7 @@ def timed_out(settings: Settings) -> TimedOut:
     """Return the error for a request that takes too long."""
     return TimedOut(
         f"not done within {settings.request_timeout_s:g} s, and still running: send it again, with "
-        f"the same step, within {settings.orphan_s:g} s",
+        "the same step",
         retry_after_s=1,
     )
 
@@ -57,8 +47,8 @@ async def bytes_in_time(
 ) -> bytes:
     """Return the bytes of the reply to one request, or raise `TimedOut`.
 
-    The work then continues for `orphan_s`, and the same request sent again gets its reply. The
-    work of a client that leaves is cancelled if `request` is a `Request`.
+    The work then continues, and the same request sent again gets its reply. The work of a client
+    that leaves is cancelled if `request` is a `Request`.
     """
     service, client = service_of(request), _client(request)
     service.admit(client, 1)
@@ -77,12 +67,8 @@ async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
     """Return a reply, or its error as bytes, for an item of a batch or a late request."""
     try:
         return await reply
-    except SQLEnvError as error:
-        return error_bytes(error, service.metrics)
     except Exception as error:
-        log.exception("an item of a batch, or a late request, failed", extra=episode_of(error))
-        fault = InternalError("the server failed on this item; see its log")
-        return error_bytes(fault, service.metrics)
+        return error_bytes(as_error(error), service.metrics)
 
 
 async def run_batch(
@@ -90,13 +76,11 @@ async def run_batch(
     values: Sequence[Any],
     model: type[Request_],
     call: Callable[[Request_, Caller], Awaitable[bytes]],
-    once: str,
 ) -> Response:
     """Run `call` on the items of a batch, JSON values of the model; returns `{results: [...]}`.
 
-    They run concurrently, those of one episode in order. Equal items that have the field `once`,
-    with which a repeat gets the same reply, run once. Items that are not done in time get `timeout`
-    errors, and continue for `orphan_s`. Those whose replies would make the batch's too large get
+    They run concurrently, those of one episode in order. Items that are not done in time get
+    `timeout` errors, and continue. Those whose replies would make the batch's too large get
     `reply_too_large`, except for the first.
     """
     service, client = service_of(request), _client(request)
@@ -110,8 +94,12 @@ async def run_batch(
     service.admit(client, count)
     used_bytes = 0
 
-    def fit(reply: bytes) -> bytes:
+    async def parsed_and_called(value: Any) -> bytes:
+        return await call(parse_item(model, value), caller_of(request))
+
+    async def run(value: Any) -> bytes:
         nonlocal used_bytes
+        reply = await reply_or_error(service, parsed_and_called(value))
         most = service.settings.max_reply_bytes
         if used_bytes and used_bytes + len(reply) > most:
             error = ReplyTooLarge(
@@ -123,30 +111,12 @@ async def run_batch(
         used_bytes += len(reply)
         return reply
 
-    async def parsed_and_called(value: Any) -> bytes:
-        return await call(parse_item(model, value), caller_of(request))
-
-    async def run(value: Any) -> bytes:
-        return fit(await reply_or_error(service, parsed_and_called(value)))
-
-    tasks: dict[object, Task] = {}
-    episodes: dict[Task, EpisodeName | None] = {}
-    shares = []  # each item's task
-    for index, value in enumerate(values):
-        repeatable = isinstance(value, dict) and value.get(once) is not None
-        key = repr(value) if repeatable else index
-        if key not in tasks:
-            tasks[key] = service.start(run(value), client)
-            episodes[tasks[key]] = _episode(request, value)
-        shares.append(tasks[key])
-    await _wait(request, service, episodes)
-    results, seen = [], set()
-    for task in shares:
-        if task.done():
-            results.append(fit(task.result()) if task in seen else task.result())
-        else:
-            results.append(error_bytes(timed_out(service.settings), service.metrics))
-        seen.add(task)
+    tasks = {service.start(run(value), client): _episode(request, value) for value in values}
+    await _wait(request, service, tasks)
+    late = timed_out(service.settings)
+    results = [
+        task.result() if task.done() else error_bytes(late, service.metrics) for task in tasks
+    ]
     return json_reply(b'{"results":[%b]}' % b",".join(results))
 
 
@@ -169,19 +139,18 @@ def _episode(request: HTTPConnection, argument: object) -> EpisodeName | None:
 async def _wait(
     request: HTTPConnection, service: Service, episodes: Mapping[Task, EpisodeName | None]
 ) -> None:
-    """Wait for work until it is done or its time is over, and then leave what is not done.
+    """Wait for work until it is done or its time is over.
 
     Raises `ClientDisconnect`, and ends the work, if the client leaves.
     """
-    after_s = 0.0
+    is_connected = False
     try:
-        if not await _is_connected_until_done(request, service.settings, episodes.keys()):
-            raise ClientDisconnect
-        after_s = service.settings.orphan_s
+        is_connected = await _is_connected_until_done(request, service.settings, episodes.keys())
     finally:  # also where this request is cancelled
-        for task, episode in episodes.items():
-            if not task.done():
-                service.leave(task, episode, after_s)
+        if not is_connected:
+            service.leave(episodes)
+    if not is_connected:
+        raise ClientDisconnect
 
 
 async def _is_connected_until_done(

@@ -1,4 +1,4 @@
-"""The page at `/` for people: play an episode by hand, watch the server, replay episodes.
+"""The page at `/` for people: play an episode by hand, watch the server, replay its episodes.
 
 HTML from templates, made here; a script of a few lines adds the live board and the arrow keys. The
 texts of models are escaped, and the Content-Security-Policy allows no script but that one. The page

@@ -10,18 +10,14 @@ from env_server.service import Service
 from shared.models import Outcome
 from shared.run_stats import Rate
 
-SAMPLES, SAMPLE_S = 121, 0.9  # of steps per second: how many are kept, and the time between two
+SAMPLES, SAMPLE_S = 121, 0.9  # of steps per second: how many are kept, seconds between two
 REPLAYS = 2  # pages with replayed episodes that are made at a time
 
 
 class Board:
-    """What the server does now, and what all viewers of its page share.
-
-    `watchers` is how many browsers are sent the board every second.
-    """
+    """What the server does now, and what all viewers of its page share."""
 
     def __init__(self) -> None:
-        self.watchers = 0
         self.replays = asyncio.Semaphore(REPLAYS)
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES)
 

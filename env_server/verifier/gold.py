@@ -54,11 +54,6 @@ class Gold:
     sql: str = ""
     words: frozenset[str] = frozenset()
 
-    @property
-    def ordered(self) -> bool:
-        """Whether order counts, at least between some of the rows."""
-        return len(self.blocks) > 1
-
     @classmethod
     def of(cls, answer: Any, answer_type: AnswerType, sql: str, question: str = "") -> "Gold":
         """Build it from a question's gold answer, answer type, gold SQL and text.

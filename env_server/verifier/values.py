@@ -84,7 +84,6 @@ class GoldValues:
         )
 
     def number_of(self, cell: Scalar) -> int:
-        """Return the number of a gold's cell."""
         if cell is None:
             return self._null
         return self._raw[cell] if isinstance(cell, str) else self._numbers[cell]

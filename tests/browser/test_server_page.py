@@ -2,27 +2,28 @@
 screen, light and dark, without a message of the console and without a request to another server."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from shared.server_process import ServerProcess
 from tests.browser.test_report import CHROMIUM, DESKTOP, FLAGS, MISSING, sync_api
 from tests.conftest import needs_program
-from tests.trainer.played_run import HOSTILE, record_run
 
 pytestmark = needs_program("chromium", MISSING)
+HOSTILE = "</script><img src=x onerror=alert(1)>"
 KEY = "operator-key-0123456789"
 PHONE = {"width": 400, "height": 850}
 MARKUP = "<img src=x onerror=alert(1)>"  # without quotes, for SQL
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("page")
-    record_run(folder)
-    settings = {"sql_workers": 1, "operator_key": KEY, "runs_dir": str(folder)}
-    process = ServerProcess(folder / "data", folder / "server.log", settings=settings)
+def server(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    log = tmp_path_factory.mktemp("page") / "server.log"
+    settings = {"sql_workers": 1, "operator_key": KEY}
+    process = ServerProcess(tiny_data, log, settings=settings)
     process.start()
     process.wait_ready()
     yield process
@@ -67,7 +68,7 @@ def fits(page: Any) -> None:
 def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: Any) -> None:
     fits(page)
     sync_api.expect(page.locator("#feed")).to_have_text("Live.", timeout=30_000)
-    page.goto("/page/play?split=eval")
+    page.goto("/page/play")
     fits(page)
     page.get_by_role("button", name="Play").first.focus()
     page.keyboard.press("Enter")
@@ -89,43 +90,29 @@ def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: An
     page.wait_for_selector(".spark polyline[points]")
 
 
-def test_the_board_reconnects_and_the_usual_end_of_a_stream_is_no_loss(page: Any) -> None:
-    page.add_init_script(
-        """const later = setTimeout, heard = [];
-        window.heard = heard;
-        window.setTimeout = (call, ms) => later(call, ms / 100);
-        addEventListener("DOMContentLoaded", () => {
-            const feed = document.getElementById("feed");
-            new MutationObserver(() => {
-                heard.push(feed.textContent);
-                document.body.dataset.numbers = heard.filter((one) => one === "Live.").length;
-            }).observe(feed, {childList: true});
-        });"""
-    )
-    ended = {"content_type": "text/event-stream", "body": 'retry: 200\ndata: "ended"\n\n'}
-    page.route("**/page/events", lambda route: route.fulfill(**ended), times=1)
+def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page: Any) -> None:
     page.goto("/")
-    page.wait_for_selector("body[data-numbers='2']")
-    assert set(page.evaluate("heard")) == {"Live."}
-    # after a reply that is no stream a browser itself asks no more (204: without a console message)
-    page.route("**/page/events", lambda route: route.fulfill(status=204), times=2)
-    page.goto("/")
-    page.wait_for_selector("body[data-numbers='1']")
-    assert page.evaluate("heard")[:2] == ["The connection is lost; trying again.", "Live."]
+    feed = page.locator("#feed")
+    page.route("**/page/board", lambda route: route.fulfill(status=204), times=1)
+    # 204 is no numbers, and no message of the console
+    sync_api.expect(page.locator("#board")).to_be_empty(timeout=30_000)
+    sync_api.expect(page.locator("#board")).to_contain_text("steps per second", timeout=30_000)
+    sync_api.expect(feed).to_have_text("Live.")
 
 
-def test_a_recorded_episode_is_found_and_replayed_by_keys(page: Any) -> None:
+def test_an_episode_is_found_and_replayed_by_keys(page: Any, server: ServerProcess) -> None:
+    actions = ["QUERY: SELECT 1", "QUERY: SELECT 2", "ANSWER: no"]
+    reset = {"episode_id": "e", "seed": 1, "actions": actions}
+    bearer = {"Authorization": f"Bearer {KEY}"}
+    httpx.post(f"{server.url}/reset", json=reset, headers=bearer).raise_for_status()
     page.goto("/page/episodes")
     fits(page)
-    page.get_by_label("outcome").select_option("wrong")
-    page.get_by_role("button", name="Show").click()
-    page.wait_for_url("**outcome=wrong**")
-    fits(page)
-    page.locator("tbody a").first.click()
+    page.locator("tbody tr", has_text="wrong").locator("a").first.click()
     page.wait_for_selector(".turn")
     fits(page)
+    page.goto("/page/episode?id=e")
     steps = page.locator(".turn").count()
-    assert page.locator(".turn[open]").count() == steps > 1
+    assert page.locator(".turn[open]").count() == steps == len(actions)
     assert "Gold, which no agent sees" in page.inner_text("body")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -139,7 +126,3 @@ def test_a_recorded_episode_is_found_and_replayed_by_keys(page: Any) -> None:
     page.goto("about:blank")
     page.goto(link)
     assert page.locator(".turn[open]").get_attribute("id") == "step-2"
-    page.get_by_role("link", name="The question by all policies").click()
-    page.wait_for_selector("article.play h2")
-    assert page.locator("article.play").count() > 1
-    fits(page)

@@ -62,18 +62,6 @@ def faulty() -> Iterator[Faulty]:
         yield runner
 
 
-def test_first_observation(env: SQLEnvironment) -> None:
-    result = env.reset(question_id="shop-1", episode_id="e-1")
-    assert result.episode_id == "e-1"
-    assert result.observation.model_dump() == {
-        "question": "How many customers are there?",
-        "schema_info": "Tables: customers, products, orders",
-        "result": "", "error": None, "reward": None, "done": False,
-        "step_count": 0, "budget_remaining": 15, "action_history": [],
-    }  # fmt: skip
-    assert (result.reward, result.done, result.info.outcome) == (None, False, None)
-
-
 def test_a_whole_episode(env: SQLEnvironment) -> None:
     env.reset(question_id="shop-5")
     described = env.step("describe `Orders`;")
@@ -101,42 +89,6 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
     assert env.state.outcome == Outcome.CORRECT
 
 
-def test_the_budget_ends_an_episode(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-1", step_budget=2)
-    assert not env.step("DESCRIBE: orders").done
-    end = env.step("SAMPLE: orders")
-    assert (end.done, end.info.outcome) == (True, Outcome.BUDGET)
-    env.reset(question_id="shop-1", step_budget=1)
-    assert env.step("ANSWER: 5").info.outcome == Outcome.CORRECT
-
-
-@pytest.mark.parametrize(
-    "action", ["DESCRIBE: nope", "SAMPLE: sqlite_master", "DESCRIBE: orders; DROP TABLE orders"]
-)
-def test_unknown_tables(env: SQLEnvironment, action: str) -> None:
-    env.reset(question_id="shop-1")
-    result = env.step(action)
-    assert result.info.error_code == "no_such_table"
-    assert str(result.observation.error).endswith("the tables are customers, products, orders")
-
-
-@pytest.mark.parametrize(
-    ("sql", "code"),
-    [
-        ("SELECT * FROM nope", "no_such_table"),
-        ("SELEC 1", "sql_error"),
-        ("SELECT sql FROM sqlite_master", "sql_denied"),
-        ("DELETE FROM orders", "sql_denied"),
-        ("SELECT hex(printf('%.*c', 40000, 'a'))", "sql_budget"),
-    ],
-)
-def test_failing_queries_show_the_reason(env: SQLEnvironment, sql: str, code: str) -> None:
-    env.reset(question_id="shop-1")
-    result = env.step(f"QUERY: {sql}")
-    assert (result.info.error_code, result.observation.result, result.done) == (code, "", False)
-    assert result.observation.error
-
-
 def test_repeat_and_new_info(env: SQLEnvironment) -> None:
     env.reset(question_id="zoo-3")
     first = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id = 1")
@@ -149,13 +101,6 @@ def test_repeat_and_new_info(env: SQLEnvironment) -> None:
     env.step("DESCRIBE: keepers")
     assert "repeat" in env.step("DESCRIBE: 'KEEPERS'").info.ledger.step
     assert env.step("DESCRIBE: keepers").observation.schema_info.count("keepers(") == 1
-
-
-def test_constants_earn_no_progress(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-1")
-    for constant in ("SELECT 5", "SELECT 5 FROM orders LIMIT 1", "SELECT max(5) FROM customers"):
-        assert env.step(f"QUERY: {constant}").info.ledger.potential == 0.0
-    assert env.step("QUERY: SELECT count(*) FROM customers").info.ledger.potential == 1.0
 
 
 @pytest.mark.parametrize(
@@ -289,10 +234,3 @@ def test_broken_data_is_no_agent_error(tiny_data: Path, tmp_path: Path) -> None:
         with pytest.raises(DatabaseLoadError, match=r"shop-1.*no such table: clients"):
             env.reset(question_id="shop-1")
         assert env.reset(question_id="shop-2").observation.schema_info
-
-
-def test_no_observation_or_state_holds_gold(env: SQLEnvironment) -> None:
-    env.reset(question_id="shop-3")
-    reply = env.step("DESCRIBE: products").model_dump_json() + env.state.model_dump_json()
-    assert "desk" not in reply
-    assert "SELECT" not in reply

@@ -11,7 +11,7 @@ from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from shared.dataset import Question
 from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
-from shared.models import Outcome, ResetRequest, StepRequest
+from shared.models import ResetRequest, StepRequest
 from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
@@ -91,21 +91,6 @@ async def test_what_is_held_is_what_is_counted(small: Driver) -> None:
         assert store.held_bytes == 0
 
 
-async def test_a_text_is_stored_once(small: Driver) -> None:
-    await small.reset()
-    await small.step(LONG, 0)
-    reply = await small.step(small.query, 1)
-    episode = small.pool.store.find("e", Caller())
-    assert episode is not None
-    assert LONG.encode() in reply
-    assert len(episode.reply) < 2_000
-    assert await small.step(small.query, 1) == reply
-    last = await small.step("ANSWER: x", 2)
-    assert (episode.env, episode.outcome) == (None, Outcome.WRONG)
-    assert await small.step("ANSWER: x", 2) == last
-    assert await small.step(small.query, 1) == reply
-
-
 async def test_an_action_that_names_the_history_does_not_change_it(small: Driver) -> None:
     """The stored reply has a place for the history, which no text can imitate."""
     await small.reset()
@@ -117,18 +102,6 @@ async def test_an_action_that_names_the_history_does_not_change_it(small: Driver
 
 
 # -- owners
-
-
-async def test_an_episode_belongs_to_the_key_that_began_it(small: Driver) -> None:
-    pool = small.pool
-    await reset(pool, ONE)
-    reply = await step(pool, ONE)
-    for caller in (TWO, TRAINER, Caller()):
-        for call in (pool.state("e", caller), pool.close("e", caller), step(pool, caller)):
-            with pytest.raises(UnknownEpisode):
-                await call
-    assert await step(pool, ONE) != reply, "it continues"
-    assert b'"step_count":2' in await pool.state("e", OPERATOR)
 
 
 async def test_ids_are_the_owners_own(small: Driver) -> None:

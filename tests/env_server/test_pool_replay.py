@@ -2,36 +2,13 @@
 
 import asyncio
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from shared.dataset import load_questions, questions_path
-from shared.errors import ActionParseError, Behind, Conflict, UnknownEpisode
+from shared.errors import Behind, Conflict, UnknownEpisode
 from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.mark.parametrize("other", [{"step_budget": 4}, {"actions": ["SAMPLE: other"]}])
-async def test_a_pooled_id_with_another_history_is_a_conflict(
-    driver: Driver, other: dict[str, Any]
-) -> None:
-    await driver.reset()
-    await driver.step(driver.describe, 0)
-    with pytest.raises(Conflict):
-        await driver.reset(**other)
-    assert (await driver.state()).action_history == [driver.describe]
-
-
-async def test_a_pooled_id_with_another_question_is_a_conflict(
-    driver: Driver, tiny_data: Path
-) -> None:
-    await driver.reset()
-    other = load_questions(questions_path(tiny_data, "train"))[1]
-    with pytest.raises(Conflict):
-        await driver.reset(question_id=other.question_id)
 
 
 async def test_two_resets_at_once_make_one_episode(driver: Driver) -> None:
@@ -57,11 +34,6 @@ async def test_actions_past_the_end_are_a_conflict(driver: Driver, last: str) ->
         await driver.state()
     assert not driver.pool.ended  # so that no figure counts what was refused
     assert not driver.sql.jobs
-
-
-async def test_a_bad_action_in_a_replay_is_named(driver: Driver) -> None:
-    with pytest.raises(ActionParseError, match=r"actions\.1"):
-        await driver.reset(actions=[driver.query, "hello"])
 
 
 @pytest.mark.parametrize("seed", range(5))

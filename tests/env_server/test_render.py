@@ -23,10 +23,6 @@ def test_rows() -> None:
     )
 
 
-def test_no_rows() -> None:
-    assert render_rows(SqlResult(["a", "b"]), 20) == "a | b\n(no rows)"
-
-
 def test_more_rows_are_reported() -> None:
     rows = [(i,) for i in range(21)]
     shown = "\n".join(map(str, range(20)))
@@ -85,21 +81,3 @@ def test_a_long_result_is_cut_at_a_line_with_a_note() -> None:
     assert lines[-1] == "(cut: the result is too long)"
     assert lines[1:-1] == [f"{i} | {'ü' * 150}" for i in range(len(lines) - 2)]
     assert len(lines) > 10
-
-
-def test_describe_and_schema() -> None:
-    rows = [
-        ("order_id", "INTEGER", 1, None),
-        ("customer_id", "INTEGER", 0, "customers.customer_id"),
-        ("placed on", "DATE", 0, None),
-        ("note", "", 0, None),
-    ]
-    result = SqlResult(["column", "type", "is_key", "references"], rows, row_count=1204)
-    assert render_table("orders", result) == (
-        "orders: 1204 rows\norder_id INTEGER primary key\n"
-        'customer_id INTEGER -> customers.customer_id\n"placed on" DATE\nnote'
-    )
-    line = render_columns("orders", result)
-    assert line == 'orders(order_id, customer_id, "placed on", note)'
-    assert render_schema(["customers", "orders"], []) == "Tables: customers, orders"
-    assert render_schema(["customers", "orders"], [line]) == f"Tables: customers, orders\n{line}"

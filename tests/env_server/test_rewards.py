@@ -168,14 +168,3 @@ def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
 )
 def test_what_counts_as_a_repeat(one: str, other: str, same: bool) -> None:
     assert (normalise(one) == normalise(other)) is same
-
-
-@given(
-    st.lists(
-        st.tuples(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.integers()),
-        max_size=6,
-    )
-)
-def test_potential_is_between_0_and_1(rows: list[tuple[object, int]]) -> None:
-    assert 0.0 <= potential(rows, False, GOLD, True) <= 1.0
-    assert 0.0 <= potential(GOLD, True, rows, True) <= 1.0

@@ -9,7 +9,6 @@ from env_server.questions import QuestionBank
 from env_server.sql.run import SqlRunner
 from shared.dataset import Question
 from shared.models import Outcome, Rewards, StepResult
-from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
 MOST = 12  # of the guessed answers, which the budget allows
@@ -73,15 +72,3 @@ def test_at_the_end_the_total_is_that_of_an_episode_with_every_reward(env: SQLEn
     again = [env.step(action) for action in last.observation.action_history]
     assert last.ledger == again[-1].ledger
     assert last.reward == pytest.approx(sum(one.reward or 0.0 for one in again))
-
-
-async def test_a_replay_of_withheld_rewards_is_the_same_to_the_byte(driver: Driver) -> None:
-    actions = [driver.describe, driver.query, "ANSWER: x"]
-    await driver.reset("a", rewards="end")
-    replies = [await driver.step(action, n, "a") for n, action in enumerate(actions)]
-    for length in (1, 2, 3):
-        rebuilt = await driver.reset("b", rewards="end", actions=actions[:length])
-        assert rebuilt == replies[length - 1][:-1] + b',"episode_id":"b"}'
-        await driver.pool.close("b")
-    assert await driver.step(driver.query, 1, "a") == replies[1], "older ones, too"
-    assert [read(reply).reward is None for reply in replies] == [True, True, False]

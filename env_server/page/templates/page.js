@@ -3,16 +3,16 @@
 const board = document.getElementById("board");
 if (board) {
   const feed = document.getElementById("feed");
-  let failures = 0;  // since the last numbers: a stream's usual end is the first
-  const watch = () => {
-    const source = new EventSource(board.dataset.events);
-    source.onmessage = (event) => { board.innerHTML = JSON.parse(event.data); feed.textContent = "Live."; failures = 0; };
-    source.onerror = () => {
-      if (++failures > 1) feed.textContent = "The connection is lost; trying again.";
-      if (source.readyState === EventSource.CLOSED) setTimeout(watch, 5000);  // the reply was an error
-    };
-  };
-  watch();
+  setInterval(async () => {
+    try {
+      const reply = await fetch(board.dataset.source);
+      if (!reply.ok) throw new Error(reply.statusText);
+      board.innerHTML = await reply.text();
+      feed.textContent = "Live.";
+    } catch {
+      feed.textContent = "The connection is lost; trying again.";
+    }
+  }, 1000);
 }
 // The replayer: one step at a time, with the address of each.
 const turns = [...document.querySelectorAll(".replayer .turn")];

@@ -1,4 +1,4 @@
-"""The OpenAPI document: nothing without a description, no call without an example, every key."""
+"""The OpenAPI document: nothing without a description, every key."""
 
 import json
 import re
@@ -9,13 +9,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from env_server.app import create_app
-from env_server.http.openapi import EXAMPLES, KEYS, document
+from env_server.http.openapi import ERRORS, KEYS, document
 from env_server.settings import Settings
-from shared.errors import BY_CODE, TimedOut
-from tests.env_server.http.examples import ABRIDGED, abridge, play
 from tests.test_imports import ROOT
 
-pytestmark = pytest.mark.anyio
 SETTINGS = Settings()
 CURL = re.compile(r"""localhost:8000/(reset|step) -d '(\{.*?\})'""")
 
@@ -59,37 +56,10 @@ def named(parts: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((part["name"], part) for part in parts)
 
 
-def without_example(api: dict[str, Any]) -> set[str]:
-    """Return the bodies, parameters and replies without an example."""
-    found = set()
-    for call, operation in operations(api):
-        parts = [("reply", part) for part in operation["responses"]["200"]["content"].values()]
-        parts += [
-            ("body", part) for part in operation.get("requestBody", {}).get("content", {}).values()
-        ]
-        parts += [(part["name"], part) for part in operation.get("parameters", [])]
-        found |= {f"{call}: {name}" for name, part in parts if "example" not in part}
-    return found
-
-
-def test_everything_has_a_description_and_an_example(api: dict[str, Any]) -> None:
+def test_everything_has_a_description(api: dict[str, Any]) -> None:
     assert undescribed(api) == set()
-    assert without_example(api) == set()
     assert len(list(operations(api))) >= 15
     assert len(api["components"]["schemas"]) >= 25
-
-
-async def test_the_examples_are_what_the_server_replies() -> None:
-    shown = json.loads(EXAMPLES.read_text(encoding="utf-8"))
-    calls = {name: example.get("request", {}) for name, example in shown.items()}
-    played = await play(calls)
-    for name in ABRIDGED & played.keys():
-        assert set(shown[name]["reply"]) <= set(played[name]["reply"]), name
-    abridge(played)
-    told = shown["metadata"]["reply"], played["metadata"]["reply"]  # versions and digests change
-    assert [list(reply) for reply in told] == [list(told[0])] * 2
-    played["metadata"] = shown["metadata"]
-    assert played == shown
 
 
 def test_operation_ids_are_short_and_unique(api: dict[str, Any]) -> None:
@@ -132,13 +102,10 @@ def test_each_call_names_the_keys_that_open_it(
         assert security == expected, path
 
 
-def test_every_error_has_an_example_of_its_own(api: dict[str, Any]) -> None:
-    for call, operation in operations(api):
+def test_every_error_is_described(api: dict[str, Any]) -> None:
+    for _, operation in operations(api):
         for status, reply in operation["responses"].items():
-            if status != "200":
-                error = reply["content"]["application/json"]["example"]["error"]
-                assert reply["description"].startswith(error["code"]), (call, status)
-                assert BY_CODE.get(error["code"], TimedOut).retryable == error["retryable"]
+            assert status == "200" or reply["description"] == ERRORS[int(status)]
 
 
 def test_generated_clients_take_the_documented_bodies(api: dict[str, Any]) -> None:

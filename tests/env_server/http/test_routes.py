@@ -1,6 +1,5 @@
 """The wire of the real application, in process, beyond what the conformance suite checks."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,7 +7,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from shared.actions import SQLAction
 from shared.dataset import Question
 from shared.errors import DatabaseLoadError
 
@@ -25,10 +23,6 @@ def settings() -> dict[str, Any]:
 def error_of(reply: httpx.Response) -> dict[str, Any]:
     assert reply.headers["content-type"] == "application/json"
     return dict(reply.json()["error"])
-
-
-async def test_an_empty_body_resets_to_some_question(http: httpx.AsyncClient) -> None:
-    assert (await http.post("/reset")).status_code == 200
 
 
 async def test_an_error_does_not_repeat_a_long_path(http: httpx.AsyncClient) -> None:
@@ -97,13 +91,6 @@ async def test_batches_reply_like_single_requests_to_the_byte(
         assert batch.content == b'{"results":[%b,%b]}' % tuple(singles)
 
 
-async def test_steps_of_one_episode_in_one_batch_keep_their_order(http: httpx.AsyncClient) -> None:
-    await http.post("/reset", json={"episode_id": "e"})
-    steps = [{"episode_id": "e", "action": f"QUERY: SELECT {n}", "step": n} for n in range(5)]
-    results = (await http.post("/step_batch", json={"steps": steps})).json()["results"]
-    assert [result["observation"]["step_count"] for result in results] == [1, 2, 3, 4, 5]
-
-
 async def test_a_batch_over_the_limit_is_refused_whole(
     http: httpx.AsyncClient, app: FastAPI
 ) -> None:
@@ -111,34 +98,3 @@ async def test_a_batch_over_the_limit_is_refused_whole(
     assert (reply.status_code, error_of(reply)["max_batch"]) == (413, MAX_BATCH)
     assert len(app.state.service.pool) == 0
     assert (await http.post("/reset_batch", json={"resets": []})).json() == {"results": []}
-
-
-async def test_many_clients_at_once_get_their_own_replies(http: httpx.AsyncClient) -> None:
-    async def play(name: str) -> list[str]:
-        await http.post("/reset", json={"episode_id": name, "seed": 1})
-        actions = [f"QUERY: SELECT '{name}' AS x, {step} AS y" for step in range(6)]
-        replies = [
-            await http.post("/step", json={"episode_id": name, "action": action, "step": step})
-            for step, action in enumerate(actions)
-        ]
-        return [reply.json()["observation"]["result"] for reply in replies]
-
-    names = [f"n{i}" for i in range(CAPACITY)]
-    for name, results in zip(names, await asyncio.gather(*map(play, names)), strict=True):
-        assert results == [f"x | y\n{name} | {step}" for step in range(6)]
-
-
-async def test_the_schemas_of_what_a_client_sends_and_sees(http: httpx.AsyncClient) -> None:
-    schemas = (await http.get("/schema")).json()
-    assert set(schemas) == {"action", "observation", "state"}
-    assert set(schemas["action"]["properties"]) == set(SQLAction.model_fields)
-
-
-async def test_draining_is_not_ready(http: httpx.AsyncClient, app: FastAPI) -> None:
-    await http.post("/reset", json={"episode_id": "e"})
-    app.state.service.pool.draining = True
-    for reply in (await http.get("/ready"), await http.post("/reset")):
-        assert (reply.status_code, error_of(reply)["code"]) == (503, "not_ready")
-        assert reply.headers["retry-after"]
-    reply = await http.post("/step", json={"episode_id": "e", "action": QUERY})
-    assert reply.status_code == 200, "pooled episodes continue"

@@ -26,7 +26,6 @@ from trainer.rollout.prompts import opening_messages
 from trainer.rollout.served import completions_generator
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.sharding import whole_state, whole_weights
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 RPC, RESET_CACHE = "/collective_rpc", "/reset_prefix_cache"
@@ -117,13 +116,12 @@ class GenerationServer:
 
     def _load(self, model: Any, step: int) -> None:
         """Let the server load the weights of `model`, of training step `step`."""
-        state = whole_state(model)
 
         def load() -> str:
             assert self._folder is not None
             self.discard()  # the former weights are loaded
             folder = self._folder / f"step-{step}"
-            model.save_pretrained(folder, state_dict=state)
+            model.save_pretrained(folder)
             for path in folder.iterdir():
                 path.chmod(0o644)  # safetensors lets only the owner read, and servers have others
             if not self.config.lora_rank:
@@ -144,8 +142,7 @@ class GenerationServer:
         self._step = step
         if not self._compared:
             self._compared = step > 0
-            with whole_weights(model, self.config):
-                self._ranks.first(lambda: self._compare(model))
+            self._ranks.first(lambda: self._compare(model))
 
     def _post(self, path: str, body: dict[str, Any], folder: Path) -> None:
         status, text = self.generator.call(path, body)

@@ -39,7 +39,7 @@ from trainer.evaluation.measure import (
     shared_play,
 )
 from trainer.grpo.generation import GenerationServer, generation_server
-from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
+from trainer.grpo.live import LiveVisualizationCallback, recorded_failures
 from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, spent_at
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
@@ -54,7 +54,7 @@ from trainer.grpo.train import build_trainer, check_enough_questions, save_train
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import Bar, bar, number
+from trainer.run.console import bar, number
 from trainer.run.cost import ElapsedTime, known
 from trainer.run.folder import (
     Run,
@@ -74,7 +74,6 @@ from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.memory import shortage
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
-from trainer.runtime.sharding import is_sharded, whole_weights
 
 
 def run_job(
@@ -219,8 +218,6 @@ class Job:
             self._add_curve_point(0, self._curve_part("before"))
             trained, steps = self._train(base)
             digest = model_digest(trained)
-            if is_sharded(trained):  # the processes hold different weights on purpose
-                digest = self.ranks.gather(digest)[0]
             self._check_same_weights(digest)
             for mode in MODES:
                 self._measure("after", mode, self._play(trained, mode), steps)
@@ -236,20 +233,11 @@ class Job:
 
     def _play(self, model: Any, mode: Mode) -> Play:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
-        shared = shared_play(play, self.ranks)
-
-        def played(prompts: Any, before: Any = None, /) -> Any:
-            # in all processes, also those without a question to play
-            with whole_weights(model, self._config):
-                return shared(prompts, before)
-
-        return played
+        return shared_play(play, self.ranks)
 
     def _limits(self) -> dict[str, Any]:
         """Return the options that all measurements share."""
-        # whole weights take memory while episodes are played
-        with whole_weights(self.inputs.model, self._config):
-            batch = batch_of(self.inputs.model, self._config, self.ranks)
+        batch = batch_of(self.inputs.model, self._config, self.ranks)
         return {"batch": batch, "max_lost_fraction": self._config.max_lost_fraction}
 
     def _measure(self, phase: str, mode: Mode, play: Play, step: int = 0) -> None:
@@ -291,6 +279,15 @@ class Job:
                 server_cpu=server.cpu_s if server else lambda: math.nan,
                 ranks=self.ranks,
             )
+            live = LiveVisualizationCallback(
+                self._config,
+                self.inputs,
+                self._play(self.inputs.model, "greedy"),
+                baselines=self._results,
+                folder=self.folder.live,
+                rows=lambda: list(read_lines(self.folder.metrics)),
+                ranks=self.ranks,
+            )
             curve = EvalCallback(self.options.eval_every, self.ranks, self._measure_curve_point)
             trainer = build_trainer(
                 model,
@@ -302,7 +299,7 @@ class Job:
                 on_rows=metrics.rows,
                 ranks=self.ranks,
                 sampler=self.generation,
-                callbacks=[curve, self._live_view(progress), metrics],
+                callbacks=[curve, live, metrics],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
@@ -310,18 +307,6 @@ class Job:
         if self.generation is not None:
             self.generation.discard()
         return save_trained(trainer, self.folder.model), steps
-
-    def _live_view(self, progress: Bar) -> LiveVisualizationCallback:
-        return LiveVisualizationCallback(
-            self._config,
-            self.inputs,
-            self._play(self.inputs.model, "greedy"),
-            baselines=self._results,
-            bar=progress,
-            folder=self.folder.live,
-            rows=lambda: list(read_lines(self.folder.metrics)),
-            ranks=self.ranks,
-        )
 
     def _measure_curve_point(self, step: int) -> None:
         """Measure one point of the eval curve in the middle of training."""

@@ -26,7 +26,7 @@ from trl.trainer.utils import RepeatSampler, split_tensor_dict
 from trainer.grpo.batches import both_verdicts, counted, split_updates, trim, without_idle_rows
 from trainer.grpo.checkpoint import WholeCheckpoints
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
-from trainer.runtime.sharding import average_gradients, is_sharded, tie
+from trainer.runtime.ranks import average_gradients
 
 Tensor = torch.Tensor
 log = logging.getLogger(__name__)
@@ -204,18 +204,13 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         state, processes = self.accelerator.gradient_state, self.accelerator.num_processes
         state._set_sync_gradients(True)  # else accelerate ignores the step
         # transformers lets DDP average those of the last one only
-        if processes > 1 and not is_sharded(model):
+        if processes > 1:
             average_gradients(model, processes)
         self._clip_grad_norm(model)
         self.callback_handler.on_pre_optimizer_step(self.args, self.state, self.control)
         self.optimizer.step()
         model.zero_grad()
         state._set_sync_gradients(False)
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if state_dict is not None:  # gathered from shards
-            tie(self.model, state_dict)
-        super()._save(output_dir, state_dict)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)

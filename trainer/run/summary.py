@@ -15,7 +15,6 @@ from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import Spent, cost
 from trainer.run.folder import Run, episode_lines, metrics_rows
-from trainer.runtime.sharding import whole_state
 
 PACKAGES = (
     *("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy"),
@@ -62,13 +61,9 @@ def git_state() -> dict[str, Any] | None:
 
 
 def model_digest(model: Any) -> str:
-    """Return the SHA-256 over a model's parameters and buffers: name, dtype, shape and bytes.
-
-    All processes of a sharded model call this, and only process 0 gets the digest of its weights.
-    """
+    """Return the SHA-256 over a model's parameters and buffers: name, dtype, shape and bytes."""
     total = hashlib.sha256()
-    state = whole_state(model)
-    for name, tensor in sorted((model.state_dict() if state is None else state).items()):
+    for name, tensor in sorted(model.state_dict().items()):
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         values = tensor.detach().cpu().contiguous().reshape(-1)
         total.update(values.view(torch.uint8).numpy().tobytes())

@@ -79,7 +79,8 @@ def _turn(episode: EpisodeRecord | None, index: int) -> str:
     return "<br>".join(filter(None, (action, _cell(turn.observation, RESULT_CHARS))))
 
 
-def _verdict(episode: EpisodeRecord | None) -> str:
+def verdict(episode: EpisodeRecord | None) -> str:
+    """Return how an episode ended, its reward and its steps, in Markdown."""
     if episode is None:
         return "not played"
     mark = MARKS.get(episode.outcome, episode.outcome.replace("_", " "))
@@ -102,7 +103,7 @@ def _section(title: str, text: str, columns: Mapping[str, EpisodeRecord | None])
         _row("step", *columns),
         "|---" * (len(columns) + 1) + "|",
         *(_row(str(at + 1), *(_turn(one, at) for one in episodes)) for at in range(length)),
-        _row("end", *map(_verdict, episodes)),
+        _row("end", *map(verdict, episodes)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -16,7 +16,6 @@ from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
 from trainer.runtime.memory import can_compile_kernels
-from trainer.runtime.sharding import is_sharded
 
 Tensor = torch.Tensor
 
@@ -57,9 +56,7 @@ def select_hidden_states(model: Any) -> None:
             return forward(*args, **options)
         ids = options.pop("input_ids")
         checkpointing = layers.training and layers.gradient_checkpointing  # excludes a cache
-        # FSDP would free the last layer's weights before the backward pass of the shared prefix
-        alone = checkpointing or is_sharded(model) or len(ids) == 1
-        shared = 0 if alone else shared_prefix(ids, scored)
+        shared = 0 if checkpointing or len(ids) == 1 else shared_prefix(ids, scored)
         if shared:
             cache = DynamicCache(config=model.config)
             forward(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True)

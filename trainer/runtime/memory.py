@@ -137,7 +137,7 @@ def shortage(
     """
     device, dtype = precision(config.device, config.dtype)
     parameters = parameter_count(model_config) or 0
-    if device != "cpu" or config.sharding != "none" or processes * parameters < SMALL:
+    if device != "cpu" or processes * parameters < SMALL:
         return None
     memory = training_memory(model_config, config, dtype, sharing=sharing)
     own = psutil.Process().memory_info().rss

@@ -67,7 +67,7 @@ def message(config: GRPOConfig, doing: str, error: BaseException) -> str:
         f"{config.rollouts_per_step} rollouts per step, num_generations={config.num_generations}, "
         f"max_context_tokens={config.max_context_tokens}, max_new_tokens={config.max_new_tokens}, "
         f"gradient_checkpointing={str(config.gradient_checkpointing).lower()}, "
-        f"lora_rank={config.lora_rank}, sharding={config.sharding}. "
+        f"lora_rank={config.lora_rank}. "
         f"To reduce memory: {'; or '.join(remedies(config))}"
     )
 
@@ -85,16 +85,10 @@ def remedies(config: GRPOConfig) -> list[str]:
     if not config.gradient_checkpointing:
         options.append("--set gradient_checkpointing=true (slower updates that store less)")
     if not config.lora_rank:
-        sharded = config.sharding != "none"
         options.append(
-            f"{'--set sharding=none ' if sharded else ''}--set lora_rank=16 (LoRA: gradients and "
-            "Adam's state of adapters only; needs the package peft)"
+            "--set lora_rank=16 (LoRA: gradients and Adam's state of adapters only; needs the "
+            "package peft)"
         )
-        if not sharded:
-            options.append(
-                "--set sharding=fsdp with several GPUs (they divide weights, gradients and Adam's "
-                "state)"
-            )
     generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by a launcher
     whole = accumulated % (2 * processes * config.updates_per_batch) == 0

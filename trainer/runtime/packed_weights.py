@@ -39,9 +39,8 @@ def packed_weights(model: Any) -> Iterator[None]:
 
 
 def _can_pack(weight: Tensor) -> bool:
-    """Return whether a weight is large, on a CPU, and not of a subclass such as a sharded one."""
-    on_cpu = type(weight) is nn.Parameter and weight.device.type == "cpu"
-    return on_cpu and weight.numel() >= LEAST_WEIGHTS
+    """Return whether a weight is large and on a CPU."""
+    return weight.device.type == "cpu" and weight.numel() >= LEAST_WEIGHTS
 
 
 def _compute_dtype(weight: Tensor) -> torch.dtype:

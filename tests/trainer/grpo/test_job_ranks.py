@@ -87,7 +87,7 @@ def test_two_processes_train_to_the_end_and_as_one_does(
 ) -> None:
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""
-    small = small.override(updates_per_batch=2, live_view="files")
+    small = small.override(updates_per_batch=2, live_view=True)
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))

@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from shared.console import percent
-from shared.run_stats import MODES, PHASES
+from shared.run_stats import MODES
 from trainer.errors import RunError
 from trainer.report.browser import browser
 from trainer.report.questions import facets_of, policies_of, question_items
 from trainer.report.run_reader import Gap, LoadedRun, read_run
 from trainer.report.shell import environment, plain
 from trainer.report.tables import PATHS
-from trainer.run.charts import Chart, Kind, Point, Series
+from trainer.run.charts import Chart, Point, Series
 from trainer.run.folder import how_to_resume, is_evaluation
 from trainer.run.plots import RUNNING, curve_points, points, rate_of, smoothed
 
 COMPARISON = "comparison"  # the names of the files of comparisons start with it
 FILE_NAME_CHARS = 200  # of the runs' names, as a file system allows 255 bytes
 COLOURS = ("blue", "orange", "green", "violet", "ochre", "grey")  # of the runs, in their order
-KINDS: tuple[Kind, ...] = ("line", "broken", "broken", "broken", "broken", "broken")
 
 
 def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[str, str, list[Gap]]:
@@ -30,12 +29,11 @@ def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[st
         raise RunError(
             f"{len(paths)} runs are too many for one figure: name {len(COLOURS)} or fewer"
         )
-    for path in paths:
-        if is_evaluation(path):
-            raise RunError(
-                f"{path} is an evaluation, and a comparison is of training runs: leave it out, or "
-                f"make its own page: python -m trainer report {path}"
-            )
+    if evaluation := next(filter(is_evaluation, paths), None):
+        raise RunError(
+            f"{evaluation} is an evaluation, and a comparison is of training runs: leave it out, "
+            f"or make its own page: python -m trainer report {evaluation}"
+        )
     runs = [read_run(path, data) for path in paths]
     if len({run.folder.path for run in runs}) < len(runs):
         raise RunError("a run is named twice: name different runs to compare them")
@@ -60,13 +58,8 @@ def comparison_page(paths: Sequence[Path], data: Path | None = None) -> tuple[st
         question_count=len(items),
         gaps=gaps,
     )
-    return page, file_name(names), gaps
-
-
-def file_name(names: Sequence[str]) -> str:
-    """Return the name of a comparison's file, by the runs, so that none replaces that of others."""
-    joined = "-".join(names).replace("/", "-")
-    return f"{COMPARISON}-{joined[:FILE_NAME_CHARS]}.html"
+    joined = "-".join(names).replace("/", "-")  # so that none replaces that of others
+    return page, f"{COMPARISON}-{joined[:FILE_NAME_CHARS]}.html", gaps
 
 
 def names_of(runs: Sequence[LoadedRun]) -> list[str]:
@@ -78,12 +71,9 @@ def names_of(runs: Sequence[LoadedRun]) -> list[str]:
 
 
 def _gaps(names: Sequence[str], runs: Sequence[LoadedRun]) -> Iterator[Gap]:
-    rates = (rate_of(run.summaries, phase, "greedy") for run in runs for phase in PHASES[1:])
     digests = ("data_digest", "server_digest")
     if any(len({run.settings.get(name) for run in runs}) > 1 for name in digests):
         yield Gap("the runs have other data or rules: their rates are not of the same questions")
-    elif len(sizes := {rate["n"] for rate in rates if rate}) > 1:
-        yield Gap(f"the runs were measured on different numbers of questions: {sorted(sizes)}")
     for name, run in zip(names, runs, strict=True):
         if not run.finished:
             what = f"{name} is not finished: it is at step {run.last_step}"
@@ -116,14 +106,14 @@ def differing(runs: Sequence[LoadedRun]) -> list[tuple[str, list[str]]]:
 
 def charts(names: Sequence[str], runs: Sequence[LoadedRun]) -> list[Chart]:
     """Return success of the runs' training episodes and on eval questions, and their reward."""
-    trained, measured = {}, list[Series]()
-    for key in ("success", "reward"):
-        trained[key] = [
+    trained: dict[str, list[Series]] = {"success": [], "reward": []}
+    measured = list[Series]()
+    for number, (name, run) in enumerate(zip(names, runs, strict=True)):
+        colour = COLOURS[number]
+        for key, lines in trained.items():
             # the first is solid below the dashes of the others, so that equal curves are both seen
-            Series(name, smoothed(points(run.metrics, key)), colour, kind, band=True)
-            for name, run, colour, kind in zip(names, runs, COLOURS, KINDS, strict=False)
-        ]
-    for name, run, colour in zip(names, runs, COLOURS, strict=False):
+            kind: Any = "broken" if number else "line"
+            lines.append(Series(name, smoothed(points(run.metrics, key)), colour, kind, band=True))
         curve = curve_points(run.metrics, "greedy")
         measured.append(Series(f"{name}, eval curve", curve, colour, "dashed"))
         whole = [

@@ -43,11 +43,11 @@ class Group:
 
 
 def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` steps: the first, the last, and as many evenly between."""
+    """Return at most `count` of the sorted steps: the first, the last, and some evenly between."""
     if count >= len(steps):
-        return sorted(steps)
+        return list(steps)
     gap = (len(steps) - 1) / max(1, count - 1)
-    return [sorted(steps)[round(place * gap)] for place in range(count)]
+    return [steps[round(place * gap)] for place in range(count)]
 
 
 def groups(

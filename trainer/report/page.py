@@ -38,7 +38,6 @@ def render(run: LoadedRun) -> str:
     policies, kinds = policies_of(run), kinds_of(run)
     items = question_items(templates, policies, run.questions, kinds)
     group_list, groups_shown = group_items(templates, run)
-    time_chart, seconds = time_split(run)
     # Shown first: a group in which there is something to compare.
     mixed = (place for place, one in enumerate(group_list) if one.facets[1] == "some")
     return templates.get_template("report.html.j2").render(
@@ -47,16 +46,14 @@ def render(run: LoadedRun) -> str:
         rates=tables.rates(run),
         behaviour=tables.behaviour(run),
         curves=curves(run),
-        ledgers=tables.ledgers(run),
+        ledger=tables.ledger(run),
         kinds=kinds,
         questions=browser(templates, "question", facets_of(kinds), items, [*policies]),
         question_count=len(items),
         groups=browser(templates, "group", GROUP_FACETS, group_list, first=next(mixed, 0)),
         groups_shown=groups_shown,
-        time_chart=time_chart,
-        seconds=seconds,
+        seconds=time_split(run),
         counts=tables.counts(run),
-        further=tables.further_counts(run),
         settings=tables.settings(run),
     )
 
@@ -68,14 +65,14 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
     """
     episodes = run.counts.get("train", {}).get("episodes", 0)
     most = MAX_EPISODES * len(run.steps) // max(1, episodes)
-    wanted = sorted(run.steps) if episodes <= MAX_EPISODES else chosen_steps([*run.steps], most)
+    wanted = run.steps if episodes <= MAX_EPISODES else chosen_steps(run.steps, most)
     lines = training_lines(run.folder, set(wanted))
     size = int(run.config.get("num_generations") or 0)
     scale = str(run.config.get("scale_rewards", ""))
     skip = bool(run.config.get("skip_one_verdict_groups"))
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
-    for step in sorted(wanted):
+    for step in wanted:
         found = groups(step, lines.get(step, []), size, scale, skip)
         for number, group in enumerate(found, start=1):
             markup = template.render(group=group, rollouts=_rollouts(group), run=run, scale=scale)
@@ -86,10 +83,9 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
             text = short(run.question_text(group.question_id), 80)
             label = f"step {step}, group {number}: {text} ({correct})"
             items.append(Item(f"group-{step}-{number}", label, facets, markup))
-    total = sum(map(len, run.steps.values()))
     shown = (
-        f"{len(items)} of {total} groups are on this page, of {len(wanted)} of {len(run.steps)} "
-        f"training steps; all are in {run.folder.episodes.name}."
+        f"{len(items)} groups are on this page, of {len(wanted)} of {len(run.steps)} training "
+        f"steps; all are in {run.folder.episodes.name}."
     )
     if any(one.facets[1] == "some" for one in items):
         shown += " The first group with both correct and wrong rollouts is opened."

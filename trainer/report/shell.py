@@ -1,7 +1,9 @@
 """What all pages share: templates, numbers as text and as small bars. A file requests nothing."""
 
+import base64
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment
@@ -10,7 +12,7 @@ from markupsafe import Markup
 from shared import pages
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
-from trainer.report import svg
+from trainer.run.charts import Chart, png, values
 from trainer.run.folder import to_json
 
 
@@ -23,8 +25,8 @@ def environment() -> Environment:
         "plain": plain,
         "meter": meter,
         "advantage_bar": advantage_bar,
-        "draw": svg.draw,
-        "values": svg.values,
+        "picture": picture,
+        "values": values,
     }
     made.globals |= {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -32,6 +34,12 @@ def environment() -> Environment:
         "modes": MODES,
     }
     return made
+
+
+def picture(chart: Chart) -> str:
+    """Return the chart as the address of an image; the page has its title and its note as text."""
+    drawn = png([replace(chart, title="", note="")], dpi=150, inches=(5.6, 3.4))
+    return f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
 
 
 def meter(rate: Mapping[str, Any] | None) -> Markup:

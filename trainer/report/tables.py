@@ -17,11 +17,6 @@ from trainer.run.plots import rate_of, weighted
 from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
-# Integers of summary.json that have a place on the page; the others are listed with the counts.
-PLACED = (
-    *("train_steps", "seed", "processes", "episodes", "episodes_lost", "episodes_too_large"),
-    *("env_errors", "parse_failures", "context_overflows"),
-)
 # Settings whose difference from a preset's means nothing.
 PATHS = frozenset({"server_urls", "output_dir"})
 
@@ -88,20 +83,15 @@ def behaviour(run: LoadedRun) -> list[tuple[str, Mapping[str, Any]]]:
     ]
 
 
-def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
-    """Return a ledger table for all, unseen and seen databases."""
-    tables = []
-    for split in PARTS:
-        columns: dict[tuple[str, str], dict[str, float]] = {}
-        for mode, phase in product(MODES, PHASES):
-            result = run.evaluations.get(phase, {}).get(mode)
-            episodes = result.episodes if result else ()
-            means = mean_ledger([one for one in episodes if split in ("overall", one.part)])
-            if means["n"]:
-                columns[phase, mode] = means
-        if columns:
-            tables.append({"split": split, **ledger_table(columns)})
-    return tables
+def ledger(run: LoadedRun) -> dict[str, Any]:
+    """Return the table of mean rewards per episode, of every evaluation; empty without any."""
+    columns: dict[tuple[str, str], dict[str, float]] = {
+        (phase, mode): means
+        for mode, phase in product(MODES, PHASES)
+        if (result := run.evaluations.get(phase, {}).get(mode))
+        and (means := mean_ledger(result.episodes))["n"]
+    }
+    return ledger_table(columns) if columns else {}
 
 
 def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
@@ -150,22 +140,6 @@ def counts(run: LoadedRun) -> dict[str, Any]:
     rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
     total = [sum(phase.get(name, 0) for phase in run.counts.values()) for name in names]
     return {"names": names, "rows": rows, "total": total}
-
-
-def further_counts(run: LoadedRun) -> dict[str, Any]:
-    """Return the remaining counts of summary.json, and of the rows of metrics.jsonl."""
-    further: dict[str, Any] = {
-        name.replace("_", " "): value
-        for name, value in run.summary.items()
-        if isinstance(value, int) and name not in PLACED
-    }
-    clipped = "completions/clipped_ratio"
-    if ratios := [row[clipped] for row in run.metrics if clipped in row]:
-        further[f"largest share of a step's rows without an end ({clipped})"] = max(ratios)
-    if not run.finished:
-        rebuilds = [row["rebuilds"] for row in run.metrics if row.get("rebuilds") is not None]
-        further["rebuilds of training episodes"] = sum(rebuilds) if rebuilds else "not recorded"
-    return further
 
 
 def settings(run: LoadedRun) -> list[tuple[str, Any, str]]:

@@ -93,14 +93,20 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash."""
+    """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash.
+
+    `RunError` for another line that is not JSON.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:  # as bytes: a cut may be inside a character
-        for line in file:
+        for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            yield json.loads(line)
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise RunError(f"line {number} of {path} is not JSON: {error}") from error
 
 
 def metrics_rows(path: Path) -> Iterator[MetricsRow]:

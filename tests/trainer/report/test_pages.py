@@ -12,7 +12,6 @@ from tests.trainer.report.test_page import Page, scripts
 from trainer.__main__ import app
 from trainer.evaluation.evaluate import EvalResult
 from trainer.report import command
-from trainer.report.comparison import file_name
 from trainer.report.shell import environment
 from trainer.run.folder import Run, append_lines, read_json, write_json
 
@@ -71,7 +70,7 @@ def test_runs_are_compared(run: Path, evaluation: Path, tmp_path: Path) -> None:
     assert "seed" not in page.text("differences")  # the same in both
     rate = read_json(run / "summary.json")["eval_success_after"]["greedy"]["overall"]
     assert page.text("success").count(f"{100 * rate['rate']:.1f} %") >= 2
-    assert page.count("svg", role="img") == 3
+    assert page.count("img") == 3
     assert HOSTILE in page.text("questions")
     assert [page.count("tr", class_=colour) for colour in ("blue", "orange")] == [1, 1]
     for second in (run, evaluation):
@@ -88,7 +87,6 @@ def test_comparisons_of_other_runs_have_other_names_and_are_listed(
     page = Page((tmp_path / "index.html").read_text())
     links = [found["href"] for tag, found in page.elements if tag == "a"]
     assert {"comparison-run-second.html", "comparison-run-third.html"} <= {*links}
-    assert len(file_name(["n" * 150, "a/" * 150])) < 255
 
 
 def test_a_short_cell_of_a_result_is_not_broken() -> None:

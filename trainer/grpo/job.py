@@ -6,7 +6,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from trainer.evaluation.measure import (
     shared_play,
 )
 from trainer.grpo.generation import GenerationServer, generation_server
-from trainer.grpo.live import LiveVisualizationCallback, recorded_failures
+from trainer.grpo.live import LiveVisualizationCallback
 from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, spent_at
 from trainer.grpo.results import draw_report, print_result, write_transcripts
 from trainer.grpo.resume import (
@@ -72,7 +72,6 @@ from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import build_summary, git_state, model_digest, versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
-from trainer.runtime.memory import shortage
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
 
 
@@ -106,16 +105,15 @@ def run_job(
         if resume is not None:
             result = ranks.first(lambda: finished_result(resume, inputs, config))
             if result is not None:
-                print_line(
-                    console, f"{short_path(resume.path)} is finished; a larger --steps resumes it"
-                )
+                name = short_path(resume.path)
+                print_line(console, f"{name} is finished; a larger --steps resumes it")
                 return result
-        made_by = "" if options.command == JobOptions.command else f"-{options.command}"
-        label = f"{options.preset}{made_by}-seed{config.seed}"
         if options.servers:  # no folder for a run that can't start
             given = replace(config, server_urls=list(options.servers))
             ranks.first(lambda: check_servers(given, inputs.data_digest))
         generation = stack.enter_context(generation_server(config, inputs.tokenizer, ranks))
+        made_by = "" if options.command == JobOptions.command else f"-{options.command}"
+        label = f"{options.preset}{made_by}-seed{config.seed}"
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         ranks.first(lambda: stack.enter_context(held(folder.path)))
         print_line(console, f"run {folder.path}")
@@ -128,46 +126,32 @@ def run_job(
             f"{threads} threads"
             + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
         )
-        if ranks.main:
-            described = inputs.model.config.to_dict()
-            if warning := shortage(described, config, ranks.local_count, ranks.count):
-                print_line(console, f"warning: {warning}")
+
+        def write_settings(connection: Connection) -> None:
+            """Write the run's settings before anything is played."""
+            connected_config, metadata = connection.config, connection.metadata
+            if resume is not None:
+                check_resumed_data(folder, inputs, connected_config, metadata)
+            save_settings(folder, connected_config, options, inputs, metadata, ranks.local_count)
+            if resume is None:
+                point_latest(folder)
+
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
-                ranks.first(
-                    lambda: write_settings(folder, connection, options, inputs, ranks, resume)
-                )
+                ranks.first(lambda: write_settings(connection))
                 return kind(folder, connection, options, inputs, console, ranks, generation).run()
-        except Interrupted:
-            if folder.config.exists():
-                command = resume_command(folder, options.servers, ranks, options.command)
+        except (Exception, Interrupted) as error:
+            problem = (
+                None if isinstance(error, SQLEnvError) else storage_problem(error, folder.path)
+            )
+            begun = folder.config.exists()
+            command = resume_command(folder, options.servers, ranks, options.command)
+            if isinstance(error, Interrupted) and begun:
                 print_line(console, f"stopped. Resume with:  {command}")
-            raise
-        except Exception as error:
-            problem = storage_problem(error, folder.path)
-            if isinstance(error, SQLEnvError) or problem is None:
+            if problem is None:
                 raise
-            if folder.config.exists():
-                command = resume_command(folder, options.servers, ranks, options.command)
-                problem += f", then resume from the last checkpoint with:  {command}"
-            raise RunError(problem) from error
-
-
-def write_settings(
-    folder: Run,
-    connection: Connection,
-    options: JobOptions,
-    inputs: Inputs,
-    ranks: Ranks,
-    resume: Run | None,
-) -> None:
-    """Write the run's settings before anything is played."""
-    config, metadata = connection.config, connection.metadata
-    if resume is not None:
-        check_resumed_data(folder, inputs, config, metadata)
-    save_settings(folder, config, options, inputs, metadata, ranks.local_count)
-    if resume is None:
-        point_latest(folder)
+            resuming = f", then resume from the last checkpoint with:  {command}" if begun else ""
+            raise RunError(problem + resuming) from error
 
 
 @dataclass
@@ -192,6 +176,7 @@ class Job:
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
         self._spent = spent_at(self._checkpoint)
+        self._live_failures = 0  # in this session
         self._git = git_state()  # now: the files may change while the run is under way
 
     @staticmethod
@@ -235,27 +220,33 @@ class Job:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
         return shared_play(play, self.ranks)
 
-    def _limits(self) -> dict[str, Any]:
-        """Return the options that all measurements share."""
-        batch = batch_of(self.inputs.model, self._config, self.ranks)
-        return {"batch": batch, "max_lost_fraction": self._config.max_lost_fraction}
-
     def _measure(self, phase: str, mode: Mode, play: Play, step: int = 0) -> None:
         """Measure the whole eval set, or read what an earlier session of this run measured."""
         path = self.folder.evaluation(phase, mode)
         result = self.ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
         if result is None:
-            title, questions, book = f"{phase} ({mode})", self.inputs.evaluation, self.inputs.book
-            limits, console = self._limits(), self.console
-            result = evaluate(
-                play, questions, book, mode=mode, title=title, console=console, **limits
-            )
+            result = self._evaluate(play, mode, self.inputs.evaluation, f"{phase} ({mode})")
             if self.ranks.main:
                 episodes = self.folder.episodes
                 keep_lines(episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
                 append_lines(episodes, (one.as_line(phase, mode, step) for one in result.episodes))
                 result.write(path)
         self._results.setdefault(phase, {})[mode] = result
+
+    def _evaluate(
+        self, play: Play, mode: Mode, questions: Sequence[Any], title: str = ""
+    ) -> EvalResult:
+        """Measure on `questions`, with a progress bar if it has a title."""
+        return evaluate(
+            play,
+            questions,
+            self.inputs.book,
+            mode=mode,
+            title=title,
+            console=self.console if title else None,
+            batch=batch_of(self.inputs.model, self._config, self.ranks),
+            max_lost_fraction=self._config.max_lost_fraction,
+        )
 
     def _train(self, model: Any) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
@@ -304,6 +295,7 @@ class Job:
                 run_name=self.folder.id,
             )
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
+            self._live_failures = live.failures
         if self.generation is not None:
             self.generation.discard()
         return save_trained(trainer, self.folder.model), steps
@@ -311,10 +303,9 @@ class Job:
     def _measure_curve_point(self, step: int) -> None:
         """Measure one point of the eval curve in the middle of training."""
         start, results = time.monotonic(), dict[str, EvalResult]()
-        limits, questions, book = self._limits(), self._curve_questions, self.inputs.book
         for mode in MODES:
             play = self._play(self.inputs.model, mode)
-            results[mode] = evaluate(play, questions, book, mode=mode, **limits)
+            results[mode] = self._evaluate(play, mode, self._curve_questions)
             if self.ranks.main:
                 lines = (one.as_line("eval", mode, step) for one in results[mode].episodes)
                 append_lines(self.folder.episodes, lines)
@@ -340,11 +331,10 @@ class Job:
         for mode, result in results.items():
             row |= eval_row(mode, result.episodes)
         append_lines(self.folder.metrics, [row])
-        name, lines = Path(self._config.model_name).name, list(read_lines(self.folder.metrics))
-        summaries = self._summaries()
-        title = headline(name, self._config.seed, summaries)
-        picture = learning_curve(lines, summaries, title=title, steps=step)
-        write_bytes(self.folder.curve, picture)
+        lines, summaries = list(read_lines(self.folder.metrics)), self._summaries()
+        title = headline(Path(self._config.model_name).name, self._config.seed, summaries)
+        curve = learning_curve(lines, summaries, title=title, steps=step)
+        write_bytes(self.folder.curve, curve)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         return {
@@ -357,9 +347,7 @@ class Job:
         ids = [str(row["question_id"]) for row in self.inputs.evaluation]
         texts = {question_id: self.inputs.book.text(question_id) for question_id in ids}
         write_transcripts(self.folder, texts, self._results)
-        summary = self._write_summary(
-            steps, trained_digest, live_failures=recorded_failures(self.folder.live)
-        )
+        summary = self._write_summary(steps, trained_digest, live_failures=self._live_failures)
         draw_report(self.folder)
         print_result(self.console, self.folder, self._summaries(), summary, len(ids))
         return summary

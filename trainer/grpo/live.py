@@ -37,11 +37,6 @@ LEAST_STEPS = 10  # between two measurements
 log = logging.getLogger(__name__)
 
 
-def recorded_failures(folder: Path) -> int:
-    """Count the failures of a run's live view over all its sessions; `folder` is its live/."""
-    return sum("failed" in row for row in read_lines(folder / RECORD))
-
-
 class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     """Shows a running training: reward, success on train and eval, and whole episodes.
 
@@ -113,8 +108,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
         # inside `_try`, as an exception in the first process would leave the others waiting
         rows = self._ranks.first(lambda: self._try("reading its record", step, read)) or []
-        self.failures += sum("failed" in row for row in rows)
-        self._measured = [row for row in rows if "trace" in row]
+        self._measured = rows
 
     def _measure(self, step: int) -> None:
         """Play the questions of both splits in one batch; record success and one episode."""
@@ -179,7 +173,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
                 self._cells[name] = display(content, display_id=True)
 
     def _try(self, what: str, step: int, work: Callable[[], T]) -> T | None:
-        """Return what `work` returns; record a failure in place of raising it."""
+        """Return what `work` returns; count a failure in place of raising it."""
         try:
             return work()
         except RankLost:
@@ -192,12 +186,6 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
                     "failures are only counted",
                     *(step, what, error),
                 )
-            if self._ranks.main:
-                row = {"step": step, "failed": what, "error": repr(error)}
-                try:
-                    append_lines(self._folder / RECORD, [row])
-                except OSError as problem:
-                    log.debug("can't write %s: %r", self._folder / RECORD, problem)
             return None
 
 

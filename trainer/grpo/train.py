@@ -135,13 +135,17 @@ def save_trained(trainer: Any, path: Path) -> Any:
     return model
 
 
+def planned_steps(checkpoint: Path, max_steps: int) -> int:
+    """Return the steps of the whole training; `max_steps` -1: those that the checkpoint plans."""
+    planned = read_json(checkpoint / "trainer_state.json")["max_steps"]
+    return int(planned) if max_steps < 0 else max_steps
+
+
 def finished(checkpoint: Path | None, max_steps: int) -> bool:
-    """Return whether a checkpoint is the end of its training; `max_steps` -1: of its own plan."""
+    """Return whether a checkpoint is the end of its training."""
     if checkpoint is None:
         return False
-    if max_steps < 0:
-        max_steps = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
-    return checkpoint_step(checkpoint) >= max_steps
+    return checkpoint_step(checkpoint) >= planned_steps(checkpoint, max_steps)
 
 
 def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:

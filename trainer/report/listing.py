@@ -6,7 +6,6 @@ from typing import Any
 from shared.run_files import REPORT
 from trainer.errors import RunError
 from trainer.evaluation.records import EvaluationFolder
-from trainer.report.comparison import COMPARISON
 from trainer.report.run_reader import read_if_there
 from trainer.report.shell import environment
 from trainer.run.folder import Run, how_to_resume, is_evaluation, read_json, runs_in
@@ -21,14 +20,13 @@ def list_page(path: Path) -> str:
     if not runs and not folders:
         raise RunError(
             f"{path} is not a run and holds none: name the folder of a run or an evaluation, "
-            "several runs to compare them, or a folder of runs, such as runs/"
+            "or a folder of runs, such as runs/"
         )
-    comparisons = sorted(one.name for one in path.glob(f"{COMPARISON}*.html"))
     evaluations = list(map(_evaluation, folders))
     return (
         environment()
         .get_template("list.html.j2")
-        .render(path=path, runs=runs, evaluations=evaluations, comparisons=comparisons, gaps=[])
+        .render(path=path, runs=runs, evaluations=evaluations, gaps=[])
     )
 
 

@@ -24,7 +24,6 @@ def environment() -> Environment:
         "secs": seconds_text,
         "plain": plain,
         "meter": meter,
-        "advantage_bar": advantage_bar,
         "picture": picture,
         "values": values,
     }
@@ -53,18 +52,6 @@ def meter(rate: Mapping[str, Any] | None) -> Markup:
         '<rect class="level" width="{:.1f}" height="8"/>'
         '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
     ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
-
-
-def advantage_bar(advantage: float | None) -> Markup:
-    """Draw an advantage as a bar from the middle to the right, or left if negative; full at 2.5."""
-    if advantage is None:
-        return Markup("")
-    width = 25 * min(abs(advantage) / 2.5, 1.0)
-    return Markup(
-        '<svg class="lean" viewBox="0 0 50 8" aria-hidden="true">'
-        '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/>'
-        '<path class="axis" d="M25 0v8"/></svg>'
-    ).format("more" if advantage > 0 else "less", 25.0 if advantage > 0 else 25 - width, width)
 
 
 def seconds_text(value: Any) -> str:

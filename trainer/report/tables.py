@@ -49,26 +49,18 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 
 
 def rates(run: LoadedRun) -> dict[str, Any]:
-    """Return the table of success: splits and difficulties by policy and mode, and changes."""
+    """Return the table of success: splits and difficulties by policy and mode."""
     measured = [result for modes in run.summaries.values() for result in modes.values()]
     found = {level for result in measured for level in result.get("by_difficulty", {})}
     levels = [*(one for one in DIFFICULTIES if one in found), *sorted(found - {*DIFFICULTIES})]
-
-    def cells(phase: str, mode: str) -> list[Any]:
-        result = run.summaries.get(phase, {}).get(mode, {})
-        by_difficulty = result.get("by_difficulty", {})
-        return [*map(result.get, PARTS), *map(by_difficulty.get, levels)]
-
-    rows: list[tuple[str, list[Any], list[str] | None]] = []
-    if "random" in run.summaries:
-        rows.append(("random actions", cells("random", "sampled"), None))
-    for mode in MODES:
-        before, after = cells("before", mode), cells("after", mode)
-        rows += [(f"before, {mode}", before, None)] if any(before) else []
-        rows += [(f"after, {mode}", after, None)] if any(after) else []
-        if any(before) and any(after):
-            changes = [change(*pair) for pair in zip(before, after, strict=True)]
-            rows.append((f"change, {mode}", [], changes))
+    rows = [
+        (
+            f"{phase}, {mode}",
+            [*map(result.get, PARTS), *map(result.get("by_difficulty", {}).get, levels)],
+        )
+        for mode, phase in product(MODES, PHASES)
+        if (result := run.summaries.get(phase, {}).get(mode))
+    ]
     sizes = [rate["n"] if rate else None for rate in rows[0][1]] if rows else []
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
 
@@ -84,14 +76,29 @@ def behaviour(run: LoadedRun) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def ledger(run: LoadedRun) -> dict[str, Any]:
-    """Return the table of mean rewards per episode, of every evaluation; empty without any."""
-    columns: dict[tuple[str, str], dict[str, float]] = {
-        (phase, mode): means
+    """Return the table of mean rewards per episode: headings (label, n), and rows (label, kind, a
+    number per heading); empty without an evaluation."""
+    columns = {
+        f"{phase}, {mode}": means
         for mode, phase in product(MODES, PHASES)
         if (result := run.evaluations.get(phase, {}).get(mode))
         and (means := mean_ledger(result.episodes))["n"]
     }
-    return ledger_table(columns) if columns else {}
+    if not columns:
+        return {}
+    known = {name for means in columns.values() for name in means}
+    parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
+    labels = {name: (weighted(name), "layer") for name in REWARD_WEIGHTS}
+    labels |= {name: (name, "part") for name in parts}  # of the last layer
+    labels[TOTAL] = (TOTAL, "sum")
+    return {
+        "heads": [(label, means["n"]) for label, means in columns.items()],
+        "rows": [
+            (label, kind, [means.get(name, 0.0) for means in columns.values()])
+            for name, (label, kind) in labels.items()
+        ],
+        "parts": parts,
+    }
 
 
 def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
@@ -107,29 +114,6 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
             for name in step.keys() - REWARD_WEIGHTS.keys():
                 sums[name] += step[name]
     return {"n": len(played), **{name: value / len(played) for name, value in sums.items()}}
-
-
-def ledger_table(columns: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, Any]:
-    """Return headings (label, n, is it a change) and rows (label, kind, a number per heading)."""
-    known = {name for means in columns.values() for name in means}
-    parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
-    names = [*REWARD_WEIGHTS, *parts, TOTAL]  # the parts belong to the last layer
-    heads: list[tuple[str, int, bool]] = []
-    filled: list[list[float]] = []
-    for (phase, mode), means in columns.items():
-        heads.append((f"{phase}, {mode}", int(means["n"]), False))
-        filled.append([means.get(name, 0.0) for name in names])
-        if phase == "after" and (before := columns.get(("before", mode))):
-            heads.append((f"change, {mode}", int(means["n"]), True))
-            # of the numbers as they are shown, with three decimals
-            starts = [round(before.get(name, 0.0), 3) for name in names]
-            filled.append(
-                [round(end, 3) - start for end, start in zip(filled[-1], starts, strict=True)]
-            )
-    kinds = [*["layer"] * len(REWARD_WEIGHTS), *["part"] * len(parts), "sum"]
-    labels = [*map(weighted, REWARD_WEIGHTS), *parts, TOTAL]
-    rows = list(zip(labels, kinds, zip(*filled, strict=True), strict=True))
-    return {"heads": heads, "rows": rows, "parts": bool(parts)}
 
 
 def counts(run: LoadedRun) -> dict[str, Any]:

@@ -20,14 +20,13 @@ COLOURS = {
 NOTE_CHARS = 115  # of a line below a picture
 MAX_ROWS = 120  # of a chart's values as a table
 
-Kind = Literal["line", "faint", "marked", "dashed", "diamonds", "broken"]
+Kind = Literal["line", "faint", "marked", "dashed", "diamonds"]
 _LOOKS: dict[Kind, dict[str, Any]] = {
     "line": {"lw": 2.2},
     "faint": {"ls": "", "marker": ".", "ms": 5, "mew": 0, "alpha": 0.45},
     "marked": {"lw": 2, "marker": "o", "ms": 5},
     "dashed": {"lw": 1.5, "ls": (0, (4, 3)), "marker": "o", "ms": 5},
     "diamonds": {"ls": "", "marker": "D", "ms": 7},
-    "broken": {"lw": 2.2, "ls": (0, (3, 2))},
 }
 
 

@@ -152,20 +152,18 @@ def cost_lines(cost: Cost) -> list[str]:
 
 def limit_lines(summary: RunSummary) -> list[str]:
     """Return how many episodes of a run a limit shortened or ended, for those that did."""
-    cut, ended = summary["episodes_truncated"], summary["context_overflows"]
-    lines = []
-    if cut or ended:
-        lines.append(
-            f"{cut} of {summary['episodes']} episodes outgrew the context window and continued "
-            f"with their last steps only; later steps were not trained on; {ended} ended because "
-            "the window was full (max_context_tokens; docs/failures.md)"
-        )
-    if ended := summary.get("episodes_too_large", 0):
-        lines.append(
-            f"{ended} of {summary['episodes']} episodes ended because their actions reached the "
-            "server's limit on bytes (SQLENV_MAX_EPISODE_BYTES; docs/failures.md)"
-        )
-    return lines
+    limits = {
+        "episodes_truncated": "outgrew the context window and continued with their last steps "
+        "only; later steps were not trained on (max_context_tokens)",
+        "context_overflows": "ended because the context window was full (max_context_tokens)",
+        "episodes_too_large": "ended because their actions reached the server's limit on bytes "
+        "(SQLENV_MAX_EPISODE_BYTES)",
+    }
+    return [
+        f"{count} of {summary['episodes']} episodes {what}; docs/failures.md"
+        for name, what in limits.items()
+        if (count := summary.get(name))
+    ]
 
 
 def _after(seconds: float | None) -> str:

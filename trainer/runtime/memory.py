@@ -13,13 +13,10 @@ import torch
 
 from trainer.config import GRPOConfig
 from trainer.presets import parameter_count
-from trainer.runtime.out_of_memory import remedies
-from trainer.runtime.precision import precision
 
 GIB = 2**30
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 PROCESS = GIB  # torch and the libraries (0.4 GiB), a GPU's context, what allocators hold unused
-SMALL = 50_000_000  # parameters that train in any machine's memory
 # trl's LM head works in tiles of these numbers of tokens and vocabulary entries: one float32 per
 # entry, and without a GPU's kernel eight temporary ones and a boolean
 TILE_TOKENS, TILE_ENTRIES = 4096, 32768
@@ -125,31 +122,6 @@ def machine_memory() -> int:
         return min(total, int(CGROUP_MEMORY_MAX.read_text()))
     except (OSError, ValueError):
         return total  # no limit
-
-
-def shortage(
-    model_config: Mapping[str, Any], config: GRPOConfig, processes: int = 1, sharing: int = 1
-) -> str | None:
-    """Return a warning if `processes`, this one and its like, can need more than a CPU's memory.
-
-    `sharing` processes, also of other machines, share the rollouts of a step. Linux kills a process
-    that takes too much, without an error that could say so.
-    """
-    device, dtype = precision(config.device, config.dtype)
-    parameters = parameter_count(model_config) or 0
-    if device != "cpu" or processes * parameters < SMALL:
-        return None
-    memory = training_memory(model_config, config, dtype, sharing=sharing)
-    own = psutil.Process().memory_info().rss
-    free = min(machine_memory(), psutil.virtual_memory().available + processes * own)
-    if memory is None or processes * memory.peak <= free:
-        return None
-    each = f" in each of {processes} processes" if processes > 1 else ""
-    return (
-        f"training can take {memory.peak / GIB:.1f} GiB{each} where rows fill the context, and "
-        f"{free / GIB:.1f} GiB are available: the system may kill it. To reduce memory: "
-        f"{'; or '.join(remedies(config))}"
-    )
 
 
 def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:

@@ -32,8 +32,8 @@ def watched(small: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> GRPOConfig:
     return replace(small, live_view=True)
 
 
-def measured(run: Run, key: str = "trace") -> list[dict[str, Any]]:
-    return [row for row in read_lines(run.live / "measured.jsonl") if key in row]
+def measured(run: Run) -> list[dict[str, Any]]:
+    return list(read_lines(run.live / "measured.jsonl"))
 
 
 def view_of(small: GRPOConfig, folder: Path) -> LiveVisualizationCallback:
@@ -124,7 +124,6 @@ def test_a_failure_is_logged_once_and_counted_and_training_continues(
     run = latest(tmp_path)
     assert comparable(run) == uninterrupted(small, tmp_path)
     assert [one.levelname for one in caplog.records if "no font" in one.getMessage()] == ["WARNING"]
-    assert [row["step"] for row in measured(run, "failed")] == [0, 1, 2, 3]
     assert read_json(run.summary)["live_failures"] == 4
     assert (run.live / left).exists() == (broken == "evaluate")  # what can be drawn is
 

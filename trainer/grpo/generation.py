@@ -147,16 +147,11 @@ class GenerationServer:
     def _post(self, path: str, body: dict[str, Any], folder: Path) -> None:
         status, text = self.generator.call(path, body)
         if status != 200 or '"success":false' in text.replace(" ", ""):
-            remedy = (
-                "This version takes no folder of weights: upgrade it (0.32 does)"
-                if "weights_path" in text and "unexpected" in text
-                else "It must see this folder under the same path (--out), and have the model and "
-                "the LoRA rank of this run"
-            )
             raise ModelServerError(
                 f"{self._url} ({self._version}) did not load the weights in {folder} ({path}: "
-                f"{status} {' '.join(text.split())[:400]}). {remedy}. Restart it, since a failed "
-                "load leaves it without weights, and resume"
+                f"{status} {' '.join(text.split())[:400]}). It must see this folder under the same "
+                "path (--out), have the model and the LoRA rank of this run, and be vLLM 0.32 or "
+                "newer. Restart it, since a failed load leaves it without weights, and resume"
             )
 
     def _compare(self, model: Any) -> None:

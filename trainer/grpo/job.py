@@ -40,8 +40,8 @@ from trainer.evaluation.measure import (
 )
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.live import LiveVisualizationCallback
-from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, spent_at
-from trainer.grpo.results import draw_report, print_result, write_transcripts
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
+from trainer.grpo.results import draw_report, print_files, print_success
 from trainer.grpo.resume import (
     drop_after,
     finished_result,
@@ -54,8 +54,8 @@ from trainer.grpo.train import build_trainer, check_enough_questions, save_train
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import bar, number
-from trainer.run.cost import ElapsedTime, known
+from trainer.run.console import bar, cost_lines, limit_lines, number
+from trainer.run.cost import ElapsedTime, known, spent
 from trainer.run.folder import (
     Run,
     append_lines,
@@ -66,10 +66,12 @@ from trainer.run.folder import (
     read_lines,
     write_bytes,
     write_json,
+    write_text,
 )
 from trainer.run.lock import held
 from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import build_summary, git_state, model_digest, versions
+from trainer.run.transcripts import transcripts
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
@@ -175,7 +177,6 @@ class Job:
         self._elapsed = ElapsedTime(self.folder.path / "wall.json", restarts)
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
-        self._spent = spent_at(self._checkpoint)
         self._live_failures = 0  # in this session
         self._git = git_state()  # now: the files may change while the run is under way
 
@@ -266,7 +267,6 @@ class Job:
                 self.inputs.book,
                 stats,
                 on_progress,
-                spent=self._spent,
                 server_cpu=server.cpu_s if server else lambda: math.nan,
                 ranks=self.ranks,
             )
@@ -325,7 +325,7 @@ class Job:
         row: dict[str, Any] = {
             "step": step,
             "eval_n": len(self._curve_questions),
-            "train_s": known(self._spent.train_s) if step else 0.0,
+            "train_s": known(spent(read_lines(self.folder.metrics))["train_s"]) if step else 0.0,
             "eval_s": round(seconds, 4),
         }
         for mode, result in results.items():
@@ -345,11 +345,21 @@ class Job:
     def _write_results(self, steps: int, trained_digest: str) -> RunSummary:
         """Write transcripts.md, summary.json and report.html, and print the result."""
         ids = [str(row["question_id"]) for row in self.inputs.evaluation]
-        texts = {question_id: self.inputs.book.text(question_id) for question_id in ids}
-        write_transcripts(self.folder, texts, self._results)
+        page = transcripts(
+            {question_id: self.inputs.book.text(question_id) for question_id in ids},
+            self._results["random"]["sampled"].by_question(),
+            self._results["before"]["greedy"].by_question(),
+            self._results["after"]["greedy"].by_question(),
+            heading=f"Transcripts of {self.folder.id}",
+        )
+        write_text(self.folder.transcripts, page)
         summary = self._write_summary(steps, trained_digest, live_failures=self._live_failures)
         draw_report(self.folder)
-        print_result(self.console, self.folder, self._summaries(), summary, len(ids))
+        print_success(self.console, self._summaries(), len(ids))
+        for line in (*cost_lines(summary["cost"]), *limit_lines(summary)):
+            print_line(self.console, line)
+        shown = ("summary", "curve", "transcripts", "report", "model")
+        print_files(self.console, self.folder, shown)
         return summary
 
     def _write_summary(self, steps: int, trained_digest: str, **more: Any) -> RunSummary:
@@ -359,7 +369,6 @@ class Job:
             self.folder,
             evaluations=self._summaries(),
             train_steps=steps,
-            spent=self._spent,
             wall_s=self._elapsed.total(),
             seed=self._config.seed,
             standard=self._config.standard,

@@ -1,18 +1,12 @@
 """`trl.GRPOTrainer` with several updates per generation batch, each with less work.
 
-Several updates: a generation batch is split into `updates_per_batch` parts, and each is one
-optimizer step. The weights of the later ones are not those that sampled the rows, so the ratio to
-the probabilities with which they were sampled is clipped. Together they count as one step, in the
-schedule of the learning rate, in checkpoints and in random streams.
+Several updates: each takes a part of the rows, and together they count as one step. The weights of
+the later ones are not those that sampled the rows, so the ratio to the sampled probabilities is
+clipped. Less work: see `trainer.grpo.batches`, `trainer.runtime.masked_logits`, docs/updates.md.
 
-Less work: micro-batches of rows of similar length without columns of padding, no rows whose
-advantage is 0 (`trainer.grpo.batches`), and only the logits of the tokens that the loss counts
-(`trainer.runtime.masked_logits`). docs/updates.md has what that saves.
-
-And a correction for rows that another sampler drew: truncated importance ratios. trl has it for its
-own vLLM integration only, and at the price of one more forward pass. With several updates the
-clipped ratio takes its place, as it is that to the sampler's probabilities; the same metrics are
-logged.
+Rows that another sampler drew are corrected by truncated importance ratios, which trl has for its
+own vLLM integration only, for one more forward pass. With several updates the clipped ratio takes
+their place.
 """
 
 import logging
@@ -51,9 +45,8 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
 class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
-    It takes one pass over a generation batch, which is one step, as `trainer.grpo.trl_config` sets
-    it up. The logged entropy and clip ratios are trl's: means over micro-batches of the mean over
-    each one's tokens, so tokens of short rows weigh more.
+    The logged entropy and clip ratios are means over micro-batches of the mean over each one's
+    tokens, so tokens of short rows weigh more.
     """
 
     _buffered_inputs: Any

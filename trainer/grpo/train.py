@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RankLost, RunError
+from trainer.errors import ConfigError, RankLost
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
@@ -163,13 +163,10 @@ def run_training_with_metrics(
     """Train to the end; return trl's output and one dict per log event.
 
     `trainer` comes from `build_trainer`; `resume_from` is a checkpoint folder of the same settings.
-    If training is stopped by a signal (`Interrupted`), lost servers, a lost process, lack of memory
-    or a diverging loss (`SQLEnvError`), the exception is raised and the last whole step is saved;
-    but not if it stopped between the updates of a step, whose first ones have changed the weights:
-    then the last checkpoint is an earlier step's.
+    If training is stopped by a signal (`Interrupted`), or by lost servers, a lost process, lack of
+    memory or a diverging loss (`SQLEnvError`), the last whole step is saved, unless it stopped
+    between the updates of a step, whose first ones have changed the weights.
     """
-    if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
-        raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")
     guard = guard_of(trainer)
     ranks = guard.ranks
     with ranks.interrupts.deferred():
@@ -184,17 +181,15 @@ def run_training_with_metrics(
             checkpoint_now(trainer, alone=isinstance(error, RankLost))
             raise
         except (MemoryError, OSError, RuntimeError) as error:
-            known: SQLEnvError | None
-            if is_out_of_memory(error):
+            known: SQLEnvError | None = rank_lost(error)  # in a collective: the weights are whole
+            if known is None and not is_out_of_memory(error):
+                raise
+            if known is None:
                 doing = f"updating the weights in step {trainer.state.global_step + 1}"
                 known = out_of_memory(guard.config, doing, error)
                 if not ranks.main:  # the command prints the errors of process 0
                     print(f"error: process {ranks.index}: {known.message}", file=sys.stderr)
                 trainer.model.zero_grad(set_to_none=True)
-            else:
-                known = rank_lost(error)  # an update stopped in a collective left the weights alone
-            if known is None:
-                raise
             checkpoint_now(trainer, alone=ranks.count > 1)
             raise known from error
     if ranks.anywhere(ranks.interrupts.requested):

@@ -67,15 +67,13 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
     most = MAX_EPISODES * len(run.steps) // max(1, episodes)
     wanted = run.steps if episodes <= MAX_EPISODES else chosen_steps(run.steps, most)
     lines = training_lines(run.folder, set(wanted))
-    size = int(run.config.get("num_generations") or 0)
-    scale = str(run.config.get("scale_rewards", ""))
-    skip = bool(run.config.get("skip_one_verdict_groups"))
+    size = int(run.config["num_generations"])
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
     for step in wanted:
-        found = groups(step, lines.get(step, []), size, scale, skip)
+        found = groups(step, lines.get(step, []), size)
         for number, group in enumerate(found, start=1):
-            markup = template.render(group=group, rollouts=_rollouts(group), run=run, scale=scale)
+            markup = template.render(group=group, rollouts=_rollouts(group), run=run)
             correct, first = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
             share = "some" if group.contrast else "all" if group.correct else "none"
             facets = [str(step), share]
@@ -98,9 +96,8 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
     """Return a group's rollouts for its template; `same` is the first with the same actions."""
     rollouts = []
     first: dict[tuple[str, ...], int] = {}
-    members = zip(group.rollouts, group.advantages, strict=True)
-    for number, (row, advantage) in enumerate(members, start=1):
-        rollout: dict[str, Any] = {"row": row, "advantage": advantage}
+    for number, row in enumerate(group.rollouts, start=1):
+        rollout: dict[str, Any] = {"row": row}
         same = first.setdefault(tuple(row["actions"]), number)
         if same == number:
             record = EpisodeRecord.of_line(row, row.get("seen"))

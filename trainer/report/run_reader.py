@@ -184,7 +184,5 @@ def _missing(run: LoadedRun) -> Iterator[Gap]:
             f"{steps}; rates and counts are those so far",
             how_to_resume(run.folder.path, run.settings),
         )
-    if not run.last_step:
-        yield Gap(f"no training step in {run.folder.metrics.name}: there are no training curves")
     if absent := [phase for phase in PHASES if phase not in run.summaries]:
         yield Gap(f"no evaluation of the whole eval set: {', '.join(absent)}")

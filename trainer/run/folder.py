@@ -190,10 +190,7 @@ def open_run(path: Path) -> Run:
 
 
 def runs_in(out: Path) -> list[Run]:
-    """Return the runs in a folder, those that changed last first.
-
-    The time is that of the result, or of the settings of a run without one.
-    """
+    """Return the runs in a folder, those whose result, or else settings, are newest first."""
 
     def changed(run: Run) -> tuple[float, str]:
         return (run.summary if run.finished else run.config).stat().st_mtime, run.id
@@ -205,7 +202,7 @@ def runs_in(out: Path) -> list[Run]:
 
 def is_run(path: Path) -> bool:
     """Return whether a folder is a run's, finished or not, and not an evaluation's."""
-    return "config" in _settings(path) and not is_evaluation(path)
+    return "config" in (settings := _settings(path)) and "evaluation" not in settings
 
 
 def is_evaluation(path: Path) -> bool:
@@ -247,13 +244,10 @@ def newest(out: Path) -> tuple[Run | None, str]:
 def point_latest(run: Run) -> None:
     """Make `latest`, beside the run, a relative link to it; log a warning if that fails."""
     link = run.path.parent / LATEST
-    if link.exists() and not link.is_symlink():
-        log.warning("%s is not a link, so it is not replaced; this run is %s", link, run.path)
-        return
     staged = link.with_name(f".{LATEST}.{secrets.token_hex(4)}")
     try:
         staged.symlink_to(run.id)
-        os.replace(staged, link)
-    except OSError as error:
+        staged.replace(link)
+    except OSError as error:  # it is a folder, or the file system has no links
         staged.unlink(missing_ok=True)
         log.warning("can't link %s to %s: %s", link, run.path, error.strerror)

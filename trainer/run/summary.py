@@ -13,7 +13,7 @@ import torch
 
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
-from trainer.run.cost import Spent, cost
+from trainer.run.cost import cost
 from trainer.run.folder import Run, episode_lines, metrics_rows
 
 PACKAGES = (
@@ -95,14 +95,12 @@ def build_summary(
     *,
     evaluations: Mapping[str, Mapping[str, TimedMeasurement]],
     train_steps: int,
-    spent: Spent,
     wall_s: float,
     **more: Any,
 ) -> RunSummary:
     """Return the content of summary.json, with the further keys `more`.
 
-    `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`; `spent` is
-    what the training steps took.
+    `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`.
     """
     found = totals(run)
     summary: dict[str, Any] = {
@@ -112,7 +110,6 @@ def build_summary(
         **found,
         "cost": cost(
             metrics_rows(run.metrics),
-            spent,
             steps=train_steps,
             episodes=found["by_phase"].get("train", {}).get("episodes", 0),
             whole_s=sum(one["wall_s"] for modes in evaluations.values() for one in modes.values()),

@@ -2,7 +2,6 @@
 
 import hashlib
 import html
-from collections import Counter
 from collections.abc import Mapping
 
 from shared.console import counted
@@ -113,20 +112,15 @@ def transcripts(
 ) -> str:
     """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy, and
     `random` may be empty."""
-    kinds, picked = by_kind(before, after), pick(before, after)
-    shown = Counter(kind for _, kind in picked)
-    quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
+    kinds = ", ".join(f"{len(keys)} {kind}" for kind, keys in by_kind(before, after).items())
     lines = [
         f"# {heading}\n",
         f"The same questions played {'at random, ' if random else ''}by the model before training "
         "and after it (both greedy).\n",
-        _row("kind", "questions of the eval set", "shown here"),
-        "|---|---|---|",
-        *(_row(one, str(len(kinds[one])), str(shown[one])) for one in kinds),
-        f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind "
-        "the order is that of a hash of the question's id.\n",
+        f"Questions of the eval set: {kinds}. Each kind has its quota here; within it the order is "
+        "that of a hash of the question's id.\n",
     ]
-    for number, (key, kind) in enumerate(picked, start=1):
+    for number, (key, kind) in enumerate(pick(before, after), start=1):
         columns = {"random": random.get(key)} if random else {}
         columns |= {"before": before[key], "after": after[key]}
         lines.append(_section(f"{number}. {kind}", texts.get(key, key), columns))

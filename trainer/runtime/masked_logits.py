@@ -36,7 +36,7 @@ def avoid_uncompiled_kernels() -> None:
     """Let trl's LM head compute with torch alone if Triton's kernels can't be compiled.
 
     trl uses them on a GPU wherever Triton can be imported; in slim containers, the first update
-    would fail. torch takes more memory: `trainer.runtime.memory` counts it.
+    would fail. torch takes more memory.
     """
     if not can_compile_kernels():
         chunked_logprob._TRITON_AVAILABLE = False

@@ -18,6 +18,10 @@ _SIGNS = re.compile(
     r"|CUDA error: out of memory|CUDA out of memory"
     r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|std::bad_alloc|[Cc]annot allocate memory"
 )
+THAT_TAKE_MEMORY = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations"),
+    *("max_context_tokens", "max_new_tokens", "gradient_checkpointing", "lora_rank"),
+)
 # torch's source location at the start of a message
 _LOCATION = re.compile(r"^\[enforce fail at .*?(?=DefaultCPUAllocator)")
 
@@ -60,15 +64,10 @@ def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OOMEr
 def message(config: GRPOConfig, doing: str, error: BaseException) -> str:
     """Return one line: what happened, the current settings, and settings that need less memory."""
     reason = _LOCATION.sub("", str(error).strip()).split("\n")[0].rstrip(".")
-    batch, accumulated = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    current = ", ".join(f"{name}={str(getattr(config, name)).lower()}" for name in THAT_TAKE_MEMORY)
     return (
         f"out of memory while {doing}: {reason or type(error).__name__}. Current settings: "
-        f"per_device_train_batch_size={batch} x gradient_accumulation_steps={accumulated} = "
-        f"{config.rollouts_per_step} rollouts per step, num_generations={config.num_generations}, "
-        f"max_context_tokens={config.max_context_tokens}, max_new_tokens={config.max_new_tokens}, "
-        f"gradient_checkpointing={str(config.gradient_checkpointing).lower()}, "
-        f"lora_rank={config.lora_rank}. "
-        f"To reduce memory: {'; or '.join(remedies(config))}"
+        f"{current}. To reduce memory: {'; or '.join(remedies(config))}"
     )
 
 

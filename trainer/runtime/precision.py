@@ -27,15 +27,11 @@ def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
     cuda = torch.cuda.is_available()
     if device == "auto":
         device = "cuda" if cuda else "cpu"
-    if device.startswith("cuda") and not cuda:
+    count = torch.cuda.device_count() if cuda else 0
+    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
+        remedy = "the first is cuda:0" if count else "use device=cpu"
         raise ConfigError(
-            f"device is {device}, but torch finds no CUDA device: use device=cpu", field="device"
-        )
-    count = torch.cuda.device_count()
-    if device.startswith("cuda:") and int(device.removeprefix("cuda:")) >= count:
-        raise ConfigError(
-            f"device is {device}, but torch finds {count} CUDA devices: the first is cuda:0",
-            field="device",
+            f"device is {device}, but torch finds {count} CUDA devices: {remedy}", field="device"
         )
     if dtype != "auto":
         compute = _DTYPES[dtype]

@@ -176,23 +176,22 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
     gloo's threads may still free Python objects then, even after `destroy_process_group`: that
     aborts one process in five (https://github.com/pytorch/pytorch/issues/190489).
     """
-    code = 1
+    code: Any = 1
     try:
         try:
             work()
             code = 0
         except SystemExit as end:
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-            else:
-                code = end.code or 0
+            code = end.code
+            if isinstance(code, str):
+                print(code, file=sys.stderr)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         atexit._run_exitfuncs()
         sys.stderr.flush()
         sys.stdout.flush()
     finally:  # also where the reader of a stream is gone
-        os._exit(code)
+        os._exit(1 if isinstance(code, str) else code or 0)
 
 
 def average_gradients(model: Any, processes: int) -> None:
@@ -261,9 +260,8 @@ def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
     """Raise `ConfigError` if processes on several machines have no server that all can reach."""
     if not servers and ranks.count > ranks.local_count:
         raise ConfigError(
-            f"{ranks.count} processes, {ranks.local_count} of them on this machine, need an "
-            "environment server that all can reach: start one with 'python -m env_server "
-            "--host 0.0.0.0' and pass --server http://ITS-NAME:8000"
+            "processes on several machines need an environment server that all can reach: start "
+            "one with 'python -m env_server --host 0.0.0.0' and pass --server http://ITS-NAME:8000"
         )
 
 
@@ -274,13 +272,13 @@ def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     """
     first, *others = ranks.gather(dict(settings))
     for index, other in enumerate(others, start=1):
-        for name, value in other.items():
-            if value != first.get(name):
-                raise ConfigError(
-                    f"{name} is {first.get(name)!r} in process 0, but {value!r} in process "
-                    f"{index}: start the run with the same options on every machine",
-                    field=name,
-                )
+        if changed := [name for name in other if other[name] != first.get(name)]:
+            name = changed[0]
+            raise ConfigError(
+                f"{name} is {first.get(name)!r} in process 0, but {other[name]!r} in process "
+                f"{index}: start the run with the same options on every machine",
+                field=name,
+            )
 
 
 def rank_lost(error: BaseException) -> RankLost | None:

@@ -148,11 +148,6 @@ def set_to(**values: Any) -> Callable[[VLLM], None]:
             {},
             r"vLLM 0\.32\.0\) did not load.*unexpected argument.*see this folder.*Restart it",
         ),
-        (
-            set_to(failure=refusal(500, "got an unexpected keyword argument 'weights_path'")),
-            {},
-            r"takes no folder of weights: upgrade it.*Restart it",
-        ),
     ],
 )
 def test_a_server_that_cannot_serve_a_run_is_refused_at_its_start(

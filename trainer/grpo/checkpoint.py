@@ -132,10 +132,9 @@ class WholeCheckpoints(Trainer):  # type: ignore[misc]
 def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     """Save a checkpoint of the last whole step, and return its folder.
 
-    Called in the middle of a rollout, which a resumed run plays again. Steps that were not logged
-    yet are logged first, without a loss. All processes call this: the first saves the model, each
-    saves its own random generators. With `alone`, another process is gone and none is waited for.
-    Return None if training had not started or an update is under way.
+    Steps that were not logged yet are logged first, without a loss. All processes call this: the
+    first saves the model, each its own random generators. With `alone`, another process is gone and
+    none is waited for. Return None if training had not started or an update is under way.
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     guard = guard_of(trainer)

@@ -1,9 +1,8 @@
 """Rollouts that a vLLM server samples, with the weights of every step.
 
 Before each generation batch the first process writes the weights to a folder that the server sees
-too, and asks it to load them: LoRA adapters at /v1/load_lora_adapter, each under a name of its own,
-and other weights at /collective_rpc, with the prefix cache emptied. TRL sends weights by NCCL
-instead, which needs vLLM in this process and a GPU.
+too, and asks it to load them. TRL sends them by NCCL instead, which needs vLLM in this process and
+a GPU.
 """
 
 import json

@@ -2,23 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from shared.errors import SQLEnvError
 from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import REWARD_WEIGHTS
 from trainer.report.run_reader import COUNTS, LoadedRun
-from trainer.report.shell import plain
 from trainer.run.plots import rate_of, weighted
 from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
-# Settings whose difference from a preset's means nothing.
-PATHS = frozenset({"server_urls", "output_dir"})
 
 
 def headlines(run: LoadedRun) -> list[dict[str, Any]]:
@@ -124,16 +119,3 @@ def counts(run: LoadedRun) -> dict[str, Any]:
     rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
     total = [sum(phase.get(name, 0) for phase in run.counts.values()) for name in names]
     return {"names": names, "rows": rows, "total": total}
-
-
-def settings(run: LoadedRun) -> list[tuple[str, Any, str]]:
-    """Return (name, value, the preset's value if it differs) of every setting."""
-    preset: dict[str, Any] = {}
-    with suppress(SQLEnvError):  # a preset that this version does not have
-        preset = GRPOConfig.preset(str(run.settings.get("preset"))).__dict__
-    rows = []
-    for name, value in run.config.items():
-        default = preset.get(name, value)
-        rows.append((name, value, "" if default == value or name in PATHS else plain(default)))
-    options: Mapping[str, Any] = run.settings.get("options") or {}
-    return rows + [(name, value, "") for name, value in options.items()]

@@ -1,8 +1,4 @@
-"""The folder of a training run, and files written so that a crash never leaves a partial one.
-
-docs/training.md lists the files. `runs/latest` is a relative link to the run that started last,
-finished or not.
-"""
+"""The folder of a training run, and files written so that a crash never leaves a partial one."""
 
 import errno
 import json

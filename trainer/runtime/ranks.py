@@ -1,12 +1,9 @@
 """The processes of one run, started by `accelerate launch`: their ranks and how they stay in step.
 
-Every process trains the same weights on its share of the episodes. What they exchange besides
-gradients goes through a gloo group of its own, so that a long wait for another process's episodes
-doesn't exceed the time limit of a GPU collective.
-
-Everything that can fail or be interrupted runs in `together`, `each` or `first`: there the
-processes exchange their errors and all raise the same one, so that none waits for one that has
-stopped. A process that is killed breaks the group's connections; the others then raise `RankLost`.
+What they exchange besides gradients goes through a gloo group of its own, so that a long wait for
+another process's episodes doesn't exceed the time limit of a GPU collective. What can fail or be
+interrupted runs in `together`, `each` or `first`: there all raise the same error, so that none
+waits for one that has stopped. Where a process is killed, the others raise `RankLost`.
 """
 
 import atexit

@@ -12,7 +12,7 @@ import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RunError, TrainingDiverged
+from trainer.errors import ConfigError, TrainingDiverged
 from trainer.grpo.checkpoint import Guard
 from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
 from trainer.rollout.row import RolloutRow
@@ -223,14 +223,6 @@ def test_questions_come_in_the_same_order_after_a_resume(
         asked(steps=stop)
         checkpoint = Path(settings.output_dir) / str(stop) / f"checkpoint-{stop}"
         assert asked(checkpoint) == [one for one in whole if one[0] >= stop]
-
-
-def test_a_checkpoint_that_is_not_whole_is_refused(
-    settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
-    with pytest.raises(RunError, match="not a whole checkpoint"):
-        run_training_with_metrics(trainer, resume_from=tmp_path)
 
 
 def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shared.pages.markup import observation_markup
 from tests.trainer.played_run import HOSTILE, record_run
 from tests.trainer.report.test_page import Page, scripts
 from trainer.__main__ import app
 from trainer.evaluation.evaluate import EvalResult
 from trainer.report import command
-from trainer.report.shell import environment
 from trainer.run.folder import Run, append_lines, read_json, write_json
 
 CLI = CliRunner()
@@ -54,14 +52,6 @@ def test_an_evaluation_has_a_page(evaluation: Path, recorded: Path) -> None:
     assert len(scripts(page)) == 1
     assert page.count("img") == 0
     assert "the evaluation is not finished" in page.text("gaps")
-
-
-def test_a_short_cell_of_a_result_is_not_broken() -> None:
-    """A browser breaks a line at the hyphens of a date."""
-    template = '{% import "parts.html.j2" as part with context %}{{ part.observation(one) }}'
-    one = observation_markup("SAMPLE: t", "day | remark\n2024-10-06 | a remark of some words")
-    shown = environment().from_string(template).render(one=one)
-    assert '<td class="whole">2024-10-06</td><td>a remark of some words</td>' in shown
 
 
 def test_a_folder_of_runs_is_listed_with_links(run: Path, evaluation: Path, tmp_path: Path) -> None:

@@ -62,24 +62,12 @@ def test_every_part_of_the_curve_is_drawn() -> None:
     rows: list[dict[str, Any]] = [
         {"step": step, "reward": step / 10, "success": step / 12} for step in range(1, 11)
     ]
-    evals = [
-        {
-            "step": 5,
-            "eval_greedy_success": 0.5,
-            "eval_sampled_success": 0.2,
-            "eval_greedy_reward": 0.6,
-        }
+    point = {"step": 5, "eval_n": 8, "eval_greedy_success": 0.5, "eval_greedy_reward": 0.6}
+    measured = {"random": rates(0.1), "before": rates(0.2), "after": rates(0.8)}
+    pictures = [
+        pixels(learning_curve(given, summaries, title="run", steps=10))
+        for given, summaries in (([], {}), (rows, {}), ([*rows, point], {}), (rows, measured))
     ]
-    before = {"random": rates(0.1), "before": rates(0.2)}
-    drawn = [
-        learning_curve([], {}, title="run"),
-        learning_curve(rows, {}, title="run"),
-        learning_curve([*rows, *evals], {}, title="run"),
-        learning_curve([*rows, *evals], {"random": rates(0.1)}, title="run"),
-        learning_curve([*rows, *evals], before, title="run"),
-        learning_curve([*rows, *evals], before | {"after": rates(0.8)}, title="run", steps=10),
-    ]
-    pictures = [pixels(png) for png in drawn]
     assert all(picture.shape[0] > 500 and picture.shape[1] > 500 for picture in pictures)
     for one, more in itertools.pairwise(pictures):
         assert not np.array_equal(one, more)  # each further part shows

@@ -6,15 +6,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -163,61 +162,36 @@ def test_an_unusable_folder_is_refused_in_one_line_with_a_remedy(
     assert "\n" not in caught.value.message
 
 
-@contextmanager
-def hub(monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> Iterator[None]:
-    """Run a local hub that answers every request with an error of the real one."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(status)
-            self.send_header("X-Error-Code", code)
-            self.send_header("X-Error-Message", "not for you")
-            self.end_headers()
-
-        do_GET = do_HEAD
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        hub_at(monkeypatch, f"http://127.0.0.1:{server.server_port}")
-        yield
-        server.shutdown()
+GATED = "sqlenv-tests/not-a-model"
 
 
 def hub_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
-    monkeypatch.setattr(
-        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
-        url + "/{repo_id}/resolve/{revision}/{filename}",
-    )
-    monkeypatch.setattr(
-        "huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", url, raising=False
-    )
-
-
-GATED = "sqlenv-tests/not-a-model"
+    for module in ("constants", "file_download"):
+        monkeypatch.setattr(
+            f"huggingface_hub.{module}.HUGGINGFACE_CO_URL_TEMPLATE",
+            url + "/{repo_id}/resolve/{revision}/{filename}",
+        )
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "message"),
+    ("kind", "message"),
     [
         (
-            403,
-            "GatedRepo",
+            GatedRepoError,
             rf"gated repo.*accept its terms at https://huggingface\.co/{GATED}.*hf auth login",
         ),
-        (401, "RepoNotFound", r"not a valid model identifier.*check its name.*hf auth login"),
+        (RepositoryNotFoundError, r"not a valid model identifier.*check its name.*hf auth login"),
     ],
 )
 def test_an_error_of_the_hub_names_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str
+    monkeypatch: pytest.MonkeyPatch, kind: type[HfHubHTTPError], message: str
 ) -> None:
-    with (
-        hub(monkeypatch, status, code),
-        pytest.raises(ModelLoadError, match=f"'{GATED}'.*{message}") as caught,
-    ):
+    def refuse(url: str, timeout: float) -> None:
+        raise kind("not for you", response=httpx.Response(401, request=httpx.Request("HEAD", url)))
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", refuse)
+    with pytest.raises(ModelLoadError, match=f"'{GATED}'.*{message}") as caught:
         load_model_and_tokenizer(config_of(GATED))
     assert "\n" not in caught.value.message
 

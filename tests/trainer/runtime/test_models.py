@@ -171,6 +171,7 @@ def hub_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         monkeypatch.setattr(
             f"huggingface_hub.{module}.HUGGINGFACE_CO_URL_TEMPLATE",
             url + "/{repo_id}/resolve/{revision}/{filename}",
+            raising=False,
         )
 
 

@@ -276,7 +276,6 @@ class Job:
                 self._play(self.inputs.model, "greedy"),
                 baselines=self._results,
                 folder=self.folder.live,
-                rows=lambda: list(read_lines(self.folder.metrics)),
                 ranks=self.ranks,
             )
             curve = EvalCallback(self.options.eval_every, self.ranks, self._measure_curve_point)

@@ -65,12 +65,10 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     ) -> None:
         """`arguments` and `options` are those of `GRPOTrainer`.
 
-        `updates` is the number of optimizer steps per generation batch, each on a part of its
-        rows; it divides `gradient_accumulation_steps`. With an `importance_cap` above 0, each
-        token's loss is multiplied by its importance ratio, at most the cap: that of the token's
-        probabilities in the model at the beginning of the update and in the sampler (`logprobs` of
-        the rollout). `skip_one_verdict_groups` gives the rows of groups that are all right or all
-        wrong the advantage 0.
+        `updates` is the number of optimizer steps per generation batch. With an `importance_cap`
+        above 0, each token's loss is multiplied by the ratio of its probabilities in the model and
+        in the sampler (`logprobs` of the rollout), at most the cap. `skip_one_verdict_groups` gives
+        the rows of groups that are all right or all wrong the advantage 0.
         """
         self._updates = updates
         self._importance_cap, self._skip_one_verdict = importance_cap, skip_one_verdict_groups

@@ -6,7 +6,7 @@ in the run's live/: live.png, traces.md, and measured.jsonl, which a resumed run
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 from transformers import TrainerCallback
 
 from shared.console import counted
+from shared.run_files import METRICS
 from trainer.config import GRPOConfig
 from trainer.errors import RankLost
 from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
 from trainer.evaluation.inputs import Inputs
 from trainer.run.charts import Point, Series, png
 from trainer.run.folder import append_lines, keep_lines, read_lines, write_bytes, write_text
-from trainer.run.plots import Row, reward_chart, success_chart
+from trainer.run.plots import reward_chart, success_chart
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import verdict
 from trainer.runtime.ranks import Ranks
@@ -42,8 +43,8 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
     `play` plays prompts greedily with the current model (`trainer.evaluation.measure.model_play`),
     from random streams of its own: weights and metrics are the same with and without this callback.
-    `baselines` are the whole evaluations by phase and mode. `rows` returns metrics.jsonl's rows, in
-    place of TRL's log. With several processes all of them play, and the first one draws.
+    `baselines` are the whole evaluations by phase and mode, `folder` is the run's live/. Several
+    processes play together, and the first one draws.
 
     It works at the start of a step, when the step before is logged and saved, and once at the end.
     A failure here never ends the training: the first one is logged, all are counted in `failures`.
@@ -57,12 +58,11 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         *,
         baselines: Mapping[str, Mapping[str, EvalResult]],
         folder: Path,
-        rows: Callable[[], Sequence[Row]] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self._config, self._book, self._play = config, inputs.book, play
         self._baselines, self._folder = baselines, folder
-        self._rows, self._ranks = rows, ranks or Ranks()
+        self._ranks = ranks or Ranks()
         self._prompts = {
             "train": choose(inputs.train, QUESTIONS),
             "eval": choose(inputs.evaluation, QUESTIONS),
@@ -138,7 +138,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
     def _picture(self, state: Any) -> bytes:
         """Return the charts of reward and success as a PNG."""
-        rows = list(self._rows() if self._rows is not None else state.log_history)
+        rows = list(read_lines(self._folder.parent / METRICS))
         step, steps = int(state.global_step), int(state.max_steps)
         lines = []
         for split, colour in COLOURS.items():

@@ -26,11 +26,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """Writes one line per episode to episodes.jsonl and to observations.jsonl.gz, and one row per
     log event to metrics.jsonl.
 
-    A row holds trl's metrics, counts over its episodes and the seconds spent. With several
-    processes the first one writes the episodes of all; its seconds are its own, CPU-seconds are
-    summed over all. Pass `rows` to the rollout as `on_rows`. `on_progress(step, steps, row)` is
-    called after every log event. `server_cpu` returns the CPU-seconds that the servers have used so
-    far, NaN if unknown.
+    With several processes the first one writes the episodes of all; its seconds are its own,
+    CPU-seconds are summed over all. Pass `rows` to the rollout as `on_rows`.
+    `on_progress(step, steps, row)` is called after every log event. `server_cpu` returns the
+    CPU-seconds that the servers have used so far, NaN if unknown.
     """
 
     def __init__(

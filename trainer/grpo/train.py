@@ -59,12 +59,10 @@ def build_trainer(
 ) -> Any:
     """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
 
-    `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
-    are the processes that share them; `reward_funcs` are the three that trl's config weights, in
-    the order of `REWARD_FUNCTIONS`; `IMPORTANCE_CAP` corrects the rows of a `sampler`
-    (`rollout_func`); `trl_options` are fields of `trl.GRPOConfig` that override `config`. Raises
-    `ConfigError` if the questions don't fill one batch or may not be trained on, and where a single
-    process sees several GPUs.
+    `on_rows(rows, trainer)` is called with every generation batch; `reward_funcs` replace
+    `REWARD_FUNCTIONS`, in their order; `sampler` is that of `rollout_func`; `trl_options` are
+    fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill one batch or may
+    not be trained on, and where a single process sees several GPUs.
     """
     import torch
     from datasets import Dataset

@@ -28,10 +28,8 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(adapter: Path, base: str = "") -> str:
-    """Return the folder or hub name of an adapter's base: `base`, or what its config names.
-
-    A hub name is a folder below MODELS_HOME if that has it, named like the model or its preset.
-    """
+    """Return the folder or hub name of an adapter's base: `base`, or what its config names, which
+    is a folder below MODELS_HOME if that has it, named like the model or its preset."""
     named = base
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = json.loads((adapter / CONFIG).read_bytes())

@@ -1,9 +1,7 @@
 """Log-probabilities of the tokens that a loss counts, at no cost for the others.
 
-A row of an episode is a prompt that all rows of a batch begin with, texts of the environment and
-the policy's own tokens, a quarter of the row. On a CPU, trl's LM head (`add_fused_lm_head`)
-projects every position to the vocabulary, and every row computes its own prompt. Here the LM head
-gets only the hidden states that it needs, and ids that all rows begin with pass the layers once;
+The policy's own tokens are a quarter of an episode's row. Here the LM head gets only the hidden
+states that it needs, and ids that all rows begin with, such as the prompt, pass the layers once;
 their keys and values are shared. Loss and gradients are the same to rounding.
 """
 

@@ -26,11 +26,10 @@ LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not f
 def find_model(name: str, base: str = "") -> str:
     """Return the directory or the hub's name to load a model from.
 
-    A directory must exist. It may be that of a LoRA adapter, whose base is found too: `base`, or
-    the one that the adapter names. Another name, OWNER/NAME, must be on the hub; where the hub
-    can't be reached, it is the directory in the hub's cache. Raises `ModelLoadError` otherwise,
-    within 5 s; imports neither torch nor transformers, so that a command can refuse a wrong name at
-    once.
+    A LoRA adapter's base is found too: `base`, or the one that the adapter names. A name,
+    OWNER/NAME, must be on the hub; where that can't be reached, it is the directory in its cache.
+    Raises `ModelLoadError` otherwise, within 5 s; imports neither torch nor transformers, so that a
+    command can refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(shipped_path(name))
@@ -156,10 +155,8 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     """Load `config.model_name`, in float32 on its device, and its tokenizer.
 
-    A directory and a Hugging Face name are loaded the same way; the shipped models are found from
-    any working directory. A LoRA adapter is merged into its base. The model's own config gets the
-    settings that it is played by, so that every copy saved of it keeps them. Raises
-    `ModelLoadError`, which says what is missing and what to do.
+    A LoRA adapter is merged into its base. The model's own config gets the settings that it is
+    played by, so that every copy saved of it keeps them. Raises `ModelLoadError`.
     """
     from trainer.runtime.precision import compute_logits_in_float32, precision
 

@@ -17,12 +17,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
     """Return the device and the number format of computations for these settings.
 
-    Weights that are trained are always float32: at the learning rates of reinforcement learning a
-    16-bit weight rounds most updates away. Logits are float32 too: `compute_logits_in_float32`.
-
+    Weights that are trained are always float32, as a 16-bit weight rounds most updates away.
     `device` "auto" is CUDA where available. `dtype` "auto" is bfloat16 where the device computes
-    that natively, else float16 on CUDA (a T4) and float32 on a CPU. Raises `ConfigError` for a
-    device that doesn't exist and for float16 on a CPU.
+    that natively, else float16 on CUDA (a T4) and float32 on a CPU. Raises `ConfigError`.
     """
     cuda = torch.cuda.is_available()
     if device == "auto":

@@ -144,8 +144,6 @@ class GRPOConfig:
     report_to: Annotated[list[str], _Split] = field(default_factory=list)
     # train on questions of a published development split (shared.dataset)
     allow_dev_questions: _Flag = False
-    # show training while it runs: in a notebook, else as files in the run's folder
-    live_view: _Flag = True
 
     def __post_init__(self) -> None:
         try:

@@ -172,8 +172,6 @@ def small(
         learning_rate=1e-3,
         step_budget=3,
         max_new_tokens=6,
-        # its episodes would be among those that tests count; test_live.py turns it on
-        live_view=False,
     )
 
 

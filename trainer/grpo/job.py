@@ -39,7 +39,6 @@ from trainer.evaluation.measure import (
     shared_play,
 )
 from trainer.grpo.generation import GenerationServer, generation_server
-from trainer.grpo.live import LiveVisualizationCallback
 from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
 from trainer.grpo.results import draw_report, print_files, print_success
 from trainer.grpo.resume import (
@@ -177,7 +176,6 @@ class Job:
         self._elapsed = ElapsedTime(self.folder.path / "wall.json", restarts)
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
-        self._live_failures = 0  # in this session
         self._git = git_state()  # now: the files may change while the run is under way
 
     @staticmethod
@@ -270,14 +268,6 @@ class Job:
                 server_cpu=server.cpu_s if server else lambda: math.nan,
                 ranks=self.ranks,
             )
-            live = LiveVisualizationCallback(
-                self._config,
-                self.inputs,
-                self._play(self.inputs.model, "greedy"),
-                baselines=self._results,
-                folder=self.folder.live,
-                ranks=self.ranks,
-            )
             curve = EvalCallback(self.options.eval_every, self.ranks, self._measure_curve_point)
             trainer = build_trainer(
                 model,
@@ -289,12 +279,11 @@ class Job:
                 on_rows=metrics.rows,
                 ranks=self.ranks,
                 sampler=self.generation,
-                callbacks=[curve, live, metrics],
+                callbacks=[curve, metrics],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
-            self._live_failures = live.failures
         if self.generation is not None:
             self.generation.discard()
         return save_trained(trainer, self.folder.model), steps
@@ -352,7 +341,7 @@ class Job:
             heading=f"Transcripts of {self.folder.id}",
         )
         write_text(self.folder.transcripts, page)
-        summary = self._write_summary(steps, trained_digest, live_failures=self._live_failures)
+        summary = self._write_summary(steps, trained_digest)
         draw_report(self.folder)
         print_success(self.console, self._summaries(), len(ids))
         for line in (*cost_lines(summary["cost"]), *limit_lines(summary)):

@@ -129,7 +129,6 @@ class Run(RunFiles):
     transcripts = InFolder("transcripts.md")
     observations = InFolder(OBSERVATIONS)
     report = InFolder(REPORT)
-    live = InFolder("live")
     server_log = InFolder("server.log")
     model = InFolder("model")
     checkpoints = InFolder("checkpoints")

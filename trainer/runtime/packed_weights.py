@@ -1,7 +1,7 @@
 """Weights packed for the products of a decoding step on a CPU.
 
-For the kernels of a CPU a matrix is rearranged first, by default again for every token. Here that is
-done once, for as long as the weights do not change.
+A CPU's kernels rearrange a matrix first, by default again for every token. Here that is done once,
+for as long as the weights do not change.
 """
 
 from collections.abc import Callable, Iterator

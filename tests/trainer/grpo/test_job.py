@@ -100,7 +100,6 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
         "learning_rate": 1e-3,
         "updates_per_batch": small.updates_per_batch,
         "skip_one_verdict_groups": False,  # this model is always wrong
-        "live_view": small.live_view,
     }
     return [
         *("--model", small.model_name, "--data", str(data_dir), "--out", str(tmp_path / "runs")),

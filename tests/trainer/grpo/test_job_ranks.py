@@ -87,7 +87,7 @@ def test_two_processes_train_to_the_end_and_as_one_does(
 ) -> None:
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""
-    small = small.override(updates_per_batch=2, live_view=True)
+    small = small.override(updates_per_batch=2)
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
@@ -106,9 +106,6 @@ def test_two_processes_train_to_the_end_and_as_one_does(
         sum(row["rank_wait_s"] for row in steps), abs=1e-3
     )
     assert 0 < summary["rank_wait_s"] < summary["rollout_s"]
-    assert summary["live_failures"] == 0
-    measured = [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row]
-    assert measured == [0, 2]
     names = {path.name for path in (run.checkpoints / "checkpoint-2").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= names
     check_audit(run)

@@ -1,7 +1,6 @@
 """The training job: evaluations before training, GRPO over HTTP, evaluations after it, results.
 
-`run_job` prepares a run and `Job.run` does its phases. A run that was stopped resumes with
-`--resume runs/<id>`: measurements are read back and training continues from the last checkpoint.
+A resumed run reads measurements back and continues training from the last checkpoint.
 """
 
 import math
@@ -86,8 +85,8 @@ def run_job(
 ) -> RunSummary:
     """Do the whole job, of a `kind` (`Job`), and return the contents of summary.json.
 
-    Raises `Interrupted`, or a `SQLEnvError` with a remedy. If a launcher started several
-    processes, each calls this; the first one writes the run's folder and prints.
+    Raises `Interrupted`, or a `SQLEnvError` with a remedy. Each of several processes calls this;
+    the first one writes the run's folder and prints.
     """
     kind = kind or Job
     with (
@@ -184,10 +183,7 @@ class Job:
         check_enough_questions(len(inputs.train), config)
 
     def run(self) -> RunSummary:
-        """Do every phase and return the contents of summary.json.
-
-        All processes call this; the first one writes the files.
-        """
+        """Do every phase and return the contents of summary.json, in every process."""
         base = self.inputs.model
         with self._elapsed if self.ranks.main else nullcontext():
             self._check_same_weights(self.inputs.model_digest)

@@ -112,9 +112,8 @@ def curve_interval(steps: int) -> int:
 class EvalCallback(TrainerCallback):  # type: ignore[misc]
     """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says.
 
-    It runs at the start of a step, after the previous step was logged and saved, so a run stopped
-    inside it resumes with the same measurement. All processes call `measure`, which must leave the
-    global random generators alone.
+    It runs at the start of a step, when the one before is logged and saved. All processes call
+    `measure`, which must leave the global random generators alone.
     """
 
     def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:

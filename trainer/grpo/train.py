@@ -1,8 +1,4 @@
-"""GRPO with trl, over rollouts that are played over HTTP.
-
-`build_trainer` makes a `trl.GRPOTrainer`; `run_training_with_metrics` trains it, and saves what is
-whole when training stops early. `trainer.grpo.job` adds measurements and a run's folder.
-"""
+"""GRPO with trl, over rollouts that are played over HTTP. `trainer.grpo.job` adds measurements."""
 
 import functools
 import sys
@@ -118,10 +114,8 @@ def ignore_renamed() -> None:
 
 
 def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the model, LoRA merged in, and the tokenizer to `path`; return the model.
-
-    The adapter itself is saved beside it, in adapter/.
-    """
+    """Save the model and the tokenizer to `path`, LoRA merged in and its adapter beside it, in
+    adapter/; return the model."""
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
         if trainer.is_world_process_zero():

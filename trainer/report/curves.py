@@ -5,14 +5,12 @@ from typing import Any
 from shared.console import percent
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.run_reader import LoadedRun
-from trainer.run.charts import Chart, Point, Series
+from trainer.run.charts import Chart
 from trainer.run.plots import (
-    RUNNING,
     SMOOTHED,
     logged_and_mean,
     points,
     reward_chart,
-    smoothed,
     success_chart,
     weighted,
 )
@@ -34,6 +32,8 @@ LOGGED = {
     "learning_rate": ("Learning rate", "learning rate"),
     "completions/mean_length": ("Tokens that the model wrote per training episode", "mean"),
     "steps_per_episode": ("Actions per training episode", "mean"),
+    "env_errors": ("Environment errors per log event", "errors"),
+    "parse_failures": ("Texts without an action per log event", "parse failures"),
     "one_verdict_groups": ("Groups with one verdict: all right or all wrong", "share"),
 }
 
@@ -45,7 +45,6 @@ def curves(run: LoadedRun) -> list[Chart]:
         reward_chart(run.metrics, run.summaries),
         reward_layers(run),
         *(_logged(run, name, *texts) for name, texts in LOGGED.items()),
-        errors(run),
     ]
 
 
@@ -62,30 +61,10 @@ def _logged(run: LoadedRun, name: str, title: str, label: str) -> Chart:
 def reward_layers(run: LoadedRun) -> Chart:
     """Return the three layers of the training reward, as weighted in it."""
     lines = []
-    for (name, weight), colour in zip(
-        REWARD_WEIGHTS.items(), ("blue", "orange", "green"), strict=True
-    ):
-        values = points(run.metrics, f"rewards/reward_{name}/mean", weight)
+    for name, colour in zip(REWARD_WEIGHTS, ("blue", "orange", "green"), strict=True):
+        values = points(run.metrics, f"rewards/reward_{name}/mean", REWARD_WEIGHTS[name])
         lines += logged_and_mean(values, weighted(name), colour)
     return Chart("reward-parts", "Reward by layer, training episodes", lines, note=SMOOTHED)
-
-
-def errors(run: LoadedRun) -> Chart:
-    """Return what went wrong per episode: environment errors, parse failures, losses."""
-    lines = []
-    for name, label, colour in (
-        ("env_errors", "environment errors", "orange"),
-        ("parse_failures", "parse failures", "green"),
-        ("episodes_lost", "lost to infrastructure", "violet"),
-    ):
-        rates = [
-            Point(row["step"], row[name] / row["episodes"])
-            for row in run.metrics
-            if row.get("episodes")
-        ]
-        lines.append(Series(label, smoothed(rates), colour, band=True))
-    note = f"Parse failures: texts without an action. {RUNNING}"
-    return Chart("errors", "Errors per training episode", lines, bounds=(0.0, None), note=note)
 
 
 def time_split(run: LoadedRun) -> list[tuple[str, float]]:

@@ -9,8 +9,7 @@ from trainer.errors import RunError
 from trainer.evaluation.analysis import analyse
 from trainer.evaluation.records import EvaluationFolder, read_episodes
 from trainer.evaluation.tables import named, p_text
-from trainer.report.browser import browser
-from trainer.report.questions import facets_of, question_items
+from trainer.report.questions import browser, facets_of, question_items
 from trainer.report.run_reader import Gap, read_if_there, read_questions
 from trainer.report.shell import environment
 from trainer.run.folder import read_json

@@ -8,8 +8,7 @@ from jinja2 import Environment
 
 from shared.models import Outcome
 from shared.pages.markup import short
-from trainer.report.browser import Item
-from trainer.report.questions import UNKNOWN, turns_markup
+from trainer.report.questions import UNKNOWN, Item, turns_markup
 from trainer.report.run_reader import LoadedRun, training_lines
 from trainer.run.records import EpisodeRecord
 
@@ -93,10 +92,6 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
         f"{len(items)} groups are on this page, of {len(wanted)} of {len(run.steps)} training "
         f"steps; all are in {run.folder.episodes.name}."
     )
-    if any(one.facets[1] == "some" for one in items):
-        shown += " The first group with both correct and wrong rollouts is opened."
-    if items and not run.folder.observations.exists():
-        shown += " The run did not keep the results of their actions."
     return items, shown
 
 

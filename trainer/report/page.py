@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from trainer.report import tables
-from trainer.report.browser import browser
 from trainer.report.curves import curves, time_split
 from trainer.report.groups import GROUP_FACETS, group_items
-from trainer.report.questions import facets_of, kinds_of, policies_of, question_items
+from trainer.report.questions import browser, facets_of, kinds_of, policies_of, question_items
 from trainer.report.run_reader import LoadedRun, read_run
 from trainer.report.shell import environment
 

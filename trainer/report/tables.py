@@ -31,11 +31,8 @@ def headlines(run: LoadedRun) -> list[dict[str, Any]]:
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """Compare two rates: "+12.3 points, 95 % intervals overlap"; empty if one is missing.
-
-    The points are the difference of the percentages as they are shown, with one decimal.
-    """
-    if not before or not after or before.get("rate") is None or after.get("rate") is None:
+    """Compare two rates: "+12.3 points, 95 % intervals overlap"; empty if one is missing."""
+    if not before or not after:
         return ""
     apart = after["ci95"][0] > before["ci95"][1] or after["ci95"][1] < before["ci95"][0]
     points = round(100 * after["rate"], 1) - round(100 * before["rate"], 1)

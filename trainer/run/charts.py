@@ -53,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A horizontal line: a value that does not depend on the step."""
+    """A horizontal line."""
 
     label: str
     y: float

@@ -221,10 +221,7 @@ def how_to_resume(path: Path, settings: Mapping[str, Any]) -> str:
 
 
 def newest(out: Path) -> tuple[Run | None, str]:
-    """Return the newest finished run in a folder, and a line on a newer one that is not finished.
-
-    A run that was stopped or failed is not what a command takes by itself.
-    """
+    """Return the newest finished run in a folder, and a line on a newer unfinished one."""
     runs = runs_in(out)
     finished = next((run for run in runs if run.finished), None)
     if not runs or runs[0] is finished:

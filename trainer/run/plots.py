@@ -15,7 +15,6 @@ SMOOTHING_STEPS = 9  # window of the running mean
 LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
 BAND = "its 95 % t interval, each step counted as one value"
-RUNNING = f"Line: {MEAN}; area: {BAND}."
 SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
 TEMPERATURES = "Training episodes are sampled at the run's temperature, sampled evaluations at 1."
 EPISODES = "training episodes"
@@ -162,9 +161,8 @@ def learning_curve(
 ) -> bytes:
     """Return a PNG of two charts over the training steps: success and reward.
 
-    `rows` are those of metrics.jsonl. `summaries` are evaluations of the whole set, in the form of
-    summary.json, of the phases random, before and after; any may be missing while the run is under
-    way. `steps` is the last step, where `after` is drawn.
+    `rows` are those of metrics.jsonl, `summaries` the evaluations of summary.json; any may be
+    missing. `steps` is the last step, where `after` is drawn.
     """
     charts = [success_chart(rows, summaries, steps), reward_chart(rows, summaries)]
     return png(charts, title, dpi=120)

@@ -98,10 +98,8 @@ def build_summary(
     wall_s: float,
     **more: Any,
 ) -> RunSummary:
-    """Return the content of summary.json, with the further keys `more`.
-
-    `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`.
-    """
+    """Return the content of summary.json, with the further keys `more`. `evaluations` is phase
+    (random, before, after) -> mode -> `EvalResult.summary()`."""
     found = totals(run)
     summary: dict[str, Any] = {
         "run": run.id,

@@ -41,11 +41,8 @@ def by_kind(before: Episodes, after: Episodes) -> dict[str, list[str]]:
 
 
 def pick(before: Episodes, after: Episodes, count: int = COUNT) -> list[tuple[str, str]]:
-    """Return (question_id, kind) of the questions to show.
-
-    Each kind gets its quota; unfilled places go to the kinds in order. Within a kind the order is
-    that of a hash of the question's id: the same in every run, and not chosen.
-    """
+    """Return (question_id, kind) of the questions to show: each kind gets its quota, and unfilled
+    places go to the kinds in order."""
     kinds = by_kind(before, after)
     taken = {label: kinds[label][:quota] for label, _, quota in KINDS}
     for label, keys in kinds.items():

@@ -56,10 +56,8 @@ def saved_settings(adapter: Path) -> dict[str, Any]:
 
 
 def merged(model: Any, adapter: Path) -> Any:
-    """Return `model`, in float32, with an adapter merged into its weights.
-
-    Raises `ModelLoadError` if the adapter has other layers or shapes than the model.
-    """
+    """Return `model`, in float32, with an adapter merged into its weights, or raise
+    `ModelLoadError` if that has other layers or shapes."""
     from peft import PeftModel, get_peft_model_state_dict
     from safetensors import safe_open
 

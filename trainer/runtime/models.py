@@ -178,10 +178,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
 
 def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of a model that another process runs; a directory needs no weights.
-
-    Raises `ModelLoadError` as `load_model_and_tokenizer` does.
-    """
+    """Load the tokenizer of a model that another process runs; a directory needs no weights."""
     folder = shipped_path(name)
     source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
     with _loading("tokenizer of", name):
@@ -253,10 +250,7 @@ def kept_settings(config: GRPOConfig) -> dict[str, Any]:
 
 
 def _tokenizer(source: str) -> Any:
-    """Load a tokenizer, and set a missing pad token.
-
-    Raises `ModelLoadError` where it can't encode a chat.
-    """
+    """Load a tokenizer, with a pad token; `ModelLoadError` where it can't encode a chat."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)

@@ -49,10 +49,7 @@ def reporting_out_of_memory(config: GRPOConfig, doing: str) -> Iterator[None]:
 
 
 def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OOMError:
-    """Return the `OOMError` for `error`, and free the tensors that its frames hold.
-
-    So a checkpoint can still be written.
-    """
+    """Return the `OOMError` for `error`, and free the tensors that its frames hold."""
     raised = OOMError(message(config, doing, error), doing=doing)
     traceback.clear_frames(error.__traceback__)
     gc.collect()

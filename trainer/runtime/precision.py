@@ -90,8 +90,7 @@ def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:
 def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
     """Compute the logits of `model` in float32, also under autocast.
 
-    bfloat16 keeps three digits of them. With SmolLM2, recorded and recomputed log-probabilities of
-    a token then differ by 0.033 nats on average, and by 0.015 with logits in float32.
+    With SmolLM2, it halves the difference of recorded and recomputed log-probabilities, 0.033 nats.
     """
     if precision(config.device, config.dtype)[1] is torch.float32:
         return

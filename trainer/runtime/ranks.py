@@ -81,10 +81,8 @@ class Ranks:
         return any(self.gather(flag))
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` on every process and return this one's result.
-
-        Where a process fails or is interrupted, all raise the error of the first one.
-        """
+        """Do `work` on every process and return this one's result, or raise the first one's error
+        in all."""
         if self.count == 1:
             with self.interrupts.interruptible():
                 return work()
@@ -127,8 +125,8 @@ class Ranks:
 def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
     """Connect with the processes that a launcher started, if any, for the block.
 
-    Where the job ends early, only process 0 raises the error, which all have; the others exit with
-    its exit code. Raises `ConfigError` where the settings don't fit the number of processes.
+    Where the job ends early, process 0 raises the error and the others exit with its exit code.
+    Raises `ConfigError` where the settings don't fit the number of processes.
     """
     import torch
     from accelerate import PartialState
@@ -263,10 +261,7 @@ def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
 
 
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
-    """Raise `ConfigError` where another process has other settings.
-
-    Each machine has a command line of its own, so they can differ.
-    """
+    """Raise `ConfigError` where another process has other settings, as machines can."""
     first, *others = ranks.gather(dict(settings))
     for index, other in enumerate(others, start=1):
         if changed := [name for name in other if other[name] != first.get(name)]:

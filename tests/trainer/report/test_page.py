@@ -109,7 +109,7 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
     page = Page(whole)
     assert {found.get("id") for tag, found in page.elements if tag == "section"} == set(SECTIONS)
     drawn = [found for tag, found in page.elements if tag == "img"]
-    assert len(drawn) == 10  # of the charts all but those of KL and groups have something to draw
+    assert len(drawn) == 11  # of the charts all but those of KL and groups have something to draw
     assert "beta is 0" in page.text("curves")
     assert page.count("table", class_="group") == STEPS * 4
     assert f"{STEPS * 4} groups are on this page" in page.text("groups")

@@ -1,11 +1,9 @@
 """The same seed gives the same run to the last digit: in another process, under load, with more
-SQL workers, after a kill."""
+SQL workers."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,7 @@ import trainer.run.summary
 from tests.trainer.grpo.test_job import ROOT, arguments
 from tests.trainer.small_job import comparable, latest
 from trainer.config import GRPOConfig
-from trainer.run.folder import read_json, read_lines
 from trainer.run.summary import git_state
-
-STEPS = 3
 
 
 def started(out: Path, *options: str, hash_seed: int, sql_workers: int) -> "subprocess.Popen[str]":
@@ -57,38 +52,6 @@ def test_two_processes_give_the_same_digits(
     done(second, two)
     assert comparable(latest(one)) == comparable(latest(two))
     assert len(comparable(latest(one))["rows"]) >= 4
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_run_that_was_killed_goes_on_to_the_same_digits(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
-    """SIGKILL leaves no time for a checkpoint: the run resumes from the last of `save_steps`."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    saving = ("--set", "save_steps=1")
-    whole = started(
-        one, *arguments(small, one, data_dir, STEPS), *saving, hash_seed=1, sql_workers=1
-    )
-    done(whole, one)
-    killed = started(
-        two, *arguments(small, two, data_dir, STEPS), *saving, hash_seed=2, sql_workers=2
-    )
-    metrics = two / "runs" / "latest" / "metrics.jsonl"
-    deadline = time.monotonic() + 200
-    while not any("success" in row and row["step"] == 2 for row in read_lines(metrics)):
-        assert killed.poll() is None, (two / "output.txt").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    killed.kill()
-    assert killed.wait(timeout=30) == -signal.SIGKILL
-    run = latest(two)
-    assert not run.summary.exists()
-    assert run.last_checkpoint() is not None
-    resumed = started(two, "--resume", str(run.path), hash_seed=3, sql_workers=1)
-    done(resumed, two)
-    assert comparable(run) == comparable(latest(one))
-    assert read_json(run.summary)["sessions"] == 2
 
 
 def test_the_state_of_the_code_is_gits_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from shared.run_stats import Rate
 from trainer.run.charts import Point
 from trainer.run.plots import headline, learning_curve, points, smoothed
 
@@ -48,14 +47,6 @@ def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_s
     # of two values it would be wider than any plot
     assert [one.low for one in smoothed([Point(0, 1.0), Point(1, 2.0)])] == [None, None]
     assert smoothed([]) == []
-
-
-def test_the_band_is_wider_than_that_of_independent_episodes() -> None:
-    """Episodes of one step are alike: 64 episodes a step are not 64 independent ones."""
-    logged = [Point(step, 0.25 if step % 2 else 0.75) for step in range(9)]
-    middle = smoothed(logged)[4]
-    assert middle.low is not None
-    assert middle.y - middle.low > 3 * (middle.y - Rate(round(middle.y * 576), 576).ci95[0])
 
 
 def test_every_part_of_the_curve_is_drawn() -> None:

@@ -1,5 +1,5 @@
+import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -89,12 +89,7 @@ def test_the_page_shows_all_three_side_by_side() -> None:
     assert "no answer" in cells[-1][1]
     assert "wrong" in cells[-1][2]
     assert "correct" in cells[-1][3]
-
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            assert tag == "br"
-
-    Tags().feed(page)
+    assert set(re.findall(r"<\w+", page)) == {"<br"}
 
 
 def test_turns_pair_an_action_with_its_observation() -> None:

@@ -219,6 +219,13 @@ def test_a_broken_connection_is_recognized() -> None:
     assert rank_lost(ValueError("gloo")) is None
 
 
+@pytest.fixture
+def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+
+
+@pytest.mark.usefixtures("eight_gpus")
 @pytest.mark.parametrize(
     ("device", "count", "gpus", "message"),
     [
@@ -227,47 +234,26 @@ def test_a_broken_connection_is_recognized() -> None:
         ("cuda", 2, 1, "2 processes on this machine have 1 GPUs"),
         ("cuda", 1, 8, "set CUDA_VISIBLE_DEVICES=0 and .* with --processes 8"),
         ("cuda:1", 1, 8, "set CUDA_VISIBLE_DEVICES=1 and .* with --processes 8"),
-        ("cpu", 2, 0, None),
-        ("cuda", 1, 1, None),
-        ("cpu", 1, 8, None),
     ],
 )
 def test_settings_that_do_not_allow_so_many_processes_are_refused(
-    config: GRPOConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    count: int,
-    gpus: int,
-    message: str | None,
+    config: GRPOConfig, device: str, count: int, gpus: int, message: str
 ) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-
-    def check() -> None:
-        if count == 1:
-            check_one_gpu(config.override(device=device), gpus)
-        else:
-            check_settings(config.override(device=device), count, count, gpus)
-
-    if message is None:
-        check()
-        return
+    settings = config.override(device=device)
     with pytest.raises(ConfigError, match=message):
-        check()
+        check_settings(settings, count, count, gpus) if count > 1 else check_one_gpu(settings, gpus)
 
 
-def test_an_evaluation_may_choose_one_of_several_gpus(
-    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    with (
-        pytest.raises(ConfigError, match="with --processes 8"),
-        joined(config.override(device="cuda"), Ranks().interrupts),
-    ):
+@pytest.mark.usefixtures("eight_gpus")
+def test_a_single_process_uses_one_gpu(config: GRPOConfig) -> None:
+    assert check_settings(config, 2, 2, gpus=0) == "cpu"
+    for device, gpus in (("cuda", 1), ("cpu", 8)):
+        check_one_gpu(config.override(device=device), gpus)
+    cuda = config.override(device="cuda")
+    with pytest.raises(ConfigError, match="with --processes 8"), joined(cuda, Ranks().interrupts):
         pytest.fail("a job must not start")
     with pytest.raises(ConfigError, match=r"uses one GPU, but sees 8: .* device=cuda:0"):
-        check_one_gpu(config.override(device="cuda"), gpus=8, training=False)
+        check_one_gpu(cuda, gpus=8, training=False)
     check_one_gpu(config.override(device="cuda:1"), gpus=8, training=False)
 
 

@@ -291,10 +291,3 @@ def test_bad_input_is_one_line(
     result = CliRunner().invoke(app, ["report", *(one.format(**paths) for one in arguments)])
     assert result.exit_code == 1
     assert expected in " ".join(result.output.split())
-
-
-def test_a_finished_run_with_its_page_still_passes_its_audit(own: Path, finished: Path) -> None:
-    from shared.run_files import checksums, read_checksums
-
-    (own / "report.html").write_text(report(own))
-    assert read_checksums((own / "SHA256SUMS").read_bytes()) == checksums(own)

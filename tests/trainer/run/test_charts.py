@@ -1,17 +1,9 @@
-"""Numbers on charts, their values as rows, and charts as a PNG."""
+"""The values of charts as rows, and charts as a PNG."""
 
 import pytest
 
 from shared.console import percent
-from trainer.run.charts import Baseline, Chart, Point, Series, axis_number, png, values
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (1234.5, "1,234"), (999.9, "1,000"), (999.4, "999"), (0.25, "0.25"), (7, "7")],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert axis_number(value) == text
+from trainer.run.charts import Baseline, Chart, Point, Series, png, values
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,6 @@ def test_failures_keep_their_quota(counts: tuple[int, int, int, int], shown: lis
     assert len(chosen) == len({key for key, _ in chosen}) <= COUNT
 
 
-def test_the_choice_does_not_depend_on_the_order_of_questions() -> None:
-    before, after = many(9, 9, 9, 9)
-    backwards = dict(reversed(before.items()))
-    assert pick(before, after) == pick(backwards, after)
-
-
 def test_lost_episodes_are_not_shown() -> None:
     before = {"a": episode("a", "infra_failed"), "b": episode("b")}
     assert [key for key, _ in pick(before, {"a": episode("a"), "b": episode("b")})] == ["b"]

@@ -16,7 +16,6 @@ from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
 from trainer.presets import SAVED_AS
-from trainer.runtime.lora import hub_name
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
 
 peft = pytest.importorskip("peft")
@@ -179,10 +178,3 @@ def test_training_saves_its_adapter_beside_the_merged_model(
     again, _ = load_model_and_tokenizer(config_of(saved))
     assert getattr(merged.config, SAVED_AS)["step_budget"] == 2
     assert torch.allclose(logits(again), logits(merged.eval()), atol=0.05)
-
-
-def test_a_folder_gets_the_hub_name_of_its_model(tmp_path: Path) -> None:
-    assert hub_name("/models/qwen2.5-coder-0.5b") == HUB_NAME
-    assert hub_name("./Qwen3-8B") == "Qwen/Qwen3-8B"
-    assert hub_name("me/mine") == "me/mine"
-    assert hub_name(str(tmp_path)) == str(tmp_path)

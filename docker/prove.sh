@@ -24,7 +24,7 @@ RUNS=$work/runs
 cp compose*.yaml "$work" && cd "$work"
 options="--eval-limit 4 --eval-every 0 --set num_generations=2 --set save_steps=1"
 options+=" --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4"
-options+=" --set step_budget=4 --set live_view=off"
+options+=" --set step_budget=4"
 settings() { # settings SEED STEPS: those of a training of some seconds
   printf '%s\n' "SEED=$1" "STEPS=$2" PRESET=offline "TRAIN_OPTIONS=$options" >train.env
 }

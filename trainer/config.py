@@ -32,8 +32,6 @@ PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` m
 # of a model server: what is exchanged, texts, tool calls or ids
 ApiName = Literal["chat", "tools", "completions"]
 Part = Literal["all", "seen", "unseen"]  # of its questions
-Sharding = Literal["none", "fsdp"]
-LiveView = Literal["auto", "notebook", "terminal", "files", "off"]
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
 # of the layers of the reward: the weighted sum is the server's reward ledger total
@@ -141,15 +139,11 @@ class GRPOConfig:
     generation_url: Annotated[str, _OPTIONAL_URL] = ""
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0
-    # fsdp: divide weights, gradients and the optimizer's state among several processes
-    sharding: Sharding = "none"
     save_steps: _Natural = 0  # training steps between checkpoints; 0: only at the end
     # experiment trackers of transformers, such as tensorboard
     report_to: Annotated[list[str], _Split] = field(default_factory=list)
     # train on questions of a published development split (shared.dataset)
     allow_dev_questions: _Flag = False
-    # auto: notebook or terminal if training runs in one, else PNGs in the run's folder
-    live_view: LiveView = "auto"
 
     def __post_init__(self) -> None:
         try:
@@ -171,13 +165,6 @@ class GRPOConfig:
             "max_context_tokens",
             f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
             "leave room for the prompt",
-        )
-        _need(
-            self.sharding == "none" or not self.lora_rank,
-            "sharding",
-            f"is {self.sharding}, but lora_rank is {self.lora_rank}: only adapters, which are "
-            "small, have gradients and an optimizer's state to divide",
-            "set sharding=none, or lora_rank=0 to train all weights",
         )
         steps = self.max_steps
         _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")

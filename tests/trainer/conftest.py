@@ -172,8 +172,6 @@ def small(
         learning_rate=1e-3,
         step_budget=3,
         max_new_tokens=6,
-        # its episodes would be among those that tests count; tests/trainer/grpo/live has its own
-        live_view="off",
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from shared.console import percent
 from shared.run_files import TimedMeasurement
-from shared.run_stats import Mode, Rate, mean, measurement, success
+from shared.run_stats import Mode, Rate, measurement, success
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
@@ -42,10 +42,6 @@ class EvalResult:
 
     def rate(self) -> Rate:
         return success(self.episodes)
-
-    @property
-    def mean_reward(self) -> float | None:
-        return mean(episode.reward for episode in self.episodes)
 
     def summary(self) -> TimedMeasurement:
         """Return the statistics in the form of summary.json."""

@@ -1,4 +1,5 @@
-"""A generation batch as trl makes it, split into micro-batches that cost little.
+"""A generation batch as trl makes it, split into micro-batches that cost little: rows of similar
+length, without columns of padding and without rows whose advantage is 0.
 
 A batch is a dictionary of values by row: `prompt_mask` [B, P], padded on the left,
 `completion_mask` [B, C], padded on the right, `advantages` [B] and others.

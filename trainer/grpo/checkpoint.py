@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 
 from trainer.config import GRPOConfig
 from trainer.errors import TrainingDiverged
 from trainer.runtime.lora import is_adapter, save_settings
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.sharding import is_sharded
 
 
 class Guard(TrainerCallback):  # type: ignore[misc]
@@ -42,8 +40,6 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         """
         gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
-        if isinstance(norm, DTensor):  # of sharded gradients
-            norm = norm.full_tensor()
         if not args.fp16 and not torch.isfinite(norm):
             raise diverged("gradient", state.global_step + 1, state.global_step, args.learning_rate)
         self.updating = True
@@ -136,18 +132,14 @@ class WholeCheckpoints(Trainer):  # type: ignore[misc]
 def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
     """Save a checkpoint of the last whole step, and return its folder.
 
-    Called in the middle of a rollout, which a resumed run plays again. Steps that were not logged
-    yet are logged first, without a loss. All processes call this: the first saves the model, each
-    saves its own random generators. With `alone`, another process is gone and none is waited for.
-    Return None if training had not started or an update is under way, and `alone` of a sharded
-    model.
+    Steps that were not logged yet are logged first, without a loss. All processes call this: the
+    first saves the model, each its own random generators. With `alone`, another process is gone and
+    none is waited for. Return None if training had not started or an update is under way.
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     guard = guard_of(trainer)
     started = trainer.optimizer is not None and trainer.lr_scheduler is not None
-    if alone and (not guard.ranks.main or is_sharded(trainer.model)):
-        return None
-    if not started or guard.updating:
+    if not started or guard.updating or (alone and not guard.ranks.main):
         return None
     saved = (folder / "trainer_state.json").is_file()
     if not (saved if alone else guard.ranks.gather(saved)[0]):

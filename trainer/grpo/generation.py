@@ -1,9 +1,8 @@
 """Rollouts that a vLLM server samples, with the weights of every step.
 
 Before each generation batch the first process writes the weights to a folder that the server sees
-too, and asks it to load them: LoRA adapters at /v1/load_lora_adapter, each under a name of its own,
-and other weights at /collective_rpc, with the prefix cache emptied. TRL sends weights by NCCL
-instead, which needs vLLM in this process and a GPU.
+too, and asks it to load them. TRL sends them by NCCL instead, which needs vLLM in this process and
+a GPU.
 """
 
 import json
@@ -26,7 +25,6 @@ from trainer.rollout.prompts import opening_messages
 from trainer.rollout.served import completions_generator
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.ranks import Ranks
-from trainer.runtime.sharding import whole_state, whole_weights
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 RPC, RESET_CACHE = "/collective_rpc", "/reset_prefix_cache"
@@ -117,13 +115,12 @@ class GenerationServer:
 
     def _load(self, model: Any, step: int) -> None:
         """Let the server load the weights of `model`, of training step `step`."""
-        state = whole_state(model)
 
         def load() -> str:
             assert self._folder is not None
             self.discard()  # the former weights are loaded
             folder = self._folder / f"step-{step}"
-            model.save_pretrained(folder, state_dict=state)
+            model.save_pretrained(folder)
             for path in folder.iterdir():
                 path.chmod(0o644)  # safetensors lets only the owner read, and servers have others
             if not self.config.lora_rank:
@@ -144,22 +141,16 @@ class GenerationServer:
         self._step = step
         if not self._compared:
             self._compared = step > 0
-            with whole_weights(model, self.config):
-                self._ranks.first(lambda: self._compare(model))
+            self._ranks.first(lambda: self._compare(model))
 
     def _post(self, path: str, body: dict[str, Any], folder: Path) -> None:
         status, text = self.generator.call(path, body)
         if status != 200 or '"success":false' in text.replace(" ", ""):
-            remedy = (
-                "This version takes no folder of weights: upgrade it (0.32 does)"
-                if "weights_path" in text and "unexpected" in text
-                else "It must see this folder under the same path (--out), and have the model and "
-                "the LoRA rank of this run"
-            )
             raise ModelServerError(
                 f"{self._url} ({self._version}) did not load the weights in {folder} ({path}: "
-                f"{status} {' '.join(text.split())[:400]}). {remedy}. Restart it, since a failed "
-                "load leaves it without weights, and resume"
+                f"{status} {' '.join(text.split())[:400]}). It must see this folder under the same "
+                "path (--out), have the model and the LoRA rank of this run, and be vLLM 0.32 or "
+                "newer. Restart it, since a failed load leaves it without weights, and resume"
             )
 
     def _compare(self, model: Any) -> None:

@@ -1,12 +1,11 @@
 """The training job: evaluations before training, GRPO over HTTP, evaluations after it, results.
 
-`run_job` prepares a run and `Job.run` does its phases. A run that was stopped resumes with
-`--resume runs/<id>`: measurements are read back and training continues from the last checkpoint.
+A resumed run reads measurements back and continues training from the last checkpoint.
 """
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,9 +38,8 @@ from trainer.evaluation.measure import (
     shared_play,
 )
 from trainer.grpo.generation import GenerationServer, generation_server
-from trainer.grpo.live.callback import LiveVisualizationCallback, recorded_failures
-from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, spent_at
-from trainer.grpo.results import draw_report, print_result, write_transcripts
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
+from trainer.grpo.results import draw_report, print_files, print_success
 from trainer.grpo.resume import (
     drop_after,
     finished_result,
@@ -54,8 +52,8 @@ from trainer.grpo.train import build_trainer, check_enough_questions, save_train
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import Bar, bar, number
-from trainer.run.cost import ElapsedTime, known
+from trainer.run.console import bar, cost_lines, limit_lines, number
+from trainer.run.cost import ElapsedTime, known, spent
 from trainer.run.folder import (
     Run,
     append_lines,
@@ -66,15 +64,15 @@ from trainer.run.folder import (
     read_lines,
     write_bytes,
     write_json,
+    write_text,
 )
 from trainer.run.lock import held
 from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import build_summary, git_state, model_digest, versions
+from trainer.run.transcripts import transcripts
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
-from trainer.runtime.memory import shortage
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
-from trainer.runtime.sharding import is_sharded, whole_weights
 
 
 def run_job(
@@ -87,8 +85,8 @@ def run_job(
 ) -> RunSummary:
     """Do the whole job, of a `kind` (`Job`), and return the contents of summary.json.
 
-    Raises `Interrupted`, or a `SQLEnvError` with a remedy. If a launcher started several
-    processes, each calls this; the first one writes the run's folder and prints.
+    Raises `Interrupted`, or a `SQLEnvError` with a remedy. Each of several processes calls this;
+    the first one writes the run's folder and prints.
     """
     kind = kind or Job
     with (
@@ -107,16 +105,15 @@ def run_job(
         if resume is not None:
             result = ranks.first(lambda: finished_result(resume, inputs, config))
             if result is not None:
-                print_line(
-                    console, f"{short_path(resume.path)} is finished; a larger --steps resumes it"
-                )
+                name = short_path(resume.path)
+                print_line(console, f"{name} is finished; a larger --steps resumes it")
                 return result
-        made_by = "" if options.command == JobOptions.command else f"-{options.command}"
-        label = f"{options.preset}{made_by}-seed{config.seed}"
         if options.servers:  # no folder for a run that can't start
             given = replace(config, server_urls=list(options.servers))
             ranks.first(lambda: check_servers(given, inputs.data_digest))
         generation = stack.enter_context(generation_server(config, inputs.tokenizer, ranks))
+        made_by = "" if options.command == JobOptions.command else f"-{options.command}"
+        label = f"{options.preset}{made_by}-seed{config.seed}"
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         ranks.first(lambda: stack.enter_context(held(folder.path)))
         print_line(console, f"run {folder.path}")
@@ -129,46 +126,32 @@ def run_job(
             f"{threads} threads"
             + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
         )
-        if ranks.main:
-            described = inputs.model.config.to_dict()
-            if warning := shortage(described, config, ranks.local_count, ranks.count):
-                print_line(console, f"warning: {warning}")
+
+        def write_settings(connection: Connection) -> None:
+            """Write the run's settings before anything is played."""
+            connected_config, metadata = connection.config, connection.metadata
+            if resume is not None:
+                check_resumed_data(folder, inputs, connected_config, metadata)
+            save_settings(folder, connected_config, options, inputs, metadata, ranks.local_count)
+            if resume is None:
+                point_latest(folder)
+
         try:
             with connected(config, options.servers, inputs, folder.server_log, ranks) as connection:
-                ranks.first(
-                    lambda: write_settings(folder, connection, options, inputs, ranks, resume)
-                )
+                ranks.first(lambda: write_settings(connection))
                 return kind(folder, connection, options, inputs, console, ranks, generation).run()
-        except Interrupted:
-            if folder.config.exists():
-                command = resume_command(folder, options.servers, ranks, options.command)
+        except (Exception, Interrupted) as error:
+            problem = (
+                None if isinstance(error, SQLEnvError) else storage_problem(error, folder.path)
+            )
+            begun = folder.config.exists()
+            command = resume_command(folder, options.servers, ranks, options.command)
+            if isinstance(error, Interrupted) and begun:
                 print_line(console, f"stopped. Resume with:  {command}")
-            raise
-        except Exception as error:
-            problem = storage_problem(error, folder.path)
-            if isinstance(error, SQLEnvError) or problem is None:
+            if problem is None:
                 raise
-            if folder.config.exists():
-                command = resume_command(folder, options.servers, ranks, options.command)
-                problem += f", then resume from the last checkpoint with:  {command}"
-            raise RunError(problem) from error
-
-
-def write_settings(
-    folder: Run,
-    connection: Connection,
-    options: JobOptions,
-    inputs: Inputs,
-    ranks: Ranks,
-    resume: Run | None,
-) -> None:
-    """Write the run's settings before anything is played."""
-    config, metadata = connection.config, connection.metadata
-    if resume is not None:
-        check_resumed_data(folder, inputs, config, metadata)
-    save_settings(folder, config, options, inputs, metadata, ranks.local_count)
-    if resume is None:
-        point_latest(folder)
+            resuming = f", then resume from the last checkpoint with:  {command}" if begun else ""
+            raise RunError(problem + resuming) from error
 
 
 @dataclass
@@ -192,7 +175,6 @@ class Job:
         self._elapsed = ElapsedTime(self.folder.path / "wall.json", restarts)
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
-        self._spent = spent_at(self._checkpoint)
         self._git = git_state()  # now: the files may change while the run is under way
 
     @staticmethod
@@ -201,10 +183,7 @@ class Job:
         check_enough_questions(len(inputs.train), config)
 
     def run(self) -> RunSummary:
-        """Do every phase and return the contents of summary.json.
-
-        All processes call this; the first one writes the files.
-        """
+        """Do every phase and return the contents of summary.json, in every process."""
         base = self.inputs.model
         with self._elapsed if self.ranks.main else nullcontext():
             self._check_same_weights(self.inputs.model_digest)
@@ -219,8 +198,6 @@ class Job:
             self._add_curve_point(0, self._curve_part("before"))
             trained, steps = self._train(base)
             digest = model_digest(trained)
-            if is_sharded(trained):  # the processes hold different weights on purpose
-                digest = self.ranks.gather(digest)[0]
             self._check_same_weights(digest)
             for mode in MODES:
                 self._measure("after", mode, self._play(trained, mode), steps)
@@ -236,38 +213,35 @@ class Job:
 
     def _play(self, model: Any, mode: Mode) -> Play:
         play = model_play(model, self.inputs.tokenizer, self._config, self._client, mode)
-        shared = shared_play(play, self.ranks)
-
-        def played(prompts: Any, before: Any = None, /) -> Any:
-            # in all processes, also those without a question to play
-            with whole_weights(model, self._config):
-                return shared(prompts, before)
-
-        return played
-
-    def _limits(self) -> dict[str, Any]:
-        """Return the options that all measurements share."""
-        # whole weights take memory while episodes are played
-        with whole_weights(self.inputs.model, self._config):
-            batch = batch_of(self.inputs.model, self._config, self.ranks)
-        return {"batch": batch, "max_lost_fraction": self._config.max_lost_fraction}
+        return shared_play(play, self.ranks)
 
     def _measure(self, phase: str, mode: Mode, play: Play, step: int = 0) -> None:
         """Measure the whole eval set, or read what an earlier session of this run measured."""
         path = self.folder.evaluation(phase, mode)
         result = self.ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
         if result is None:
-            title, questions, book = f"{phase} ({mode})", self.inputs.evaluation, self.inputs.book
-            limits, console = self._limits(), self.console
-            result = evaluate(
-                play, questions, book, mode=mode, title=title, console=console, **limits
-            )
+            result = self._evaluate(play, mode, self.inputs.evaluation, f"{phase} ({mode})")
             if self.ranks.main:
                 episodes = self.folder.episodes
                 keep_lines(episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
                 append_lines(episodes, (one.as_line(phase, mode, step) for one in result.episodes))
                 result.write(path)
         self._results.setdefault(phase, {})[mode] = result
+
+    def _evaluate(
+        self, play: Play, mode: Mode, questions: Sequence[Any], title: str = ""
+    ) -> EvalResult:
+        """Measure on `questions`, with a progress bar if it has a title."""
+        return evaluate(
+            play,
+            questions,
+            self.inputs.book,
+            mode=mode,
+            title=title,
+            console=self.console if title else None,
+            batch=batch_of(self.inputs.model, self._config, self.ranks),
+            max_lost_fraction=self._config.max_lost_fraction,
+        )
 
     def _train(self, model: Any) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
@@ -287,7 +261,6 @@ class Job:
                 self.inputs.book,
                 stats,
                 on_progress,
-                spent=self._spent,
                 server_cpu=server.cpu_s if server else lambda: math.nan,
                 ranks=self.ranks,
             )
@@ -302,7 +275,7 @@ class Job:
                 on_rows=metrics.rows,
                 ranks=self.ranks,
                 sampler=self.generation,
-                callbacks=[curve, self._live_view(progress), metrics],
+                callbacks=[curve, metrics],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
@@ -311,25 +284,12 @@ class Job:
             self.generation.discard()
         return save_trained(trainer, self.folder.model), steps
 
-    def _live_view(self, progress: Bar) -> LiveVisualizationCallback:
-        return LiveVisualizationCallback(
-            self._config,
-            self.inputs,
-            self._play(self.inputs.model, "greedy"),
-            baselines=self._results,
-            bar=progress,
-            folder=self.folder.live,
-            rows=lambda: list(read_lines(self.folder.metrics)),
-            ranks=self.ranks,
-        )
-
     def _measure_curve_point(self, step: int) -> None:
         """Measure one point of the eval curve in the middle of training."""
         start, results = time.monotonic(), dict[str, EvalResult]()
-        limits, questions, book = self._limits(), self._curve_questions, self.inputs.book
         for mode in MODES:
             play = self._play(self.inputs.model, mode)
-            results[mode] = evaluate(play, questions, book, mode=mode, **limits)
+            results[mode] = self._evaluate(play, mode, self._curve_questions)
             if self.ranks.main:
                 lines = (one.as_line("eval", mode, step) for one in results[mode].episodes)
                 append_lines(self.folder.episodes, lines)
@@ -349,17 +309,16 @@ class Job:
         row: dict[str, Any] = {
             "step": step,
             "eval_n": len(self._curve_questions),
-            "train_s": known(self._spent.train_s) if step else 0.0,
+            "train_s": known(spent(read_lines(self.folder.metrics))["train_s"]) if step else 0.0,
             "eval_s": round(seconds, 4),
         }
         for mode, result in results.items():
             row |= eval_row(mode, result.episodes)
         append_lines(self.folder.metrics, [row])
-        name, lines = Path(self._config.model_name).name, list(read_lines(self.folder.metrics))
-        summaries = self._summaries()
-        title = headline(name, self._config.seed, summaries)
-        picture = learning_curve(lines, summaries, title=title, steps=step)
-        write_bytes(self.folder.curve, picture)
+        lines, summaries = list(read_lines(self.folder.metrics)), self._summaries()
+        title = headline(Path(self._config.model_name).name, self._config.seed, summaries)
+        curve = learning_curve(lines, summaries, title=title, steps=step)
+        write_bytes(self.folder.curve, curve)
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
         return {
@@ -370,13 +329,21 @@ class Job:
     def _write_results(self, steps: int, trained_digest: str) -> RunSummary:
         """Write transcripts.md, summary.json and report.html, and print the result."""
         ids = [str(row["question_id"]) for row in self.inputs.evaluation]
-        texts = {question_id: self.inputs.book.text(question_id) for question_id in ids}
-        write_transcripts(self.folder, texts, self._results)
-        summary = self._write_summary(
-            steps, trained_digest, live_failures=recorded_failures(self.folder.live)
+        page = transcripts(
+            {question_id: self.inputs.book.text(question_id) for question_id in ids},
+            self._results["random"]["sampled"].by_question(),
+            self._results["before"]["greedy"].by_question(),
+            self._results["after"]["greedy"].by_question(),
+            heading=f"Transcripts of {self.folder.id}",
         )
+        write_text(self.folder.transcripts, page)
+        summary = self._write_summary(steps, trained_digest)
         draw_report(self.folder)
-        print_result(self.console, self.folder, self._summaries(), summary, len(ids))
+        print_success(self.console, self._summaries(), len(ids))
+        for line in (*cost_lines(summary["cost"]), *limit_lines(summary)):
+            print_line(self.console, line)
+        shown = ("summary", "curve", "transcripts", "report", "model")
+        print_files(self.console, self.folder, shown)
         return summary
 
     def _write_summary(self, steps: int, trained_digest: str, **more: Any) -> RunSummary:
@@ -386,7 +353,6 @@ class Job:
             self.folder,
             evaluations=self._summaries(),
             train_steps=steps,
-            spent=self._spent,
             wall_s=self._elapsed.total(),
             seed=self._config.seed,
             standard=self._config.standard,

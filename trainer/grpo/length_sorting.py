@@ -1,18 +1,12 @@
 """`trl.GRPOTrainer` with several updates per generation batch, each with less work.
 
-Several updates: a generation batch is split into `updates_per_batch` parts, and each is one
-optimizer step. The weights of the later ones are not those that sampled the rows, so the ratio to
-the probabilities with which they were sampled is clipped. Together they count as one step, in the
-schedule of the learning rate, in checkpoints and in random streams.
+Several updates: each takes a part of the rows, and together they count as one step. The weights of
+the later ones are not those that sampled the rows, so the ratio to the sampled probabilities is
+clipped. Less work: see `trainer.grpo.batches`, `trainer.runtime.masked_logits`, docs/updates.md.
 
-Less work: micro-batches of rows of similar length without columns of padding, no rows whose
-advantage is 0 (`trainer.grpo.batches`), and only the logits of the tokens that the loss counts
-(`trainer.runtime.masked_logits`). docs/updates.md has what that saves.
-
-And a correction for rows that another sampler drew: truncated importance ratios. trl has it for its
-own vLLM integration only, and at the price of one more forward pass. With several updates the
-clipped ratio takes its place, as it is that to the sampler's probabilities; the same metrics are
-logged.
+Rows that another sampler drew are corrected by truncated importance ratios, which trl has for its
+own vLLM integration only, for one more forward pass. With several updates the clipped ratio takes
+their place.
 """
 
 import logging
@@ -26,7 +20,7 @@ from trl.trainer.utils import RepeatSampler, split_tensor_dict
 from trainer.grpo.batches import both_verdicts, counted, split_updates, trim, without_idle_rows
 from trainer.grpo.checkpoint import WholeCheckpoints
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
-from trainer.runtime.sharding import average_gradients, is_sharded, tie
+from trainer.runtime.ranks import average_gradients
 
 Tensor = torch.Tensor
 log = logging.getLogger(__name__)
@@ -51,9 +45,8 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
 class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
     """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
 
-    It takes one pass over a generation batch, which is one step, as `trainer.grpo.trl_config` sets
-    it up. The logged entropy and clip ratios are trl's: means over micro-batches of the mean over
-    each one's tokens, so tokens of short rows weigh more.
+    The logged entropy and clip ratios are means over micro-batches of the mean over each one's
+    tokens, so tokens of short rows weigh more.
     """
 
     _buffered_inputs: Any
@@ -72,12 +65,10 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     ) -> None:
         """`arguments` and `options` are those of `GRPOTrainer`.
 
-        `updates` is the number of optimizer steps per generation batch, each on a part of its
-        rows; it divides `gradient_accumulation_steps`. With an `importance_cap` above 0, each
-        token's loss is multiplied by its importance ratio, at most the cap: that of the token's
-        probabilities in the model at the beginning of the update and in the sampler (`logprobs` of
-        the rollout). `skip_one_verdict_groups` gives the rows of groups that are all right or all
-        wrong the advantage 0.
+        `updates` is the number of optimizer steps per generation batch. With an `importance_cap`
+        above 0, each token's loss is multiplied by the ratio of its probabilities in the model and
+        in the sampler (`logprobs` of the rollout), at most the cap. `skip_one_verdict_groups` gives
+        the rows of groups that are all right or all wrong the advantage 0.
         """
         self._updates = updates
         self._importance_cap, self._skip_one_verdict = importance_cap, skip_one_verdict_groups
@@ -204,18 +195,13 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         state, processes = self.accelerator.gradient_state, self.accelerator.num_processes
         state._set_sync_gradients(True)  # else accelerate ignores the step
         # transformers lets DDP average those of the last one only
-        if processes > 1 and not is_sharded(model):
+        if processes > 1:
             average_gradients(model, processes)
         self._clip_grad_norm(model)
         self.callback_handler.on_pre_optimizer_step(self.args, self.state, self.control)
         self.optimizer.step()
         model.zero_grad()
         state._set_sync_gradients(False)
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        if state_dict is not None:  # gathered from shards
-            tie(self.model, state_dict)
-        super()._save(output_dir, state_dict)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
@@ -11,8 +10,8 @@ from transformers import TrainerCallback
 from shared.run_stats import training_row
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
-from trainer.run.cost import UNKNOWN, Spent, known
-from trainer.run.folder import Run, append_lines, read_json
+from trainer.run.cost import known, spent
+from trainer.run.folder import Run, append_lines, metrics_rows
 from trainer.run.observations import append_observations
 from trainer.run.records import Book, EpisodeRecord
 from trainer.run.summary import RANK_WAIT
@@ -21,26 +20,16 @@ from trainer.runtime.ranks import Ranks
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
 CURVE_POINTS = 8  # approximate number of points of an automatic curve
 SHORTEST_INTERVAL = 5  # steps between two points
-SPENT = "sqlenv_spent"  # key of `Spent` in a checkpoint's trainer_state.json, stateful_callbacks
-
-
-def spent_at(checkpoint: Path | None) -> Spent:
-    """Return the cost of training up to `checkpoint`; zero without one."""
-    if checkpoint is None:
-        return Spent()
-    state = read_json(checkpoint / "trainer_state.json")
-    return Spent.from_dict(state["stateful_callbacks"][SPENT])
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """Writes one line per episode to episodes.jsonl and to observations.jsonl.gz, and one row per
     log event to metrics.jsonl.
 
-    A row holds trl's metrics, counts over its episodes and the seconds spent. With several
-    processes the first one writes the episodes of all; its seconds are its own, CPU-seconds are
-    summed over all. Pass `rows` to the rollout as `on_rows`. `on_progress(step, steps, row)` is
-    called after every log event. `spent` is the cost of the checkpoint that training resumes from.
-    `server_cpu` returns the CPU-seconds that the servers have used so far, NaN if unknown.
+    With several processes the first one writes the episodes of all; its seconds are its own,
+    CPU-seconds are summed over all. Pass `rows` to the rollout as `on_rows`.
+    `on_progress(step, steps, row)` is called after every log event. `server_cpu` returns the
+    CPU-seconds that the servers have used so far, NaN if unknown.
     """
 
     def __init__(
@@ -50,8 +39,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         stats: RolloutStats,
         on_progress: Callable[[int, int, Mapping[str, Any]], None] = lambda step, steps, row: None,
         *,
-        spent: Spent | None = None,
-        server_cpu: Callable[[], float] = lambda: UNKNOWN,
+        server_cpu: Callable[[], float] = lambda: math.nan,
         ranks: Ranks | None = None,
     ) -> None:
         self._ranks = ranks or Ranks()
@@ -60,7 +48,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._pending: list[EpisodeRecord] = []  # since the last log event
         self._unfinished = 0  # those at the end of `_pending` whose step has not ended
         self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
-        self.spent = spent or Spent()  # since the start of the run
+        self.spent = spent(metrics_rows(run.metrics))  # since the start of the run
         self._server_cpu = server_cpu
         self._rebuilds = stats.rebuilds  # at the last log event
         self._step_start_s = 0.0
@@ -79,9 +67,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         append_lines(self._run.episodes, lines)
         append_observations(self._run.observations, step, rows)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        state.stateful_callbacks[SPENT] = self.spent.as_dict()
-
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._cpu_at_step_start = (time.process_time(), self._server_cpu())
         self._step_start_s, self._stats_at_step_start = time.perf_counter(), self._stats.as_dict()
@@ -93,17 +78,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         for name, value in times.items():
             self._spent[name] += value
         self._spent["update_s"] += wall - times["rollout_s"]
-        times.pop(RANK_WAIT, None)
         cpu, server_cpu = self._cpu_at_step_start
-        served = self._server_cpu() - server_cpu
-        self.spent.add(
-            train_s=wall,
-            **times,
-            cpu_s=sum(self._ranks.gather(time.process_time() - cpu)),
-            # a restarted server counts from 0
-            server_cpu_s=served if math.isnan(served) else max(0.0, served),
-        )
-        state.stateful_callbacks[SPENT] = self.spent.as_dict()  # every checkpoint holds it
+        self.spent["train_s"] += wall
+        self.spent["cpu_s"] += sum(self._ranks.gather(time.process_time() - cpu))
+        # a restarted server counts from 0
+        self.spent["server_cpu_s"] += max(self._server_cpu() - server_cpu, 0.0)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self._ranks.main:
@@ -116,12 +95,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             row |= training_row(self._pending)
             row["rebuilds"] = self._stats.rebuilds - self._rebuilds
             self._rebuilds = self._stats.rebuilds
-            row |= {name: round(value, 4) for name, value in self._spent.items()}
-            # these three are sums since the start of the run, the others of this row alone
-            for name in ("train_s", "cpu_s", "server_cpu_s"):
-                row[name] = known(getattr(self.spent, name))
-            self._spent = dict.fromkeys(self._spent, 0.0)
             self._pending = []
+        if any(self._spent.values()):
+            row |= {name: round(value, 4) for name, value in self._spent.items()}
+            row |= {name: known(value) for name, value in self.spent.items()}
+            self._spent = dict.fromkeys(self._spent, 0.0)
         append_lines(self._run.metrics, [row])
         self._on_progress(state.global_step, state.max_steps, row)
 
@@ -134,9 +112,8 @@ def curve_interval(steps: int) -> int:
 class EvalCallback(TrainerCallback):  # type: ignore[misc]
     """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says.
 
-    It runs at the start of a step, after the previous step was logged and saved, so a run stopped
-    inside it resumes with the same measurement. All processes call `measure`, which must leave the
-    global random generators alone.
+    It runs at the start of a step, when the one before is logged and saved. All processes call
+    `measure`, which must leave the global random generators alone.
     """
 
     def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:

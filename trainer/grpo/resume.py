@@ -18,7 +18,7 @@ from trainer.evaluation.inputs import (
     check_resumed_data,
     resumed_settings,
 )
-from trainer.grpo.train import finished
+from trainer.grpo.train import finished, planned_steps
 from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json, runs_in
 from trainer.run.observations import drop_observations
 from trainer.runtime.ranks import Ranks
@@ -103,21 +103,12 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
 def resumed_from(checkpoint: Path | None, config: GRPOConfig) -> str:
     """Return the line that says at which step a resumed run continues.
 
-    With a `max_steps` of -1 their number is the one in the checkpoint. The line warns of another
-    number if the learning rate depends on it.
+    With a `max_steps` of -1 their number is the one in the checkpoint.
     """
     if checkpoint is None:
         return "resumed from the start: it was stopped before its first checkpoint"
-    planned = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
-    steps = planned if config.max_steps < 0 else config.max_steps
-    line = f"resumed from step {checkpoint_step(checkpoint)} of {steps}, {checkpoint.name}"
-    if steps != planned and config.lr_scheduler != "constant_with_warmup":
-        line += (
-            f"; warning: the learning rate was planned for {planned} steps "
-            f"(lr_scheduler={config.lr_scheduler}), so the result differs from that of a run of "
-            f"{steps} steps"
-        )
-    return line
+    steps = planned_steps(checkpoint, config.max_steps)
+    return f"resumed from step {checkpoint_step(checkpoint)} of {steps}, {checkpoint.name}"
 
 
 def drop_after(folder: Run, done: int) -> None:

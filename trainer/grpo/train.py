@@ -1,8 +1,4 @@
-"""GRPO with trl, over rollouts that are played over HTTP.
-
-`build_trainer` makes a `trl.GRPOTrainer`; `run_training_with_metrics` trains it, and saves what is
-whole when training stops early. `trainer.grpo.job` adds measurements and a run's folder.
-"""
+"""GRPO with trl, over rollouts that are played over HTTP. `trainer.grpo.job` adds measurements."""
 
 import functools
 import sys
@@ -13,7 +9,7 @@ from typing import Any
 
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RankLost, RunError
+from trainer.errors import ConfigError, RankLost
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
@@ -59,12 +55,10 @@ def build_trainer(
 ) -> Any:
     """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
 
-    `on_rows(rows, trainer)` is called with every generation batch; `stats` adds them up; `ranks`
-    are the processes that share them; `reward_funcs` are the three that trl's config weights, in
-    the order of `REWARD_FUNCTIONS`; `IMPORTANCE_CAP` corrects the rows of a `sampler`
-    (`rollout_func`); `trl_options` are fields of `trl.GRPOConfig` that override `config`. Raises
-    `ConfigError` if the questions don't fill one batch or may not be trained on, and where a single
-    process sees several GPUs.
+    `on_rows(rows, trainer)` is called with every generation batch; `reward_funcs` replace
+    `REWARD_FUNCTIONS`, in their order; `sampler` is that of `rollout_func`; `trl_options` are
+    fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill one batch or may
+    not be trained on, and where a single process sees several GPUs.
     """
     import torch
     from datasets import Dataset
@@ -120,10 +114,8 @@ def ignore_renamed() -> None:
 
 
 def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the model, LoRA merged in, and the tokenizer to `path`; return the model.
-
-    The adapter itself is saved beside it, in adapter/.
-    """
+    """Save the model and the tokenizer to `path`, LoRA merged in and its adapter beside it, in
+    adapter/; return the model."""
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
         if trainer.is_world_process_zero():
@@ -135,13 +127,17 @@ def save_trained(trainer: Any, path: Path) -> Any:
     return model
 
 
+def planned_steps(checkpoint: Path, max_steps: int) -> int:
+    """Return the steps of the whole training; `max_steps` -1: those that the checkpoint plans."""
+    planned = read_json(checkpoint / "trainer_state.json")["max_steps"]
+    return int(planned) if max_steps < 0 else max_steps
+
+
 def finished(checkpoint: Path | None, max_steps: int) -> bool:
-    """Return whether a checkpoint is the end of its training; `max_steps` -1: of its own plan."""
+    """Return whether a checkpoint is the end of its training."""
     if checkpoint is None:
         return False
-    if max_steps < 0:
-        max_steps = int(read_json(checkpoint / "trainer_state.json")["max_steps"])
-    return checkpoint_step(checkpoint) >= max_steps
+    return checkpoint_step(checkpoint) >= planned_steps(checkpoint, max_steps)
 
 
 def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
@@ -159,13 +155,10 @@ def run_training_with_metrics(
     """Train to the end; return trl's output and one dict per log event.
 
     `trainer` comes from `build_trainer`; `resume_from` is a checkpoint folder of the same settings.
-    If training is stopped by a signal (`Interrupted`), lost servers, a lost process, lack of memory
-    or a diverging loss (`SQLEnvError`), the exception is raised and the last whole step is saved;
-    but not if it stopped between the updates of a step, whose first ones have changed the weights:
-    then the last checkpoint is an earlier step's.
+    If training is stopped by a signal (`Interrupted`), or by lost servers, a lost process, lack of
+    memory or a diverging loss (`SQLEnvError`), the last whole step is saved, unless it stopped
+    between the updates of a step, whose first ones have changed the weights.
     """
-    if resume_from is not None and not (resume_from / "trainer_state.json").is_file():
-        raise RunError(f"{resume_from} is not a whole checkpoint: it has no trainer_state.json")
     guard = guard_of(trainer)
     ranks = guard.ranks
     with ranks.interrupts.deferred():
@@ -180,17 +173,15 @@ def run_training_with_metrics(
             checkpoint_now(trainer, alone=isinstance(error, RankLost))
             raise
         except (MemoryError, OSError, RuntimeError) as error:
-            known: SQLEnvError | None
-            if is_out_of_memory(error):
+            known: SQLEnvError | None = rank_lost(error)  # in a collective: the weights are whole
+            if known is None and not is_out_of_memory(error):
+                raise
+            if known is None:
                 doing = f"updating the weights in step {trainer.state.global_step + 1}"
                 known = out_of_memory(guard.config, doing, error)
                 if not ranks.main:  # the command prints the errors of process 0
                     print(f"error: process {ranks.index}: {known.message}", file=sys.stderr)
                 trainer.model.zero_grad(set_to_none=True)
-            else:
-                known = rank_lost(error)  # an update stopped in a collective left the weights alone
-            if known is None:
-                raise
             checkpoint_now(trainer, alone=ranks.count > 1)
             raise known from error
     if ranks.anywhere(ranks.interrupts.requested):

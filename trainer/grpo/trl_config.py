@@ -5,12 +5,10 @@ from typing import Any
 
 import torch
 import trl
-from accelerate import DistributedType
 from transformers import TrainingArguments
 
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.runtime.precision import precision
-from trainer.runtime.sharding import fsdp_options, gathered_precision
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, transformers still saves the last step
 CHECKPOINTS_KEPT = 2
@@ -45,14 +43,12 @@ def shared_arguments(config: GRPOConfig) -> dict[str, Any]:
         "use_cpu": device == "cpu",
         "dataloader_pin_memory": device != "cpu",
         "report_to": config.report_to or "none",
-        # FSDP has its own, which gathers a layer's weights again
-        checkpointing: config.gradient_checkpointing and config.sharding == "none",
+        checkpointing: config.gradient_checkpointing,
     }
 
 
 def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
     """Return the `trl.GRPOConfig` of one of `processes`; `overrides` are fields of trl's."""
-    device, dtype = precision(config.device, config.dtype)
     values: dict[str, Any] = {
         **shared_arguments(config),
         **{name: getattr(config, name) for name in GRPO_ONLY},
@@ -64,11 +60,5 @@ def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.
         "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
         "reward_weights": list(REWARD_WEIGHTS.values()),
         "data_seed": config.seed,
-        **fsdp_options(config),
     }
-    arguments = trl.GRPOConfig(**{**values, **overrides})
-    if arguments.fsdp_plugin_args is not None:
-        arguments.fsdp_plugin_args["mixed_precision_policy"] = gathered_precision(dtype)
-        if device == "cpu":  # accelerate shards there, too, but not what it calls MULTI_CPU
-            arguments.distributed_state.distributed_type = DistributedType.MULTI_GPU
-    return arguments
+    return trl.GRPOConfig(**{**values, **overrides})

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trainer.pretraining.newton_schulz import use_float32
 from trainer.runtime.precision import precision
-from trainer.runtime.sharding import average_gradients
+from trainer.runtime.ranks import average_gradients
 
 # Compiling takes half a minute; a CPU core then trains on 1.4 x the tokens per second.
 MIN_BATCHES_TO_COMPILE = 300

@@ -9,9 +9,8 @@ from trainer.errors import RunError
 from trainer.evaluation.analysis import analyse
 from trainer.evaluation.records import EvaluationFolder, read_episodes
 from trainer.evaluation.tables import named, p_text
-from trainer.report.browser import browser
-from trainer.report.questions import facets_of, question_items
-from trainer.report.run_reader import Gap, Reader, read_questions
+from trainer.report.questions import browser, facets_of, question_items
+from trainer.report.run_reader import Gap, read_if_there, read_questions
 from trainer.report.shell import environment
 from trainer.run.folder import read_json
 from trainer.run.records import Book, EpisodeRecord
@@ -22,18 +21,18 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap
 
     The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.
     """
-    folder, reader = EvaluationFolder(path.resolve()), Reader()
+    folder = EvaluationFolder(path.resolve())
     settings = read_json(folder.config)
     asked: Mapping[str, Any] = settings["evaluation"]
-    result: Mapping[str, Any] = reader.attempt(folder.result, read_json) or {}
+    result = read_if_there(folder.result)
     episodes = read_episodes(folder.episodes)
     if not episodes:
         raise RunError(f"{path} has no episode yet: give the command of the evaluation again")
     split = str(asked.get("split", "eval"))
-    questions = read_questions(settings, data, reader, (split,))
+    questions, gaps = read_questions(settings, data, (split,))
     if not result:
         what = f"the evaluation is not finished: {len(episodes)} episodes are here"
-        reader.gaps.append(Gap(what, "give the same 'trainer evaluate' command again"))
+        gaps.append(Gap(what, "give the same 'trainer evaluate' command again"))
     ks = [int(k) for k in result["success"]["overall"]["pass_at"]] if result else [1]
     found = analyse(episodes, ks, Book((), questions.values()).source_difficulties)
     own = ((f"source: {name}", one) for name, one in found["by_source_difficulty"].items())
@@ -56,6 +55,6 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap
         questions=browser(templates, "question", facets_of({}), items, [label]),
         question_count=len(items),
         settings={**asked, **{k: v for k, v in settings["config"].items() if k not in asked}},
-        gaps=reader.gaps,
+        gaps=gaps,
     )
-    return page, reader.gaps
+    return page, gaps

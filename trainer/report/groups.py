@@ -1,105 +1,111 @@
-"""The G rollouts of one question in one training step, with the advantages that GRPO gave them.
+"""The G rollouts of one question in one training step, whose rewards GRPO compares."""
 
-Advantages are not recorded. They follow from the rewards by TRL's formula: `A = (r - group mean) /
-(s + 1e-4)`, where s is the standard deviation of the group or of the whole generation batch, as
-`scale_rewards` says. A lost episode counts in neither and has the advantage 0; so has, with
-`skip_one_verdict_groups`, every episode of a group with one verdict.
-"""
-
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from shared.models import Outcome
+from jinja2 import Environment
 
+from shared.models import Outcome
+from shared.pages.markup import short
+from trainer.report.questions import UNKNOWN, Item, turns_markup
+from trainer.report.run_reader import LoadedRun, training_lines
+from trainer.run.records import EpisodeRecord
+
+MAX_EPISODES = 20_000  # the page of a longer run has some of its steps
+GROUP_ACTION_CHARS = 600
+GROUP_FACETS = ("step", "correct", "database", "difficulty")
 Row = Mapping[str, Any]  # a line of episodes.jsonl
-EPSILON = 1e-4  # TRL's, against a standard deviation of 0
 
 
 @dataclass(frozen=True)
 class Group:
-    """One question's rollouts in a step, and the advantage of each; None if not known."""
+    """One question's rollouts in a step."""
 
     step: int
     question_id: str
     rollouts: Sequence[Row]
-    advantages: Sequence[float | None]
 
     @property
     def correct(self) -> int:
-        return sum(row.get("outcome") == Outcome.CORRECT for row in self.rollouts)
+        return sum(row["outcome"] == Outcome.CORRECT for row in self.rollouts)
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards of the rollouts that were not lost."""
+        return [row["reward"] for row in self.rollouts if row["reward"] is not None]
 
     @property
     def contrast(self) -> bool:
         """Whether some rollouts are correct and some finished ones are not."""
-        finished = sum(row.get("reward") is not None for row in self.rollouts)
-        return 0 < self.correct < finished
+        return 0 < self.correct < len(self.rewards)
 
     @property
     def mean(self) -> float | None:
-        rewards = [row["reward"] for row in self.rollouts if row.get("reward") is not None]
-        return sum(rewards) / len(rewards) if rewards else None
+        return sum(self.rewards) / len(self.rewards) if self.rewards else None
 
 
 def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` steps: the first, the last, and as many evenly between."""
+    """Return at most `count` of the sorted steps: the first, the last, and some evenly between."""
     if count >= len(steps):
-        return sorted(steps)
+        return list(steps)
     gap = (len(steps) - 1) / max(1, count - 1)
-    return [sorted(steps)[round(place * gap)] for place in range(count)]
+    return [steps[round(place * gap)] for place in range(count)]
 
 
-def groups(
-    step: int, rows: Sequence[Row], size: int, scale_rewards: str, skip_one_verdict: bool = False
-) -> list[Group]:
-    """Cut a generation batch into groups: the rows of a question, in order, `size` in each.
-
-    `scale_rewards` and `skip_one_verdict` are the settings of training.
-    """
-    by_question: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        by_question.setdefault(str(row.get("question_id")), []).append(index)
-    members = [
-        (question, places[start : start + size])
-        for question, places in by_question.items()
-        for start in range(0, len(places), max(1, size))
+def groups(step: int, rows: Sequence[Row], size: int) -> list[Group]:
+    """Cut a generation batch into groups: the rows of a question, in order, `size` in each."""
+    by_question: dict[str, list[Row]] = {}
+    for row in rows:
+        by_question.setdefault(row["question_id"], []).append(row)
+    return [
+        Group(step, question, members[start : start + size])
+        for question, members in by_question.items()
+        for start in range(0, len(members), size)
     ]
-    rewards = [row.get("reward") for row in rows]
-    values = advantages(rewards, [places for _, places in members], scale_rewards)
-    found = []
-    for question, places in members:
-        group = Group(step, question, [rows[i] for i in places], [values[i] for i in places])
-        if skip_one_verdict and not group.contrast:
-            group = replace(group, advantages=[0.0] * len(places))
-        found.append(group)
-    return found
 
 
-def advantages(
-    rewards: Sequence[float | None], members: Sequence[Sequence[int]], scale_rewards: str
-) -> list[float | None]:
-    """Return one advantage per reward. `members` are the indices of each group.
+def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str]:
+    """Return the groups of the training steps in order, and a sentence on what is left out.
 
-    `scale_rewards` is group, batch or none; for another one every advantage is None.
+    Of a run of more than `MAX_EPISODES` the first and the last step come first, then those between.
     """
-    if scale_rewards not in ("group", "batch", "none"):
-        return [None] * len(rewards)
-    values: list[float | None] = [0.0] * len(rewards)
-    batch_deviation = _deviation([reward for reward in rewards if reward is not None])
-    for places in members:
-        known = [reward for place in places if (reward := rewards[place]) is not None]
-        mean = sum(known) / len(known) if known else 0.0
-        scale = 1.0
-        if scale_rewards != "none":
-            deviation = _deviation(known) if scale_rewards == "group" else batch_deviation
-            scale = deviation + EPSILON
-        for place in places:
-            reward = rewards[place]
-            values[place] = 0.0 if reward is None else (reward - mean) / scale
-    return values
+    episodes = run.counts.get("train", {}).get("episodes", 0)
+    most = MAX_EPISODES * len(run.steps) // max(1, episodes)
+    wanted = run.steps if episodes <= MAX_EPISODES else chosen_steps(run.steps, most)
+    lines = training_lines(run.folder, set(wanted))
+    size = int(run.config["num_generations"])
+    template = templates.get_template("group.html.j2")
+    items: list[Item] = []
+    for step in wanted:
+        found = groups(step, lines.get(step, []), size)
+        for number, group in enumerate(found, start=1):
+            markup = template.render(group=group, rollouts=_rollouts(group), run=run)
+            correct, first = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
+            share = "some" if group.contrast else "all" if group.correct else "none"
+            facets = [str(step), share]
+            facets += [str(first.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
+            text = short(run.question_text(group.question_id), 80)
+            label = f"step {step}, group {number}: {text} ({correct})"
+            items.append(Item(f"group-{step}-{number}", label, facets, markup))
+    shown = (
+        f"{len(items)} groups are on this page, of {len(wanted)} of {len(run.steps)} training "
+        f"steps; all are in {run.folder.episodes.name}."
+    )
+    return items, shown
 
 
-def _deviation(values: Sequence[float]) -> float:
-    """Return the sample standard deviation; 0 for a single value, whose advantage is 0 anyway."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def _rollouts(group: Group) -> list[dict[str, Any]]:
+    """Return a group's rollouts for its template; `same` is the first with the same actions."""
+    rollouts = []
+    first: dict[tuple[str, ...], int] = {}
+    for number, row in enumerate(group.rollouts, start=1):
+        rollout: dict[str, Any] = {"row": row}
+        same = first.setdefault(tuple(row["actions"]), number)
+        if same == number:
+            record = EpisodeRecord.of_line(row, row.get("seen"))
+            rollout["turns"] = turns_markup(record, GROUP_ACTION_CHARS)
+        else:
+            rollout["same"] = same
+        rollouts.append(rollout)
+    return rollouts

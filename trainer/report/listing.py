@@ -1,14 +1,12 @@
 """The runs and evaluations of a folder as one HTML page, with links to their reports."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shared.run_files import REPORT
 from trainer.errors import RunError
 from trainer.evaluation.records import EvaluationFolder
-from trainer.report.comparison import COMPARISON
-from trainer.report.run_reader import Reader
+from trainer.report.run_reader import read_if_there
 from trainer.report.shell import environment
 from trainer.run.folder import Run, how_to_resume, is_evaluation, read_json, runs_in
 
@@ -17,38 +15,35 @@ LISTING = "index.html"
 
 def list_page(path: Path) -> str:
     """Return the page of a folder. Raise `RunError` if there is neither a run nor an evaluation."""
-    runs = [_row(run) for run in runs_in(path)]
-    evaluations = [
-        _evaluation(one) for one in sorted(path.iterdir()) if one.is_dir() and is_evaluation(one)
-    ]
-    if not runs and not evaluations:
+    runs = [_run(run) for run in runs_in(path)]
+    folders = [one for one in sorted(path.iterdir()) if one.is_dir() and is_evaluation(one)]
+    if not runs and not folders:
         raise RunError(
             f"{path} is not a run and holds none: name the folder of a run or an evaluation, "
-            "several runs to compare them, or a folder of runs, such as runs/"
+            "or a folder of runs, such as runs/"
         )
-    template = environment().get_template("list.html.j2")
-    comparisons = sorted(one.name for one in path.glob(f"{COMPARISON}*.html"))
-    return template.render(
-        path=path, runs=runs, evaluations=evaluations, comparisons=comparisons, gaps=[]
+    evaluations = list(map(_evaluation, folders))
+    return (
+        environment()
+        .get_template("list.html.j2")
+        .render(path=path, runs=runs, evaluations=evaluations, gaps=[])
     )
 
 
-def _row(run: Run) -> dict[str, Any]:
-    summary: Mapping[str, Any] = Reader().attempt(run.summary, read_json) or {}
-    settings: Mapping[str, Any] = read_json(run.config)
+def _run(run: Run) -> dict[str, Any]:
+    settings = read_json(run.config)
     return {
         "name": run.id,
         "link": _link(run.path),
         "resume": None if run.finished else how_to_resume(run.path, settings),
         "settings": settings,
-        "summary": summary,
+        "summary": read_if_there(run.summary),
     }
 
 
 def _evaluation(path: Path) -> dict[str, Any]:
     folder = EvaluationFolder(path)
-    result: Mapping[str, Any] = Reader().attempt(folder.result, read_json) or {}
-    asked = read_json(folder.config)["evaluation"]
+    asked, result = read_json(folder.config)["evaluation"], read_if_there(folder.result)
     return {"name": path.name, "link": _link(path), "result": result, "asked": asked}
 
 

@@ -1,22 +1,33 @@
-"""The questions that were measured, each with the episodes of every policy that played it."""
+"""Lists of items that can be filtered, of which one is shown at a time, and the list of questions
+that were measured, each with the episodes of every policy that played it.
 
+All items are in the page: their markup is compressed in chunks, of which the page's script unpacks
+the one that it shows. Without scripts the first items are lists to open.
+"""
+
+import base64
+import gzip
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from jinja2 import Environment
+from markupsafe import Markup
 
 from shared.console import counted
 from shared.dataset import Question
 from shared.pages.markup import ACTION_CHARS, action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
-from trainer.report.browser import Item
 from trainer.report.run_reader import LoadedRun
 from trainer.rollout.prompts import STEPS_LEFT
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import by_kind
 
+CHUNK = 16  # items compressed together: what showing one of them unpacks
+LISTED = 20  # items in a page without scripts
 TURNS = 30  # shown of an episode
 SIDES = 2  # policies of a question side by side; the others are lists to open
 FACETS = ("database", "difficulty", "answer is a", "databases")
@@ -27,6 +38,45 @@ NAMES = {"random": "random actions", "before": "before training", "after": "afte
 
 # policy -> question id -> its episodes
 Policies = Mapping[str, Mapping[str, Sequence[EpisodeRecord]]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item. `facets` are its values of the browser's filters; `outcomes` those by policy."""
+
+    id: str
+    label: str
+    facets: Sequence[str]
+    markup: str
+    outcomes: Sequence[Sequence[str]] = ()
+
+
+def browser(
+    templates: Environment,
+    noun: str,
+    facets: Sequence[str],
+    items: Sequence[Item],
+    policies: Sequence[str] = (),
+    first: int = 0,
+) -> Markup:
+    """Return the browser of `items`, with a filter for each of `facets` and for the outcome of a
+    policy; empty without items. `first` is shown at the start."""
+    if not items:
+        return Markup("")
+    index = {
+        "facets": facets,
+        "policies": policies,
+        "items": [[one.id, one.label, one.facets, one.outcomes] for one in items],
+        "chunk": CHUNK,
+        "first": first,
+    }
+    chunks = []
+    for start in range(0, len(items), CHUNK):
+        text = json.dumps([one.markup for one in items[start : start + CHUNK]], ensure_ascii=False)
+        chunks.append(base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode())
+    shown = {"listed": items[:LISTED], "rest": len(items) - LISTED, "first": first}
+    template = templates.get_template("browser.html.j2")
+    return Markup(template.render(noun=noun, index=index, chunks=chunks, **shown))
 
 
 def policies_of(run: LoadedRun) -> dict[str, dict[str, Sequence[EpisodeRecord]]]:

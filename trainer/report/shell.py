@@ -1,7 +1,9 @@
 """What all pages share: templates, numbers as text and as small bars. A file requests nothing."""
 
+import base64
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment
@@ -10,7 +12,7 @@ from markupsafe import Markup
 from shared import pages
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
-from trainer.report import svg
+from trainer.run.charts import Chart, png, values
 from trainer.run.folder import to_json
 
 
@@ -22,9 +24,8 @@ def environment() -> Environment:
         "secs": seconds_text,
         "plain": plain,
         "meter": meter,
-        "advantage_bar": advantage_bar,
-        "draw": svg.draw,
-        "values": svg.values,
+        "picture": picture,
+        "values": values,
     }
     made.globals |= {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -32,6 +33,12 @@ def environment() -> Environment:
         "modes": MODES,
     }
     return made
+
+
+def picture(chart: Chart) -> str:
+    """Return the chart as the address of an image; the page has its title and its note as text."""
+    drawn = png([replace(chart, title="", note="")], dpi=150, inches=(5.6, 3.4))
+    return f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
 
 
 def meter(rate: Mapping[str, Any] | None) -> Markup:
@@ -45,18 +52,6 @@ def meter(rate: Mapping[str, Any] | None) -> Markup:
         '<rect class="level" width="{:.1f}" height="8"/>'
         '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
     ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
-
-
-def advantage_bar(advantage: float | None) -> Markup:
-    """Draw an advantage as a bar from the middle to the right, or left if negative; full at 2.5."""
-    if advantage is None:
-        return Markup("")
-    width = 25 * min(abs(advantage) / 2.5, 1.0)
-    return Markup(
-        '<svg class="lean" viewBox="0 0 50 8" aria-hidden="true">'
-        '<rect class="{}" x="{:.1f}" width="{:.1f}" height="8"/>'
-        '<path class="axis" d="M25 0v8"/></svg>'
-    ).format("more" if advantage > 0 else "less", 25.0 if advantage > 0 else 25 - width, width)
 
 
 def seconds_text(value: Any) -> str:

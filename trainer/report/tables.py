@@ -2,28 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from shared.errors import SQLEnvError
 from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import REWARD_WEIGHTS
 from trainer.report.run_reader import COUNTS, LoadedRun
-from trainer.report.shell import plain
 from trainer.run.plots import rate_of, weighted
 from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
-# Integers of summary.json that have a place on the page; the others are listed with the counts.
-PLACED = (
-    *("train_steps", "seed", "processes", "episodes", "episodes_lost", "episodes_too_large"),
-    *("env_errors", "parse_failures", "context_overflows"),
-)
-# Settings whose difference from a preset's means nothing.
-PATHS = frozenset({"server_urls", "output_dir"})
 
 
 def headlines(run: LoadedRun) -> list[dict[str, Any]]:
@@ -41,11 +31,8 @@ def headlines(run: LoadedRun) -> list[dict[str, Any]]:
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """Compare two rates: "+12.3 points, 95 % intervals overlap"; empty if one is missing.
-
-    The points are the difference of the percentages as they are shown, with one decimal.
-    """
-    if not before or not after or before.get("rate") is None or after.get("rate") is None:
+    """Compare two rates: "+12.3 points, 95 % intervals overlap"; empty if one is missing."""
+    if not before or not after:
         return ""
     apart = after["ci95"][0] > before["ci95"][1] or after["ci95"][1] < before["ci95"][0]
     points = round(100 * after["rate"], 1) - round(100 * before["rate"], 1)
@@ -54,26 +41,18 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 
 
 def rates(run: LoadedRun) -> dict[str, Any]:
-    """Return the table of success: splits and difficulties by policy and mode, and changes."""
+    """Return the table of success: splits and difficulties by policy and mode."""
     measured = [result for modes in run.summaries.values() for result in modes.values()]
     found = {level for result in measured for level in result.get("by_difficulty", {})}
     levels = [*(one for one in DIFFICULTIES if one in found), *sorted(found - {*DIFFICULTIES})]
-
-    def cells(phase: str, mode: str) -> list[Any]:
-        result = run.summaries.get(phase, {}).get(mode, {})
-        by_difficulty = result.get("by_difficulty", {})
-        return [*map(result.get, PARTS), *map(by_difficulty.get, levels)]
-
-    rows: list[tuple[str, list[Any], list[str] | None]] = []
-    if "random" in run.summaries:
-        rows.append(("random actions", cells("random", "sampled"), None))
-    for mode in MODES:
-        before, after = cells("before", mode), cells("after", mode)
-        rows += [(f"before, {mode}", before, None)] if any(before) else []
-        rows += [(f"after, {mode}", after, None)] if any(after) else []
-        if any(before) and any(after):
-            changes = [change(*pair) for pair in zip(before, after, strict=True)]
-            rows.append((f"change, {mode}", [], changes))
+    rows = [
+        (
+            f"{phase}, {mode}",
+            [*map(result.get, PARTS), *map(result.get("by_difficulty", {}).get, levels)],
+        )
+        for mode, phase in product(MODES, PHASES)
+        if (result := run.summaries.get(phase, {}).get(mode))
+    ]
     sizes = [rate["n"] if rate else None for rate in rows[0][1]] if rows else []
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
 
@@ -88,20 +67,30 @@ def behaviour(run: LoadedRun) -> list[tuple[str, Mapping[str, Any]]]:
     ]
 
 
-def ledgers(run: LoadedRun) -> list[dict[str, Any]]:
-    """Return a ledger table for all, unseen and seen databases."""
-    tables = []
-    for split in PARTS:
-        columns: dict[tuple[str, str], dict[str, float]] = {}
-        for mode, phase in product(MODES, PHASES):
-            result = run.evaluations.get(phase, {}).get(mode)
-            episodes = result.episodes if result else ()
-            means = mean_ledger([one for one in episodes if split in ("overall", one.part)])
-            if means["n"]:
-                columns[phase, mode] = means
-        if columns:
-            tables.append({"split": split, **ledger_table(columns)})
-    return tables
+def ledger(run: LoadedRun) -> dict[str, Any]:
+    """Return the table of mean rewards per episode: headings (label, n), and rows (label, kind, a
+    number per heading); empty without an evaluation."""
+    columns = {
+        f"{phase}, {mode}": means
+        for mode, phase in product(MODES, PHASES)
+        if (result := run.evaluations.get(phase, {}).get(mode))
+        and (means := mean_ledger(result.episodes))["n"]
+    }
+    if not columns:
+        return {}
+    known = {name for means in columns.values() for name in means}
+    parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
+    labels = {name: (weighted(name), "layer") for name in REWARD_WEIGHTS}
+    labels |= {name: (name, "part") for name in parts}  # of the last layer
+    labels[TOTAL] = (TOTAL, "sum")
+    return {
+        "heads": [(label, means["n"]) for label, means in columns.items()],
+        "rows": [
+            (label, kind, [means.get(name, 0.0) for means in columns.values()])
+            for name, (label, kind) in labels.items()
+        ],
+        "parts": parts,
+    }
 
 
 def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
@@ -119,29 +108,6 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
     return {"n": len(played), **{name: value / len(played) for name, value in sums.items()}}
 
 
-def ledger_table(columns: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, Any]:
-    """Return headings (label, n, is it a change) and rows (label, kind, a number per heading)."""
-    known = {name for means in columns.values() for name in means}
-    parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
-    names = [*REWARD_WEIGHTS, *parts, TOTAL]  # the parts belong to the last layer
-    heads: list[tuple[str, int, bool]] = []
-    filled: list[list[float]] = []
-    for (phase, mode), means in columns.items():
-        heads.append((f"{phase}, {mode}", int(means["n"]), False))
-        filled.append([means.get(name, 0.0) for name in names])
-        if phase == "after" and (before := columns.get(("before", mode))):
-            heads.append((f"change, {mode}", int(means["n"]), True))
-            # of the numbers as they are shown, with three decimals
-            starts = [round(before.get(name, 0.0), 3) for name in names]
-            filled.append(
-                [round(end, 3) - start for end, start in zip(filled[-1], starts, strict=True)]
-            )
-    kinds = [*["layer"] * len(REWARD_WEIGHTS), *["part"] * len(parts), "sum"]
-    labels = [*map(weighted, REWARD_WEIGHTS), *parts, TOTAL]
-    rows = list(zip(labels, kinds, zip(*filled, strict=True), strict=True))
-    return {"heads": heads, "rows": rows, "parts": bool(parts)}
-
-
 def counts(run: LoadedRun) -> dict[str, Any]:
     """Return the counts of episodes.jsonl by phase."""
     names = ["episodes", "episodes_lost", *COUNTS]
@@ -150,32 +116,3 @@ def counts(run: LoadedRun) -> dict[str, Any]:
     rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
     total = [sum(phase.get(name, 0) for phase in run.counts.values()) for name in names]
     return {"names": names, "rows": rows, "total": total}
-
-
-def further_counts(run: LoadedRun) -> dict[str, Any]:
-    """Return the remaining counts of summary.json, and of the rows of metrics.jsonl."""
-    further: dict[str, Any] = {
-        name.replace("_", " "): value
-        for name, value in run.summary.items()
-        if isinstance(value, int) and name not in PLACED
-    }
-    clipped = "completions/clipped_ratio"
-    if ratios := [row[clipped] for row in run.metrics if clipped in row]:
-        further[f"largest share of a step's rows without an end ({clipped})"] = max(ratios)
-    if not run.finished:
-        rebuilds = [row["rebuilds"] for row in run.metrics if row.get("rebuilds") is not None]
-        further["rebuilds of training episodes"] = sum(rebuilds) if rebuilds else "not recorded"
-    return further
-
-
-def settings(run: LoadedRun) -> list[tuple[str, Any, str]]:
-    """Return (name, value, the preset's value if it differs) of every setting."""
-    preset: dict[str, Any] = {}
-    with suppress(SQLEnvError):  # a preset that this version does not have
-        preset = GRPOConfig.preset(str(run.settings.get("preset"))).__dict__
-    rows = []
-    for name, value in run.config.items():
-        default = preset.get(name, value)
-        rows.append((name, value, "" if default == value or name in PATHS else plain(default)))
-    options: Mapping[str, Any] = run.settings.get("options") or {}
-    return rows + [(name, value, "") for name, value in options.items()]

@@ -106,8 +106,6 @@ def _for_trl(
     """Play this process's part of TRL's batch with the trainer's model."""
     from trl.models import unwrap_model_for_generation
 
-    from trainer.runtime.sharding import whole_weights
-
     step = trainer.state.global_step
     shares = ranks.each(lambda: [question_id_of(chat) for chat in chats])
     before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
@@ -139,9 +137,7 @@ def _for_trl(
         ):
             return play(model), time.perf_counter()
 
-    # before a signal or a lost server can stop one process, as all gather them together
-    with whole_weights(trainer.model if generator is None else None, config):
-        own, played = ranks.together(play_own)
+    own, played = ranks.together(play_own)
     shared = own if ranks.count == 1 else [row.without_ids() for row in own]
     rows = [row for share in ranks.gather(shared) for row in share]
     waited = time.perf_counter() - played if ranks.count > 1 else 0.0

@@ -22,21 +22,10 @@ from shared.run_files import Cost, RunSummary, TimedMeasurement
 from shared.run_stats import RateSummary
 
 LINE_EVERY_S = 15.0  # between two lines of one bar in a log
-REFRESH_HZ = 4.0  # redraws of a terminal; a live view above the bar is sent whole each time
+REFRESH_HZ = 4.0  # redraws of a terminal
 
 # phase (random, before, after) -> mode (greedy, sampled) -> `EvalResult.summary()`
 Results = Mapping[str, Mapping[str, TimedMeasurement]]
-
-
-class _Stacked(Progress):
-    """A progress bar and content above it, drawn together so that neither hides the other."""
-
-    above: RenderableType | None = None
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        if self.above is not None:
-            yield self.above
-        yield from super().get_renderables()
 
 
 class Bar:
@@ -45,10 +34,10 @@ class Bar:
     def __init__(self, console: Console, title: str, total: int | None) -> None:
         self._console, self._title, self._total = console, title, total
         self._last_line = time.monotonic()
-        self.progress: _Stacked | None = None
+        self.progress: Progress | None = None
         # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
         if console.is_terminal and not console.is_jupyter:
-            self.progress = _Stacked(
+            self.progress = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
@@ -59,16 +48,6 @@ class Bar:
                 refresh_per_second=REFRESH_HZ,
             )
             self._task = self.progress.add_task(title, total=total, note="")
-
-    @property
-    def moves(self) -> bool:
-        """Whether it is redrawn in place, and so can have something above it."""
-        return self.progress is not None
-
-    def above(self, content: RenderableType) -> None:
-        """Show `content` above the bar from the next redraw."""
-        if self.progress is not None:
-            self.progress.above = content
 
     def to(self, done: int, note: str = "", total: int | None = None) -> None:
         """Show that `done` of the total are done, and a note beside them."""
@@ -173,20 +152,18 @@ def cost_lines(cost: Cost) -> list[str]:
 
 def limit_lines(summary: RunSummary) -> list[str]:
     """Return how many episodes of a run a limit shortened or ended, for those that did."""
-    cut, ended = summary["episodes_truncated"], summary["context_overflows"]
-    lines = []
-    if cut or ended:
-        lines.append(
-            f"{cut} of {summary['episodes']} episodes outgrew the context window and continued "
-            f"with their last steps only; later steps were not trained on; {ended} ended because "
-            "the window was full (max_context_tokens; docs/failures.md)"
-        )
-    if ended := summary.get("episodes_too_large", 0):
-        lines.append(
-            f"{ended} of {summary['episodes']} episodes ended because their actions reached the "
-            "server's limit on bytes (SQLENV_MAX_EPISODE_BYTES; docs/failures.md)"
-        )
-    return lines
+    limits = {
+        "episodes_truncated": "outgrew the context window and continued with their last steps "
+        "only; later steps were not trained on (max_context_tokens)",
+        "context_overflows": "ended because the context window was full (max_context_tokens)",
+        "episodes_too_large": "ended because their actions reached the server's limit on bytes "
+        "(SQLENV_MAX_EPISODE_BYTES)",
+    }
+    return [
+        f"{count} of {summary['episodes']} episodes {what}; docs/failures.md"
+        for name, what in limits.items()
+        if (count := summary.get(name))
+    ]
 
 
 def _after(seconds: float | None) -> str:

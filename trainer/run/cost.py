@@ -1,14 +1,12 @@
 """What training costs: seconds to a success rate, CPU-seconds per episode, the split of a step.
 
-`Spent` adds up training steps only: no evaluation, no loading, no writing of checkpoints. It is
-stored in the checkpoints, so a resumed run counts every step once, also one that was interrupted
-and played again.
+The sums follow from metrics.jsonl, whose rows have the time of training steps only: no evaluation,
+no loading, no writing of checkpoints. A resumed run drops the rows of steps that it plays again.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +14,19 @@ from shared.run_files import Cost, MetricsRow
 from shared.run_stats import MODES
 from trainer.run.folder import read_json, write_json
 
-UNKNOWN = math.nan  # a sum that cannot be measured here; adding to it keeps it unknown
 TARGETS = (0.5, 0.75)  # success rates whose time is reported
+# seconds since the start of a run: wall, CPU of all the trainer's threads and processes, CPU of the
+# server that the run started
+SINCE_START = ("train_s", "cpu_s", "server_cpu_s")
 
 
-@dataclass(slots=True)
-class Spent:
-    """Seconds that training steps took so far; `UNKNOWN` if they could not be measured."""
-
-    train_s: float = 0.0  # wall, whole steps: rollout and update
-    rollout_s: float = 0.0  # wall, of train_s: playing the episodes
-    generate_s: float = 0.0  # wall, of rollout_s: sampling
-    env_wait_s: float = 0.0  # wall, of rollout_s: waiting for the servers
-    cpu_s: float = 0.0  # CPU, all threads of all the trainer's processes
-    server_cpu_s: float = 0.0  # CPU, the processes of the server that the run started
-
-    def add(self, **seconds: float) -> None:
-        """Add one step's seconds, by field name."""
-        for name, value in seconds.items():
-            setattr(self, name, getattr(self, name) + value)
-
-    def as_dict(self) -> dict[str, float | None]:
-        """Return the seconds by field name, None for unknown."""
-        return {name: known(value) for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, float | None]) -> "Spent":
-        """Return what `as_dict` was made of."""
-        return cls(**{name: UNKNOWN if value is None else value for name, value in saved.items()})
+def spent(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the seconds `SINCE_START` after these rows of metrics.jsonl; NaN for unknown."""
+    found = dict.fromkeys(SINCE_START, 0.0)
+    for row in rows:
+        if "update_s" in row:
+            found = {name: math.nan if row[name] is None else row[name] for name in SINCE_START}
+    return found
 
 
 class ElapsedTime:
@@ -93,38 +76,40 @@ def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> f
     return None if first is None else first.get("train_s")
 
 
-def cost(
-    rows: Iterable[MetricsRow], spent: Spent, *, steps: int, episodes: int, whole_s: float
-) -> Cost:
+def cost(rows: Iterable[MetricsRow], *, steps: int, episodes: int, whole_s: float) -> Cost:
     """Return the `cost` object of summary.json.
 
-    `rows` are those of metrics.jsonl; `steps` and `episodes` were trained in the time of `spent`;
-    `whole_s` is what the evaluations of the whole set took. `step` has mean seconds per step: the
-    first value is the sum of the next four, and `evaluation_s`, the eval curve's, is on top.
+    `rows` are those of metrics.jsonl, in which `steps` and `episodes` were trained; `whole_s` is
+    what the evaluations of the whole set took. `step` has mean seconds per step: the first value is
+    the sum of the next four, and `evaluation_s`, the eval curve's, is on top.
     """
     rows = list(rows)
-    curve_s = sum(row.get("eval_s") or 0.0 for row in rows)
+    total = spent(rows)
     parts = {
-        "train_s": spent.train_s,
-        "generate_s": spent.generate_s,
-        "env_wait_s": spent.env_wait_s,
-        "other_rollout_s": spent.rollout_s - spent.generate_s - spent.env_wait_s,
-        "update_s": spent.train_s - spent.rollout_s,
-        "evaluation_s": curve_s,
+        name: math.fsum(row.get(name) or 0.0 for row in rows)  # type: ignore[misc]
+        for name in ("generate_s", "env_wait_s", "rollout_s", "update_s", "eval_s")
+    }
+    step = {
+        "train_s": total["train_s"],
+        "generate_s": parts["generate_s"],
+        "env_wait_s": parts["env_wait_s"],
+        "other_rollout_s": parts["rollout_s"] - parts["generate_s"] - parts["env_wait_s"],
+        "update_s": parts["update_s"],
+        "evaluation_s": parts["eval_s"],
     }
     return {
         "seconds_to": {
             mode: {f"{target:g}": seconds_to(rows, mode, target) for target in TARGETS}
             for mode in MODES
         },
-        "train_s": known(spent.train_s),
+        "train_s": known(total["train_s"]),
         "train_episodes": episodes,
-        "cpu_s": known(spent.cpu_s),
-        "server_cpu_s": known(spent.server_cpu_s),
-        "cpu_s_per_episode": _per(spent.cpu_s, episodes),
-        "server_cpu_s_per_episode": _per(spent.server_cpu_s, episodes),
-        "step": {name: _per(value, steps) for name, value in parts.items()},
-        "curve_evaluation_s": known(curve_s),
+        "cpu_s": known(total["cpu_s"]),
+        "server_cpu_s": known(total["server_cpu_s"]),
+        "cpu_s_per_episode": _per(total["cpu_s"], episodes),
+        "server_cpu_s_per_episode": _per(total["server_cpu_s"], episodes),
+        "step": {name: _per(value, steps) for name, value in step.items()},
+        "curve_evaluation_s": known(parts["eval_s"]),
         "whole_evaluation_s": known(whole_s),
     }
 

@@ -1,8 +1,4 @@
-"""The folder of a training run, and files written so that a crash never leaves a partial one.
-
-docs/training.md lists the files. `runs/latest` is a relative link to the run that started last,
-finished or not.
-"""
+"""The folder of a training run, and files written so that a crash never leaves a partial one."""
 
 import errno
 import json
@@ -93,14 +89,20 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash."""
+    """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash.
+
+    `RunError` for another line that is not JSON.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:  # as bytes: a cut may be inside a character
-        for line in file:
+        for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            yield json.loads(line)
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise RunError(f"line {number} of {path} is not JSON: {error}") from error
 
 
 def metrics_rows(path: Path) -> Iterator[MetricsRow]:
@@ -127,7 +129,6 @@ class Run(RunFiles):
     transcripts = InFolder("transcripts.md")
     observations = InFolder(OBSERVATIONS)
     report = InFolder(REPORT)
-    live = InFolder("live")
     server_log = InFolder("server.log")
     model = InFolder("model")
     checkpoints = InFolder("checkpoints")
@@ -184,10 +185,7 @@ def open_run(path: Path) -> Run:
 
 
 def runs_in(out: Path) -> list[Run]:
-    """Return the runs in a folder, those that changed last first.
-
-    The time is that of the result, or of the settings of a run without one.
-    """
+    """Return the runs in a folder, those whose result, or else settings, are newest first."""
 
     def changed(run: Run) -> tuple[float, str]:
         return (run.summary if run.finished else run.config).stat().st_mtime, run.id
@@ -199,7 +197,7 @@ def runs_in(out: Path) -> list[Run]:
 
 def is_run(path: Path) -> bool:
     """Return whether a folder is a run's, finished or not, and not an evaluation's."""
-    return "config" in _settings(path) and not is_evaluation(path)
+    return "config" in (settings := _settings(path)) and "evaluation" not in settings
 
 
 def is_evaluation(path: Path) -> bool:
@@ -223,10 +221,7 @@ def how_to_resume(path: Path, settings: Mapping[str, Any]) -> str:
 
 
 def newest(out: Path) -> tuple[Run | None, str]:
-    """Return the newest finished run in a folder, and a line on a newer one that is not finished.
-
-    A run that was stopped or failed is not what a command takes by itself.
-    """
+    """Return the newest finished run in a folder, and a line on a newer unfinished one."""
     runs = runs_in(out)
     finished = next((run for run in runs if run.finished), None)
     if not runs or runs[0] is finished:
@@ -241,13 +236,10 @@ def newest(out: Path) -> tuple[Run | None, str]:
 def point_latest(run: Run) -> None:
     """Make `latest`, beside the run, a relative link to it; log a warning if that fails."""
     link = run.path.parent / LATEST
-    if link.exists() and not link.is_symlink():
-        log.warning("%s is not a link, so it is not replaced; this run is %s", link, run.path)
-        return
     staged = link.with_name(f".{LATEST}.{secrets.token_hex(4)}")
     try:
         staged.symlink_to(run.id)
-        os.replace(staged, link)
-    except OSError as error:
+        staged.replace(link)
+    except OSError as error:  # it is a folder, or the file system has no links
         staged.unlink(missing_ok=True)
         log.warning("can't link %s to %s: %s", link, run.path, error.strerror)

@@ -1,9 +1,8 @@
 """observations.jsonl.gz: what the agent read in each episode of training or of an evaluation.
 
-A line `{"step", "question_id", "observations"}` belongs to a training line of episodes.jsonl: the
-same step, the same place in it. `observations` are the user messages of the episode: the question
-with the tables' names, and what followed each action. Each batch is a gzip member of its own, so
-that a crash can cut only the last one.
+A line `{"step", "question_id", "observations"}` belongs to the training line of episodes.jsonl at
+the same place of the same step. `observations` are the user messages of the episode. Each batch is
+a gzip member of its own, so that a crash can cut only the last one.
 """
 
 import gzip

@@ -1,11 +1,12 @@
 """Success and reward over the training steps: the curves of learning_curve.png and the report."""
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.console import percent
-from shared.run_stats import MODES, Z_95, Rate
+from shared.run_stats import MODES, Rate
 from trainer.config import REWARD_WEIGHTS
 from trainer.run.charts import Baseline, Chart, Point, Series, png
 
@@ -14,13 +15,12 @@ SMOOTHING_STEPS = 9  # window of the running mean
 LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
 BAND = "its 95 % t interval, each step counted as one value"
-RUNNING = f"Line: {MEAN}; area: {BAND}."
 SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
 TEMPERATURES = "Training episodes are sampled at the run's temperature, sampled evaluations at 1."
 EPISODES = "training episodes"
 
-# two-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+# two-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom, as a window has
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 
 Row = Mapping[str, Any]  # of metrics.jsonl
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
@@ -36,18 +36,22 @@ def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
     return [Point(step, values[step]) for step in sorted(values)]
 
 
-def smoothed(values: Sequence[Point], window: int = SMOOTHING_STEPS) -> list[Point]:
-    """Return the mean of the `window` values around each, of fewer at both ends, and its 95 % t
-    interval.
+def smoothed(values: Sequence[Point]) -> list[Point]:
+    """Return the mean of the `SMOOTHING_STEPS` values around each, of fewer at both ends, and its
+    95 % t interval.
 
     A step counts as one value, as the episodes of a question are alike: the interval of a share of
     episodes would be too narrow. A window of fewer than `LEAST_VALUES` has none.
     """
-    half, means = window // 2, []
+    half, means = SMOOTHING_STEPS // 2, []
     for index, point in enumerate(values):
         near = [one.y for one in values[max(0, index - half) : index + half + 1]]
-        interval = mean_interval(near) if len(near) >= LEAST_VALUES else None
-        means.append(Point(point.x, sum(near) / len(near), *(interval or (None, None))))
+        mean = statistics.fmean(near)
+        if len(near) < LEAST_VALUES:
+            means.append(Point(point.x, mean))
+        else:
+            error = T_95[len(near) - 2] * statistics.stdev(near) / math.sqrt(len(near))
+            means.append(Point(point.x, mean, mean - error, mean + error))
     return means
 
 
@@ -157,33 +161,8 @@ def learning_curve(
 ) -> bytes:
     """Return a PNG of two charts over the training steps: success and reward.
 
-    `rows` are those of metrics.jsonl. `summaries` are evaluations of the whole set, in the form of
-    summary.json, of the phases random, before and after; any may be missing while the run is under
-    way. `steps` is the last step, where `after` is drawn.
+    `rows` are those of metrics.jsonl, `summaries` the evaluations of summary.json; any may be
+    missing. `steps` is the last step, where `after` is drawn.
     """
     charts = [success_chart(rows, summaries, steps), reward_chart(rows, summaries)]
     return png(charts, title, dpi=120)
-
-
-def t_95(freedom: int) -> float:
-    """Return Student's two-sided 95 % quantile with `freedom` >= 1 degrees of freedom, to 0.001.
-
-    Source beyond the table: M. Abramowitz and I. Stegun, Handbook of Mathematical Functions (1964),
-    26.7.5.
-    """
-    if freedom <= len(T_95):
-        return T_95[freedom - 1]
-    z = Z_95
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % t interval of the mean of independent `values`; None for fewer than 2."""
-    n = len(values)
-    if n < 2:
-        return None
-    mean = sum(values) / n
-    half = t_95(n - 1) * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    return mean - half, mean + half

@@ -92,8 +92,8 @@ class Book:
     @property
     def source_difficulties(self) -> dict[str, str]:
         """The difficulties that the data set itself gives, by question, in a fixed order."""
-        known = {key: one.source_difficulty for key, one in self._questions.items()}
-        rated = [(key, level) for key, level in known.items() if level]
+        levels = ((key, one.source_difficulty) for key, one in self._questions.items())
+        rated = [(key, level) for key, level in levels if level]
         return dict(sorted(rated, key=lambda one: (LEVELS.get(one[1], len(LEVELS)), one[1])))
 
     def episode(self, row: RolloutRow) -> EpisodeRecord:

@@ -13,9 +13,8 @@ import torch
 
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
-from trainer.run.cost import Spent, cost
+from trainer.run.cost import cost
 from trainer.run.folder import Run, episode_lines, metrics_rows
-from trainer.runtime.sharding import whole_state
 
 PACKAGES = (
     *("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy"),
@@ -62,13 +61,9 @@ def git_state() -> dict[str, Any] | None:
 
 
 def model_digest(model: Any) -> str:
-    """Return the SHA-256 over a model's parameters and buffers: name, dtype, shape and bytes.
-
-    All processes of a sharded model call this, and only process 0 gets the digest of its weights.
-    """
+    """Return the SHA-256 over a model's parameters and buffers: name, dtype, shape and bytes."""
     total = hashlib.sha256()
-    state = whole_state(model)
-    for name, tensor in sorted((model.state_dict() if state is None else state).items()):
+    for name, tensor in sorted(model.state_dict().items()):
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         values = tensor.detach().cpu().contiguous().reshape(-1)
         total.update(values.view(torch.uint8).numpy().tobytes())
@@ -100,15 +95,11 @@ def build_summary(
     *,
     evaluations: Mapping[str, Mapping[str, TimedMeasurement]],
     train_steps: int,
-    spent: Spent,
     wall_s: float,
     **more: Any,
 ) -> RunSummary:
-    """Return the content of summary.json, with the further keys `more`.
-
-    `evaluations` is phase (random, before, after) -> mode -> `EvalResult.summary()`; `spent` is
-    what the training steps took.
-    """
+    """Return the content of summary.json, with the further keys `more`. `evaluations` is phase
+    (random, before, after) -> mode -> `EvalResult.summary()`."""
     found = totals(run)
     summary: dict[str, Any] = {
         "run": run.id,
@@ -117,7 +108,6 @@ def build_summary(
         **found,
         "cost": cost(
             metrics_rows(run.metrics),
-            spent,
             steps=train_steps,
             episodes=found["by_phase"].get("train", {}).get("episodes", 0),
             whole_s=sum(one["wall_s"] for modes in evaluations.values() for one in modes.values()),

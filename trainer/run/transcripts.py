@@ -2,7 +2,6 @@
 
 import hashlib
 import html
-from collections import Counter
 from collections.abc import Mapping
 
 from shared.console import counted
@@ -42,11 +41,8 @@ def by_kind(before: Episodes, after: Episodes) -> dict[str, list[str]]:
 
 
 def pick(before: Episodes, after: Episodes, count: int = COUNT) -> list[tuple[str, str]]:
-    """Return (question_id, kind) of the questions to show.
-
-    Each kind gets its quota; unfilled places go to the kinds in order. Within a kind the order is
-    that of a hash of the question's id: the same in every run, and not chosen.
-    """
+    """Return (question_id, kind) of the questions to show: each kind gets its quota, and unfilled
+    places go to the kinds in order."""
     kinds = by_kind(before, after)
     taken = {label: kinds[label][:quota] for label, _, quota in KINDS}
     for label, keys in kinds.items():
@@ -79,7 +75,8 @@ def _turn(episode: EpisodeRecord | None, index: int) -> str:
     return "<br>".join(filter(None, (action, _cell(turn.observation, RESULT_CHARS))))
 
 
-def _verdict(episode: EpisodeRecord | None) -> str:
+def verdict(episode: EpisodeRecord | None) -> str:
+    """Return how an episode ended, its reward and its steps, in Markdown."""
     if episode is None:
         return "not played"
     mark = MARKS.get(episode.outcome, episode.outcome.replace("_", " "))
@@ -102,7 +99,7 @@ def _section(title: str, text: str, columns: Mapping[str, EpisodeRecord | None])
         _row("step", *columns),
         "|---" * (len(columns) + 1) + "|",
         *(_row(str(at + 1), *(_turn(one, at) for one in episodes)) for at in range(length)),
-        _row("end", *map(_verdict, episodes)),
+        _row("end", *map(verdict, episodes)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -112,20 +109,15 @@ def transcripts(
 ) -> str:
     """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy, and
     `random` may be empty."""
-    kinds, picked = by_kind(before, after), pick(before, after)
-    shown = Counter(kind for _, kind in picked)
-    quotas = ", ".join(f"{quota} {label.split(':')[0]}" for label, _, quota in KINDS)
+    kinds = ", ".join(f"{len(keys)} {kind}" for kind, keys in by_kind(before, after).items())
     lines = [
         f"# {heading}\n",
         f"The same questions played {'at random, ' if random else ''}by the model before training "
         "and after it (both greedy).\n",
-        _row("kind", "questions of the eval set", "shown here"),
-        "|---|---|---|",
-        *(_row(one, str(len(kinds[one])), str(shown[one])) for one in kinds),
-        f"\nEach kind has a quota: {quotas}. Unfilled places go to the next kind. Within a kind "
-        "the order is that of a hash of the question's id.\n",
+        f"Questions of the eval set: {kinds}. Each kind has its quota here; within it the order is "
+        "that of a hash of the question's id.\n",
     ]
-    for number, (key, kind) in enumerate(picked, start=1):
+    for number, (key, kind) in enumerate(pick(before, after), start=1):
         columns = {"random": random.get(key)} if random else {}
         columns |= {"before": before[key], "after": after[key]}
         lines.append(_section(f"{number}. {kind}", texts.get(key, key), columns))

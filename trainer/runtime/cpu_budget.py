@@ -22,10 +22,8 @@ def usable_cores() -> int:
 
 
 def usable_threads(threads: int, processes: int = 1) -> int:
-    """Return the threads for each of `processes`, where torch would choose `threads`.
-
-    In a container torch counts the whole machine's cores. OMP_NUM_THREADS takes precedence.
-    """
+    """Return the threads for each of `processes`, where torch would choose `threads`, by the whole
+    machine's cores. OMP_NUM_THREADS takes precedence."""
     if "OMP_NUM_THREADS" in os.environ:
         return threads
     return max(1, min(threads, usable_cores() // processes))

@@ -1,9 +1,8 @@
 """Ctrl-C and SIGTERM in a training run: stop where a checkpoint can be written.
 
-`Interrupts` is a context manager around the whole job. By default a signal raises `Interrupted` at
-once. Inside `deferred()`, which surrounds training, the first signal only sets `requested`, except
-in blocks marked `interruptible()` (a rollout, a small evaluation), which don't change the model. A
-second signal always raises at once.
+By default a signal raises `Interrupted` at once. Inside `deferred()`, which surrounds training, the
+first one only sets `requested`, except in blocks marked `interruptible()` (a rollout, a small
+evaluation), which don't change the model. A second signal always raises at once.
 """
 
 import signal

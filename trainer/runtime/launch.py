@@ -38,10 +38,9 @@ def default_processes(
     """Return how many processes train where the user gives no number.
 
     A resumed run takes the `kept` number that it had, on GPUs at most their number. A new run takes
-    one process per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small
-    model on a CPU under Linux, and OMP_NUM_THREADS is not set.
-    Otherwise, and in a process that a launcher started, the number is one. It is reduced until the
-    processes can share a step.
+    one per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small model on a
+    CPU under Linux, and OMP_NUM_THREADS is not set. Else, and under a launcher, it is one. It is
+    reduced until the processes can share a step.
     """
     if environment.keys() >= set(LAUNCHER):
         return 1

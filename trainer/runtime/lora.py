@@ -28,10 +28,8 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(adapter: Path, base: str = "") -> str:
-    """Return the folder or hub name of an adapter's base: `base`, or what its config names.
-
-    A hub name is a folder below MODELS_HOME if that has it, named like the model or its preset.
-    """
+    """Return the folder or hub name of an adapter's base: `base`, or what its config names, which
+    is a folder below MODELS_HOME if that has it, named like the model or its preset."""
     named = base
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = json.loads((adapter / CONFIG).read_bytes())
@@ -58,10 +56,8 @@ def saved_settings(adapter: Path) -> dict[str, Any]:
 
 
 def merged(model: Any, adapter: Path) -> Any:
-    """Return `model`, in float32, with an adapter merged into its weights.
-
-    Raises `ModelLoadError` if the adapter has other layers or shapes than the model.
-    """
+    """Return `model`, in float32, with an adapter merged into its weights, or raise
+    `ModelLoadError` if that has other layers or shapes."""
     from peft import PeftModel, get_peft_model_state_dict
     from safetensors import safe_open
 

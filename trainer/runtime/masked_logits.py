@@ -1,9 +1,7 @@
 """Log-probabilities of the tokens that a loss counts, at no cost for the others.
 
-A row of an episode is a prompt that all rows of a batch begin with, texts of the environment and
-the policy's own tokens, a quarter of the row. On a CPU, trl's LM head (`add_fused_lm_head`)
-projects every position to the vocabulary, and every row computes its own prompt. Here the LM head
-gets only the hidden states that it needs, and ids that all rows begin with pass the layers once;
+The policy's own tokens are a quarter of an episode's row. Here the LM head gets only the hidden
+states that it needs, and ids that all rows begin with, such as the prompt, pass the layers once;
 their keys and values are shared. Loss and gradients are the same to rounding.
 """
 
@@ -16,7 +14,6 @@ from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
 from trainer.runtime.memory import can_compile_kernels
-from trainer.runtime.sharding import is_sharded
 
 Tensor = torch.Tensor
 
@@ -37,7 +34,7 @@ def avoid_uncompiled_kernels() -> None:
     """Let trl's LM head compute with torch alone if Triton's kernels can't be compiled.
 
     trl uses them on a GPU wherever Triton can be imported; in slim containers, the first update
-    would fail. torch takes more memory: `trainer.runtime.memory` counts it.
+    would fail. torch takes more memory.
     """
     if not can_compile_kernels():
         chunked_logprob._TRITON_AVAILABLE = False
@@ -57,9 +54,7 @@ def select_hidden_states(model: Any) -> None:
             return forward(*args, **options)
         ids = options.pop("input_ids")
         checkpointing = layers.training and layers.gradient_checkpointing  # excludes a cache
-        # FSDP would free the last layer's weights before the backward pass of the shared prefix
-        alone = checkpointing or is_sharded(model) or len(ids) == 1
-        shared = 0 if alone else shared_prefix(ids, scored)
+        shared = 0 if checkpointing or len(ids) == 1 else shared_prefix(ids, scored)
         if shared:
             cache = DynamicCache(config=model.config)
             forward(input_ids=ids[:1, :shared], past_key_values=cache, use_cache=True)

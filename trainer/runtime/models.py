@@ -2,8 +2,9 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,6 @@ from trainer.runtime.out_of_memory import reporting_out_of_memory
 T = TypeVar("T")
 
 HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
-HUB_EXAMPLE = "Qwen/Qwen3-0.6B"
 WEIGHTS = ("*.safetensors", "*.bin")
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 
@@ -26,11 +26,10 @@ LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not f
 def find_model(name: str, base: str = "") -> str:
     """Return the directory or the hub's name to load a model from.
 
-    A directory must exist. It may be that of a LoRA adapter, whose base is found too: `base`, or
-    the one that the adapter names. Another name, OWNER/NAME, must be on the hub; where the hub
-    can't be reached, it is the directory in the hub's cache. Raises `ModelLoadError` otherwise,
-    within 5 s; imports neither torch nor transformers, so that a command can refuse a wrong name at
-    once.
+    A LoRA adapter's base is found too: `base`, or the one that the adapter names. A name,
+    OWNER/NAME, must be on the hub; where that can't be reached, it is the directory in its cache.
+    Raises `ModelLoadError` otherwise, within 5 s; imports neither torch nor transformers, so that a
+    command can refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(shipped_path(name))
@@ -42,7 +41,7 @@ def find_model(name: str, base: str = "") -> str:
     if "/" not in source:
         raise ModelLoadError(
             f"no model {name!r}: there is no such folder here, and a model on the Hugging Face hub "
-            f"is named OWNER/{name}; pass a folder as --model, or a name such as {HUB_EXAMPLE}"
+            f"is named OWNER/{name}; pass a folder as --model, or a name such as Qwen/Qwen3-0.6B"
         )
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import (
@@ -59,19 +58,21 @@ def find_model(name: str, base: str = "") -> str:
     except HFValidationError as error:
         refused: Exception = error
     except Exception as error:
-        missing = isinstance(error, RepositoryNotFoundError)
+        missing = isinstance(error, RepositoryNotFoundError)  # also a gated one
         if isinstance(error, HfHubHTTPError) and not missing:
             return source  # such as a model without config.json: loading it says what is wrong
         if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
             return str(Path(cached).parent)
         refused = error
-    page, login = f"https://huggingface.co/{name}", "log in with 'hf auth login'"
     if isinstance(refused, GatedRepoError):
-        problem = f"it is a gated repo; accept its terms at {page}, then {login} or set HF_TOKEN"
+        problem = (
+            f"it is a gated repo; accept its terms at https://huggingface.co/{name}, then log in "
+            "with 'hf auth login' or set HF_TOKEN"
+        )
     elif isinstance(refused, RepositoryNotFoundError | HFValidationError):
         problem = (
             "it is not a valid model identifier; check its name at https://huggingface.co/models; "
-            f"if {name} is private, {login}"
+            f"if {name} is private, log in with 'hf auth login'"
         )
     else:
         problem = (
@@ -154,28 +155,18 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     """Load `config.model_name`, in float32 on its device, and its tokenizer.
 
-    A directory and a Hugging Face name are loaded the same way; the shipped models are found from
-    any working directory. A LoRA adapter is merged into its base. The model's own config gets the
-    settings that it is played by, so that every copy saved of it keeps them. Raises
-    `ModelLoadError`, which says what is missing and what to do.
+    A LoRA adapter is merged into its base. The model's own config gets the settings that it is
+    played by, so that every copy saved of it keeps them. Raises `ModelLoadError`.
     """
-    from safetensors import SafetensorError
-
     from trainer.runtime.precision import compute_logits_in_float32, precision
 
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
     source = find_model(name, config.base_model)
-    try:
-        with reporting_out_of_memory(config, f"loading the model {name}"):
-            model, tokenizer = _load(source, config.base_model)
-            model.to(device)
-            compute_logits_in_float32(model, config)
-    # RuntimeError: weights that transformers can't convert
-    except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
-        raise ModelLoadError(
-            f"can't load the model {name!r}: {_first_line(error)}; {_remedy(name, found=True)}"
-        ) from error
+    with _loading("model", name), reporting_out_of_memory(config, f"loading the model {name}"):
+        model, tokenizer = _load(source, config.base_model)
+        model.to(device)
+        compute_logits_in_float32(model, config)
     setattr(model.config, SAVED_AS, kept_settings(config))
     embeddings = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embeddings:
@@ -186,20 +177,48 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def load_tokenizer(name: str) -> Any:
+    """Load the tokenizer of a model that another process runs; a directory needs no weights."""
+    folder = shipped_path(name)
+    source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
+    with _loading("tokenizer of", name):
+        return _tokenizer(source)
+
+
+@contextmanager
+def _loading(what: str, name: str) -> Iterator[None]:
+    """Raise `ModelLoadError` for the errors of a library that loads `what` in the block."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    # RuntimeError: weights that transformers can't convert
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
+        if looks_local(name):
+            remedy = (
+                "its files are damaged or not a causal language model: save it again with "
+                "save_pretrained, or choose another with --model"
+            )
+        else:
+            remedy = "the hub can't be reached, or it has no causal language model: "
+            remedy += _download(name)
+        raise ModelLoadError(
+            f"can't load the {what} {name!r}: {_first_line(error)}; {remedy}"
+        ) from error
+
+
 def _load(source: str, base: str = "") -> tuple[Any, Any]:
     """Load a model in float32 on the CPU, and its tokenizer, from what `find_model` returned."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     folder = Path(source)
     if lora.is_adapter(folder):
         model, tokenizer = _load(find_model(lora.base_of(folder, base)))
         if (folder / "tokenizer.json").is_file():
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            check_tokenizer(tokenizer, source)
+            tokenizer = _tokenizer(source)
         return lora.merged(model, folder), tokenizer
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    check_tokenizer(tokenizer, source)
+    tokenizer = _tokenizer(source)
     model, loaded = AutoModelForCausalLM.from_pretrained(
         source,
         dtype=torch.float32,
@@ -230,48 +249,33 @@ def kept_settings(config: GRPOConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in KEPT}
 
 
-def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of a model that another process runs; a directory needs no weights.
-
-    Raises `ModelLoadError` as `load_model_and_tokenizer` does.
-    """
+def _tokenizer(source: str) -> Any:
+    """Load a tokenizer, with a pad token; `ModelLoadError` where it can't encode a chat."""
     from transformers import AutoTokenizer
 
-    folder = shipped_path(name)
-    source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    problem, use = "", "use a chat (instruct) model that takes a system message"
+    if not tokenizer.eos_token:
         raise ModelLoadError(
-            f"can't load the tokenizer of {name!r}: {_first_line(error)}; "
-            f"{_remedy(name, found=True)}"
-        ) from error
-    check_tokenizer(tokenizer, name)
-    return tokenizer
-
-
-def check_tokenizer(tokenizer: Any, name: str) -> None:
-    """Raise `ModelLoadError` where the tokenizer can't encode a chat; set a missing pad token."""
-    for token, use in (("eos_token", ", which ends a turn"), ("chat_template", "")):
-        if not getattr(tokenizer, token):
-            raise ModelLoadError(
-                f"the tokenizer of {name!r} has no {token.replace('_', ' ')}{use}: use a chat "
-                "(instruct) model"
-                + ("" if use else ", or put one in its folder as chat_template.jinja")
-            )
+            f"the tokenizer of {source!r} has no eos token, which ends a turn: {use}"
+        )
     chat = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "How many?"}]
-    try:
-        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        problem = "" if "Answer." in text else "leaves out the system message"
-    except Exception as error:  # templates may raise anything
-        problem = f"can't write a system and a user message ({_first_line(error)})"
+    if not tokenizer.chat_template:
+        problem = "is missing"
+    else:
+        try:
+            text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+            problem = "" if "Answer." in text else "leaves out the system message"
+        except Exception as error:  # templates may raise anything
+            problem = f"can't write a system and a user message ({_first_line(error)})"
     if problem:
         raise ModelLoadError(
-            f"the chat template of {name!r} {problem}: use a model that takes a system message, or "
-            "put a template that does in its folder as chat_template.jinja"
+            f"the chat template of {source!r} {problem}: {use}, or put a template that does in its "
+            "folder as chat_template.jinja"
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def looks_local(name: str) -> bool:
@@ -283,64 +287,41 @@ def looks_local(name: str) -> bool:
 def check_directory(name: str) -> None:
     """Raise `ModelLoadError` where `name` is no directory with a whole model and its tokenizer."""
     path = Path(name)
-    if path.suffix == ".gguf" or (any(path.glob("*.gguf")) and not _has_weights(path)):
-        raise ModelLoadError(
-            f"{name} is a GGUF model, which can't be trained: use the directory of the original "
-            "model, with config.json and *.safetensors; to play with the GGUF, serve it with "
-            "llama.cpp and pass the server's --base-url"
+    weights = [file for pattern in WEIGHTS for file in path.glob(pattern)]
+    adapter, again = lora.is_adapter(path), "copy or download the whole directory again"
+    save = "use a directory written by save_pretrained, or the name of a Hugging Face model"
+    if "data/models" in name:
+        save = "create it with 'python -m trainer pretrain', or choose another with --model"
+    problem = ""
+    if path.suffix == ".gguf" or (any(path.glob("*.gguf")) and not weights):
+        problem = (
+            "it is a GGUF model, which can't be trained: use the directory of the original model; "
+            "to play with the GGUF, serve it with llama.cpp and pass the server's --base-url"
         )
-    if not path.is_dir():
-        raise ModelLoadError(f"no model directory at {name}; {_remedy(name, found=False)}")
-    if lora.is_adapter(path):
-        if not (path / lora.WEIGHTS).is_file():
-            raise ModelLoadError(f"the adapter in {name} has no {lora.WEIGHTS}: copy it again")
-        if pointer := _lfs_pointer(path):
-            raise ModelLoadError(f"the adapter in {name} is not whole: {pointer}")
-        return
-    if not (path / "config.json").is_file():
-        raise ModelLoadError(
-            f"{name} is not a model directory: it has no config.json, and no {lora.CONFIG} of a "
-            f"LoRA adapter; {_remedy(name, found=False)}"
-        )
-    if missing := _missing_files(path):
-        raise ModelLoadError(f"the model in {name} is not whole: {missing}")
-
-
-def _has_weights(path: Path) -> bool:
-    return any(file for pattern in WEIGHTS for file in path.glob(pattern))
-
-
-def _missing_files(path: Path) -> str | None:
-    """Return what a model's directory lacks, and what to do; None if it lacks nothing."""
-    again = "copy or download the whole directory again"
-    try:
-        json.loads((path / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return f"its config.json is damaged; {again}"
-    if not _has_weights(path):
-        return f"it has a config.json but no weights (model.safetensors); {again}"
-    for index in path.glob("*.index.json"):
-        try:
-            shards = set(json.loads(index.read_bytes())["weight_map"].values())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return f"its {index.name} is damaged; {again}"
-        if missing := sorted(shard for shard in shards if not (path / shard).is_file()):
-            return f"it lacks {', '.join(missing)}, which {index.name} lists; {again}"
-    if pointer := _lfs_pointer(path):
-        return pointer
-    if not (path / "tokenizer.json").is_file():
-        return (
+    elif not path.is_dir():
+        problem = f"there is no such directory; {save}"
+    elif not adapter and not (path / "config.json").is_file():
+        problem = f"it has no config.json, and no {lora.CONFIG} of a LoRA adapter; {save}"
+    elif adapter and not (path / lora.WEIGHTS).is_file():
+        problem = f"it has no {lora.WEIGHTS}; {again}"
+    elif not weights:
+        problem = f"it has a config.json but no weights (model.safetensors); {again}"
+    elif pointer := _lfs_pointer(path):
+        problem = f"{pointer} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
+    elif not adapter and not (path / "tokenizer.json").is_file():
+        problem = (
             "it has no tokenizer.json; write one with transformers: "
-            f"AutoTokenizer.from_pretrained(ORIGINAL_MODEL).save_pretrained({str(path)!r})"
+            f"AutoTokenizer.from_pretrained(ORIGINAL_MODEL).save_pretrained({name!r})"
         )
-    return None
+    if problem:
+        raise ModelLoadError(f"no model directory at {name}: {problem}")
 
 
 def _lfs_pointer(path: Path) -> str | None:
     for file in (*path.glob("*.safetensors"), *path.glob("*.json")):
         with file.open("rb") as opened:
             if opened.read(len(LFS_POINTER)) == LFS_POINTER:
-                return f"{file.name} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
+                return file.name
     return None
 
 
@@ -353,17 +334,3 @@ def _download(name: str) -> str:
         f"on a machine with access run 'hf download {name} --local-dir DIR', copy DIR here and "
         f"pass --model DIR, or use {OFFLINE_MODEL}"
     )
-
-
-def _remedy(name: str, *, found: bool) -> str:
-    """Return how to get a model whose files were `found`, but can't be loaded, or were not."""
-    if "data/models" in name:
-        return "create it with 'python -m trainer pretrain', or choose another with --model"
-    if not found:
-        return "use a directory written by save_pretrained, or the name of a Hugging Face model"
-    if looks_local(name):
-        return (
-            "its files are damaged or not a causal language model: save it again with "
-            "save_pretrained, or choose another with --model"
-        )
-    return f"the hub can't be reached, or it has no causal language model: {_download(name)}"

@@ -18,6 +18,10 @@ _SIGNS = re.compile(
     r"|CUDA error: out of memory|CUDA out of memory"
     r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|std::bad_alloc|[Cc]annot allocate memory"
 )
+THAT_TAKE_MEMORY = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations"),
+    *("max_context_tokens", "max_new_tokens", "gradient_checkpointing", "lora_rank"),
+)
 # torch's source location at the start of a message
 _LOCATION = re.compile(r"^\[enforce fail at .*?(?=DefaultCPUAllocator)")
 
@@ -45,10 +49,7 @@ def reporting_out_of_memory(config: GRPOConfig, doing: str) -> Iterator[None]:
 
 
 def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OOMError:
-    """Return the `OOMError` for `error`, and free the tensors that its frames hold.
-
-    So a checkpoint can still be written.
-    """
+    """Return the `OOMError` for `error`, and free the tensors that its frames hold."""
     raised = OOMError(message(config, doing, error), doing=doing)
     traceback.clear_frames(error.__traceback__)
     gc.collect()
@@ -60,15 +61,10 @@ def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OOMEr
 def message(config: GRPOConfig, doing: str, error: BaseException) -> str:
     """Return one line: what happened, the current settings, and settings that need less memory."""
     reason = _LOCATION.sub("", str(error).strip()).split("\n")[0].rstrip(".")
-    batch, accumulated = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    current = ", ".join(f"{name}={str(getattr(config, name)).lower()}" for name in THAT_TAKE_MEMORY)
     return (
         f"out of memory while {doing}: {reason or type(error).__name__}. Current settings: "
-        f"per_device_train_batch_size={batch} x gradient_accumulation_steps={accumulated} = "
-        f"{config.rollouts_per_step} rollouts per step, num_generations={config.num_generations}, "
-        f"max_context_tokens={config.max_context_tokens}, max_new_tokens={config.max_new_tokens}, "
-        f"gradient_checkpointing={str(config.gradient_checkpointing).lower()}, "
-        f"lora_rank={config.lora_rank}, sharding={config.sharding}. "
-        f"To reduce memory: {'; or '.join(remedies(config))}"
+        f"{current}. To reduce memory: {'; or '.join(remedies(config))}"
     )
 
 
@@ -85,16 +81,10 @@ def remedies(config: GRPOConfig) -> list[str]:
     if not config.gradient_checkpointing:
         options.append("--set gradient_checkpointing=true (slower updates that store less)")
     if not config.lora_rank:
-        sharded = config.sharding != "none"
         options.append(
-            f"{'--set sharding=none ' if sharded else ''}--set lora_rank=16 (LoRA: gradients and "
-            "Adam's state of adapters only; needs the package peft)"
+            "--set lora_rank=16 (LoRA: gradients and Adam's state of adapters only; needs the "
+            "package peft)"
         )
-        if not sharded:
-            options.append(
-                "--set sharding=fsdp with several GPUs (they divide weights, gradients and Adam's "
-                "state)"
-            )
     generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
     processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by a launcher
     whole = accumulated % (2 * processes * config.updates_per_batch) == 0

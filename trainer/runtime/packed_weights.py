@@ -1,8 +1,7 @@
 """Weights packed for the products of a decoding step on a CPU.
 
-A decoding step multiplies a row per episode, some tens, by every weight matrix of a model. For the
-kernels of a CPU a matrix is rearranged first, by default again for every token. Here that is done
-once, for as long as the weights do not change.
+A CPU's kernels rearrange a matrix first, by default again for every token. Here that is done once,
+for as long as the weights do not change.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,10 +20,9 @@ LEAST_WEIGHTS = 2**19  # smaller matrices, all of the offline model's, stay in t
 def packed_weights(model: Any) -> Iterator[None]:
     """Compute the large linear layers of `model` from packed copies of their weights for the block.
 
-    These are the layers that compute in bfloat16, and an LM head whose logits are made float32
-    (`compute_logits_in_float32`); float32 layers gain too little. The copies take the memory of the
-    weights once more. The block must not change weights, and no gradients are computed in it. A
-    model on a GPU, or without oneDNN's bfloat16, and layers of other kinds compute as before.
+    These are the layers that compute in bfloat16, and an LM head whose logits are made float32. The
+    copies take the memory of the weights once more. The block must not change weights, and no
+    gradients are computed in it. Other layers, and those of a GPU, compute as before.
     """
     head = model.get_output_embeddings()
     with ExitStack() as stack, torch.no_grad():
@@ -39,9 +37,8 @@ def packed_weights(model: Any) -> Iterator[None]:
 
 
 def _can_pack(weight: Tensor) -> bool:
-    """Return whether a weight is large, on a CPU, and not of a subclass such as a sharded one."""
-    on_cpu = type(weight) is nn.Parameter and weight.device.type == "cpu"
-    return on_cpu and weight.numel() >= LEAST_WEIGHTS
+    """Return whether a weight is large and on a CPU."""
+    return weight.device.type == "cpu" and weight.numel() >= LEAST_WEIGHTS
 
 
 def _compute_dtype(weight: Tensor) -> torch.dtype:

@@ -1,16 +1,12 @@
 """The processes of one run, started by `accelerate launch`: their ranks and how they stay in step.
 
-Every process trains the same weights on its share of the episodes. What they exchange besides
-gradients goes through a gloo group of its own, so that a long wait for another process's episodes
-doesn't exceed the time limit of a GPU collective.
-
-Everything that can fail or be interrupted runs in `together`, `each` or `first`: there the
-processes exchange their errors and all raise the same one, so that none waits for one that has
-stopped. A process that is killed breaks the group's connections; the others then raise `RankLost`.
+What they exchange besides gradients goes through a gloo group of its own, so that a long wait for
+another process's episodes doesn't exceed the time limit of a GPU collective. What can fail or be
+interrupted runs in `together`, `each` or `first`: there all raise the same error, so that none
+waits for one that has stopped. Where a process is killed, the others raise `RankLost`.
 """
 
 import atexit
-import logging
 import os
 import re
 import socket
@@ -27,17 +23,15 @@ from trainer.errors import ConfigError, RankLost
 from trainer.runtime.interrupt import EXIT_CODE, Interrupted, Interrupts
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 # set by a launcher
 LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
-SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+SHARDING = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")  # a launcher's own
 # for which the others wait for a process's episodes, besides its waits for lost servers
 LONGEST_SHARE_S = 3600.0
 SERVER_WAITS = 3  # of `config.server_wait_s` each
 CONNECTION = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe", re.IGNORECASE)
 SOURCE = re.compile(r"\[\S+\.(cc|cpp):\d+\] ")  # torch's source location in a message
-PLAIN = (str, int, float, bool, type(None))
 
 
 @dataclass(eq=False)
@@ -87,10 +81,8 @@ class Ranks:
         return any(self.gather(flag))
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` on every process and return this one's result.
-
-        Where a process fails or is interrupted, all raise its error.
-        """
+        """Do `work` on every process and return this one's result, or raise the first one's error
+        in all."""
         if self.count == 1:
             with self.interrupts.interruptible():
                 return work()
@@ -101,13 +93,12 @@ class Ranks:
         except (SQLEnvError, Interrupted) as error:
             own = error
         errors = self.gather(None if own is None else _portable(own, self.index))
-        cause = _cause(errors)
-        if cause is None:
+        failed = [(index, one) for index, one in enumerate(errors) if one is not None]
+        if not failed:
             return result
-        raised = own if cause == self.index else errors[cause]
-        assert raised is not None
-        log.info("process %d stops with the error of process %d: %r", self.index, cause, raised)
-        raise raised
+        # an interruption takes precedence
+        index, cause = min(failed, key=lambda one: not isinstance(one[1], Interrupted))
+        raise own if own is not None and index == self.index else cause
 
     def each(self, work: Callable[[], T]) -> list[T]:
         """Do `work` on every process and return all results, by index."""
@@ -134,8 +125,8 @@ class Ranks:
 def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
     """Connect with the processes that a launcher started, if any, for the block.
 
-    Where the job ends early, only process 0 raises the error, which all have; the others exit with
-    its exit code. Raises `ConfigError` where the settings don't fit the number of processes.
+    Where the job ends early, process 0 raises the error and the others exit with its exit code.
+    Raises `ConfigError` where the settings don't fit the number of processes.
     """
     import torch
     from accelerate import PartialState
@@ -180,23 +171,36 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
     gloo's threads may still free Python objects then, even after `destroy_process_group`: that
     aborts one process in five (https://github.com/pytorch/pytorch/issues/190489).
     """
-    code = 1
+    code: Any = 1
     try:
         try:
             work()
             code = 0
         except SystemExit as end:
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-            else:
-                code = end.code or 0
+            code = end.code
+            if isinstance(code, str):
+                print(code, file=sys.stderr)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         atexit._run_exitfuncs()
         sys.stderr.flush()
         sys.stdout.flush()
     finally:  # also where the reader of a stream is gone
-        os._exit(code)
+        os._exit(1 if isinstance(code, str) else code or 0)
+
+
+def average_gradients(model: Any, processes: int) -> None:
+    """Replace every process's gradients by their mean."""
+    import torch
+    from torch import distributed
+
+    gradients = [one.grad for one in model.parameters() if one.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    distributed.all_reduce(flat)
+    flat /= processes
+    means = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:
@@ -205,81 +209,68 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     Raises `ConfigError` where the settings don't allow them.
     """
     from trainer.runtime.precision import precision
-    from trainer.runtime.sharding import check_sharding
 
     for name in SHARDING:
         if os.environ.get(name, "false").lower() == "true":
             raise ConfigError(
-                f"{name} is set, but the launcher does not decide what is sharded: launch with "
-                "distributed_type MULTI_GPU (see trainer/runtime/accelerate/), and for FSDP add "
-                "--set sharding=fsdp"
+                f"{name} is set, but every process holds the whole model: launch with "
+                "distributed_type MULTI_GPU (see trainer/runtime/accelerate/)"
             )
     config.accumulation_steps(count)
-    device, dtype = precision(config.device, config.dtype)
-    check_sharding(config, dtype, count)
+    device, _ = precision(config.device, config.dtype)
+    problem = ""
     if ":" in config.device:
-        raise ConfigError(
-            f"device is {config.device}, but each of the {count} processes needs a GPU of its own: "
-            "use device=cuda",
-            field="device",
+        problem = f"each of the {count} processes needs a GPU of its own: use device=cuda"
+    elif device != "cpu" and local_count > gpus:
+        problem = (
+            f"{local_count} processes on this machine have {gpus} GPUs: launch {gpus} processes, "
+            "or use device=cpu"
         )
-    if device != "cpu" and local_count > gpus:
-        raise ConfigError(
-            f"{local_count} processes on this machine, which has {gpus} GPUs: launch {gpus} "
-            "processes, or use device=cpu",
-            field="device",
-        )
+    if problem:
+        raise ConfigError(f"device is {config.device}, but {problem}", field="device")
     return device
 
 
 def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> None:
-    """Raise `ConfigError` where a single process sees several GPUs, or is to shard its weights.
+    """Raise `ConfigError` where a single process sees several GPUs.
 
     TRL refuses to train so, but only after the model has been measured. Without `training`, the
     device's index may choose one.
     """
     from trainer.runtime.precision import precision
-    from trainer.runtime.sharding import check_sharding
 
-    device, dtype = precision(config.device, config.dtype)
-    if training:
-        check_sharding(config, dtype, 1)
+    device, _ = precision(config.device, config.dtype)
     _, chosen, index = device.partition(":")
     if device == "cpu" or gpus < 2 or (chosen and not training):
         return
     only = f"set CUDA_VISIBLE_DEVICES={index or 0}"
     if training:
-        problem = "trains"
         remedy = f"{only} and device=cuda, or start 'train' with --processes {gpus}"
     else:
-        problem, remedy = "plays", f"choose one with --set device=cuda:0, or {only}"
-    raise ConfigError(f"a process {problem} on one GPU, but sees {gpus}: {remedy}", field="device")
+        remedy = f"choose one with --set device=cuda:0, or {only}"
+    raise ConfigError(f"a process uses one GPU, but sees {gpus}: {remedy}", field="device")
 
 
 def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
     """Raise `ConfigError` if processes on several machines have no server that all can reach."""
     if not servers and ranks.count > ranks.local_count:
         raise ConfigError(
-            f"{ranks.count} processes, {ranks.local_count} of them on this machine, need an "
-            "environment server that all can reach: start one with 'python -m env_server "
-            "--host 0.0.0.0' and pass --server http://ITS-NAME:8000"
+            "processes on several machines need an environment server that all can reach: start "
+            "one with 'python -m env_server --host 0.0.0.0' and pass --server http://ITS-NAME:8000"
         )
 
 
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
-    """Raise `ConfigError` where another process has other settings.
-
-    Each machine has a command line of its own, so they can differ.
-    """
+    """Raise `ConfigError` where another process has other settings, as machines can."""
     first, *others = ranks.gather(dict(settings))
     for index, other in enumerate(others, start=1):
-        for name, value in other.items():
-            if value != first.get(name):
-                raise ConfigError(
-                    f"{name} is {first.get(name)!r} in process 0, but {value!r} in process "
-                    f"{index}: start the run with the same options on every machine",
-                    field=name,
-                )
+        if changed := [name for name in other if other[name] != first.get(name)]:
+            name = changed[0]
+            raise ConfigError(
+                f"{name} is {first.get(name)!r} in process 0, but {other[name]!r} in process "
+                f"{index}: start the run with the same options on every machine",
+                field=name,
+            )
 
 
 def rank_lost(error: BaseException) -> RankLost | None:
@@ -297,19 +288,13 @@ def rank_lost(error: BaseException) -> RankLost | None:
     )
 
 
-def _cause(errors: Sequence[SQLEnvError | Interrupted | None]) -> int | None:
-    """Return the index of the error that all raise: an interruption's if any, else the first."""
-    failed = [index for index, error in enumerate(errors) if error is not None]
-    interrupted = [index for index in failed if isinstance(errors[index], Interrupted)]
-    return next(iter(interrupted or failed), None)
-
-
 def _portable(error: SQLEnvError | Interrupted, index: int) -> SQLEnvError | Interrupted:
     """Return a copy of the error that can be pickled and names the process where it happened."""
     if isinstance(error, Interrupted):
         return Interrupted(error.clean)
+    plain = (str, int, float, bool, type(None))
     details = {
-        name: value if isinstance(value, PLAIN) else str(value)
+        name: value if isinstance(value, plain) else str(value)
         for name, value in error.details.items()
     }
     place = f"process {index} on {socket.gethostname()}: " if index else ""

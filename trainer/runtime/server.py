@@ -34,10 +34,9 @@ def _die_with_parent() -> Callable[[], None] | None:
 class SupervisedServer(ServerProcess):
     """A context manager: the server answers at `url` inside the block and is gone afterwards.
 
-    A server that ends by itself is started again at the same URL, up to `MAX_RESTARTS` times;
-    clients rebuild their episodes there by replay. `arguments` follow on its command line;
-    `options` are those of `ServerProcess`, for tests. Entering raises `ServerStartError`, with the
-    end of the log.
+    A server that ends by itself is started again at the same URL, up to `MAX_RESTARTS` times.
+    `arguments` follow on its command line; `options` are those of `ServerProcess`. Entering raises
+    `ServerStartError`, with the end of the log.
     """
 
     def __init__(

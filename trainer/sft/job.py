@@ -149,12 +149,7 @@ class SftJob(Job):
                     progress.to(step, f"loss {number(row['loss'], '.3f')}", steps)
 
             metrics = MetricsCallback(
-                self.folder,
-                self.inputs.book,
-                RolloutStats(),
-                on_progress,
-                spent=self._spent,
-                ranks=self.ranks,
+                self.folder, self.inputs.book, RolloutStats(), on_progress, ranks=self.ranks
             )
             trainer = build_trainer(
                 model,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.grpo.batches import both_verdicts, split_updates, trim, without_idle_rows
+from trainer.grpo.batches import both_verdicts, split_updates, trim
 
 
 def batch() -> dict[str, Any]:
@@ -28,23 +28,6 @@ def test_a_group_has_both_verdicts_whatever_was_lost() -> None:
     groups = [[1, 1, 1], [0, 0, 0], [1, lost, 0], [1, lost, 1], [lost, lost, lost]]
     found = both_verdicts(torch.tensor(groups).flatten(), 3)
     assert found.view(-1, 3).tolist() == [[both] * 3 for both in (False, False, True, False, False)]
-
-
-def test_an_idle_row_keeps_two_ids_of_its_prompt() -> None:
-    rows = batch() | {"prompt_mask": torch.ones(3, 3, dtype=torch.long)}
-    found = without_idle_rows(rows)
-    assert found["prompt_mask"].tolist() == [[1, 1, 1], [1, 1, 1], [0, 1, 1]]
-    assert found["completion_mask"].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
-    assert rows["prompt_mask"].all(), "the batch itself is as it was"
-
-
-def test_rows_stay_together_when_they_are_sorted() -> None:
-    [found] = split_updates(batch(), 1)
-    assert found["advantages"].tolist() == pytest.approx([0.2, 0.0, 0.1])  # 4, 4 and 2 tokens
-    assert found["completion_ids"].tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [1, 0, 0, 0]]
-    assert found["tool_mask"].tolist() == [[1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
-    assert found["num_items_in_batch"] == 5
-    assert found["ref_per_token_logps"] is None
 
 
 def test_each_update_has_as_many_rows_of_each_group() -> None:

@@ -13,13 +13,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.trainer.chat_server import AT_ONCE, VLLM, refusal, served
+from tests.trainer.chat_server import VLLM, refusal, served
 from tests.trainer.conftest import FakeClient, prompts
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from tests.trainer.small_job import begin, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
-from trainer.grpo.generation import LOAD_ADAPTER, RPC, GenerationServer, generation_server
+from trainer.grpo.generation import LOAD_ADAPTER, RPC, generation_server
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.run.folder import open_run, read_lines
 from trainer.runtime.ranks import Ranks
@@ -148,11 +148,6 @@ def set_to(**values: Any) -> Callable[[VLLM], None]:
             {},
             r"vLLM 0\.32\.0\) did not load.*unexpected argument.*see this folder.*Restart it",
         ),
-        (
-            set_to(failure=refusal(500, "got an unexpected keyword argument 'weights_path'")),
-            {},
-            r"takes no folder of weights: upgrade it.*Restart it",
-        ),
     ],
 )
 def test_a_server_that_cannot_serve_a_run_is_refused_at_its_start(
@@ -169,12 +164,6 @@ def test_a_server_that_cannot_serve_a_run_is_refused_at_its_start(
     with pytest.raises(ModelServerError, match=message):
         started(settings, tiny_model(FAMILY), tmp_path / "weights")
     assert not (tmp_path / "weights").exists()
-
-
-def test_nobody_listening_is_one_line(config: GRPOConfig, tmp_path: Path) -> None:
-    settings = settings_of(config, "http://127.0.0.1:9/v1", tmp_path)
-    with pytest.raises(ModelServerError, match="no connection to the model server"):
-        started(settings, tiny_model(FAMILY), tmp_path / "weights")
 
 
 def test_weights_that_the_server_did_not_take_are_noticed(
@@ -241,31 +230,3 @@ def run_with(config: GRPOConfig, tmp_path: Path, client: FakeClient, resume: Any
     with generation_server(config, job.inputs.tokenizer, Ranks()) as server:
         job.generation = server
         job.run()
-
-
-def test_requests_that_fail_lose_their_own_episodes(
-    fake: VLLM, config: GRPOConfig, tmp_path: Path
-) -> None:
-    model, tokenizer = tiny_model(FAMILY), tiny_tokenizer(FAMILY)
-    settings = settings_of(config, fake.url, tmp_path, max_lost_fraction=0.5)
-    lost: list[int] = []
-
-    def count(rows: list[Any], _: Any) -> None:
-        lost.append(sum(row.lost is not None for row in rows))
-
-    server = GenerationServer(settings, tokenizer, Ranks())
-    server.generator._max_attempts = 1
-    server.check()
-    server.start(model, tmp_path / "weights")
-    fake.faults += [refusal(500, "busy", AT_ONCE)] * 3
-    trainer = build_trainer(
-        model,
-        tokenizer,
-        settings,
-        prompts(settings),
-        client=FakeClient(),
-        on_rows=count,
-        sampler=server,
-    )
-    run_training_with_metrics(trainer)
-    assert lost == [3, 0, 0]

@@ -87,7 +87,7 @@ def test_two_processes_train_to_the_end_and_as_one_does(
 ) -> None:
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""
-    small = small.override(updates_per_batch=2, live_view="files")
+    small = small.override(updates_per_batch=2)
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
@@ -106,9 +106,6 @@ def test_two_processes_train_to_the_end_and_as_one_does(
         sum(row["rank_wait_s"] for row in steps), abs=1e-3
     )
     assert 0 < summary["rank_wait_s"] < summary["rollout_s"]
-    assert summary["live_failures"] == 0
-    measured = [row["step"] for row in read_lines(run.live / "measured.jsonl") if "train" in row]
-    assert measured == [0, 2]
     names = {path.name for path in (run.checkpoints / "checkpoint-2").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth"} <= names
     check_audit(run)
@@ -131,7 +128,7 @@ def trainers(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 
 def interrupt(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT if ranks else signal.SIGTERM)
 
 
 def terminate_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
@@ -214,6 +211,7 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     )
     output, _ = resumed.communicate(timeout=TIMEOUT_S)
     assert resumed.returncode == 0, output
+    assert "before (greedy)" not in output  # kept, not measured again
     summary = read_json(run.summary)
     assert (summary["train_steps"], summary["processes"]) == (steps, resumed_by or processes)
     check_audit(run)
@@ -265,17 +263,3 @@ def test_machines_share_a_run_and_a_server_that_all_reach(
     run = latest(tmp_path)
     check_summary(read_json(run.summary), run, steps=2, questions=12)
     check_audit(run)
-
-
-@pytest.mark.slow
-def test_what_one_of_the_processes_can_not_do_ends_all_of_them(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
-    job = arguments(small, tmp_path, data_dir, 2)
-    (data_dir / "databases" / "farm" / "farm.sqlite").unlink()
-    process = start("trainer", "train", "--processes", "2", *job)
-    output, _ = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 1
-    assert output.count("farm.sqlite") == 1, output  # printed once
-    assert "Traceback" not in output
-    assert not (tmp_path / "runs").exists()

@@ -1,12 +1,11 @@
 """The same seed gives the same run to the last digit: in another process, under load, with more
-SQL workers, after a kill."""
+SQL workers."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +13,7 @@ import trainer.run.summary
 from tests.trainer.grpo.test_job import ROOT, arguments
 from tests.trainer.small_job import comparable, latest
 from trainer.config import GRPOConfig
-from trainer.run.folder import read_json, read_lines
 from trainer.run.summary import git_state
-
-STEPS = 3
 
 
 def started(out: Path, *options: str, hash_seed: int, sql_workers: int) -> "subprocess.Popen[str]":
@@ -58,68 +54,31 @@ def test_two_processes_give_the_same_digits(
     assert len(comparable(latest(one))["rows"]) >= 4
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_run_that_was_killed_goes_on_to_the_same_digits(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
-    """SIGKILL leaves no time for a checkpoint: the run resumes from the last of `save_steps`."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    saving = ("--set", "save_steps=1")
-    whole = started(
-        one, *arguments(small, one, data_dir, STEPS), *saving, hash_seed=1, sql_workers=1
-    )
-    done(whole, one)
-    killed = started(
-        two, *arguments(small, two, data_dir, STEPS), *saving, hash_seed=2, sql_workers=2
-    )
-    metrics = two / "runs" / "latest" / "metrics.jsonl"
-    deadline = time.monotonic() + 200
-    while not any("success" in row and row["step"] == 2 for row in read_lines(metrics)):
-        assert killed.poll() is None, (two / "output.txt").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    killed.kill()
-    assert killed.wait(timeout=30) == -signal.SIGKILL
-    run = latest(two)
-    assert not run.summary.exists()
-    assert run.last_checkpoint() is not None
-    resumed = started(two, "--resume", str(run.path), hash_seed=3, sql_workers=1)
-    done(resumed, two)
-    assert comparable(run) == comparable(latest(one))
-    assert read_json(run.summary)["sessions"] == 2
-
-
-def repository(root: Path) -> Path:
-    """Return the one committed file of a new git repository."""
-    file = root / "code.py"
-    file.write_text("1\n")
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    for command in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "one"]):
-        subprocess.run(["git", "-C", str(root), *command], check=True)
-    return file
-
-
 def test_the_state_of_the_code_is_gits_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = repository(tmp_path)
-    monkeypatch.setattr(trainer.run.summary, "__file__", str(file))
-    head = subprocess.run(
-        ["git", "-C", str(tmp_path), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert git_state() == {"commit": head.stdout.strip(), "dirty": False}
-    file.write_text("2\n")
-    assert git_state() == {"commit": head.stdout.strip(), "dirty": True}
-    other = tmp_path / "installed.py"  # a package inside a repository that is not its own
-    other.write_text("")
-    monkeypatch.setattr(trainer.run.summary, "__file__", str(other))
-    assert git_state() is None
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        command = ["git", "-C", str(tmp_path), *identity, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def state_of(file: Path, text: str) -> Any:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        monkeypatch.setattr(trainer.run.summary, "__file__", str(file))
+        return git_state()
+
+    code, image = tmp_path / "code.py", tmp_path / "app"
+    code.write_text("1\n")
+    for command in ("init -q", "add code.py", "commit -qm one"):
+        git(*command.split())
+    head = git("rev-parse", "HEAD")
+    assert state_of(code, "1\n") == {"commit": head, "dirty": False}
+    assert state_of(code, "2\n") == {"commit": head, "dirty": True}
+    # a package inside a repository that is not its own
+    assert state_of(tmp_path / "installed.py", "") is None
     monkeypatch.setenv("PATH", "")  # no git
-    assert git_state() is None
-    image = tmp_path / "app"
-    (image / "trainer" / "run").mkdir(parents=True)
+    image.mkdir()
     (image / "revision").write_text("a1b2c3\n")
-    monkeypatch.setattr(trainer.run.summary, "__file__", str(image / "trainer/run/summary.py"))
-    assert git_state() == {"commit": "a1b2c3", "dirty": None}
+    assert state_of(image / "trainer" / "run" / "summary.py", "") == {
+        "commit": "a1b2c3",
+        "dirty": None,
+    }

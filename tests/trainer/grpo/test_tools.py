@@ -1,6 +1,5 @@
 """TRL's own loop over `SQLEnvTools`: schemas, tool calls, rewards and an update."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +9,14 @@ import pytest
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
-from trl.experimental.async_grpo import async_rollout_worker
 
 from env_server.app import create_app
 from env_server.settings import Settings
-from shared.agents.tools import SQLEnvTools, SQLEnvToolsFactory
+from shared.agents.tools import SQLEnvTools
 from shared.client import in_process
 from shared.client.sync import SyncSQLEnvClient
 from shared.errors import ServerUnreachable
 from shared.models import Outcome
-from shared.server_process import running_server
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 
 RIGHT = [("describe", {"table": "customers"}), ("answer", {"answer": "5"})]
@@ -138,50 +135,3 @@ def test_grpo_trains_on_tool_calls(client: SyncSQLEnvClient, tmp_path: Path) -> 
     assert row["rewards/SQLEnvTools/mean"] == row["reward"]
     assert row["tools/failure_frequency"] == 0
     assert any(not torch.equal(before[name], value) for name, value in model.state_dict().items())
-
-
-class ScriptedLoop(async_rollout_worker._AsyncRolloutLoop):  # type: ignore[misc]
-    """TRL's loop of rollouts, without a model server."""
-
-    turns = 0
-
-    async def _run_loops(self, stop_event: asyncio.Event) -> None:
-        await asyncio.gather(self._generate_loop(stop_event), self._score_loop(stop_event))
-
-    async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
-        text = self.tokenizer.decode(prompt_ids)
-        started = "<tool_response>\n" in text
-        right = "customer_id" in text if started else self.turns % 2 == 0
-        self.turns += not started
-        ids = self.tokenizer(turn_of(text, right)).input_ids
-        return ids, [0.0] * len(ids)
-
-
-@pytest.mark.slow
-def test_trls_asynchronous_worker_plays_in_a_process_of_its_own(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for package in ("vllm", "aiohttp"):  # the worker asks for them, to reach a model server
-        monkeypatch.setattr(async_rollout_worker, f"is_{package}_available", lambda: True)
-    monkeypatch.setattr(async_rollout_worker.AsyncRolloutWorker, "_loop_cls", ScriptedLoop)
-    with running_server(tiny_data, "--workers", "1") as server:
-        worker = async_rollout_worker.AsyncRolloutWorker(
-            model_name="tiny",
-            dataset=Dataset.from_list(
-                [{"prompt": [{"role": "user", "content": "Answer."}], "question_id": "shop-1"}]
-            ),
-            reward_funcs=[],
-            processing_class=tiny_tokenizer("qwen3"),
-            eos_token_ids=[0],
-            environment_factory=SQLEnvToolsFactory(server.url),
-            num_generations=2,
-            max_inflight_tasks=2,
-        )
-        worker.start()
-        try:
-            samples = [worker.rollout_buffer.get(timeout=60) for _ in range(2)]
-        finally:
-            worker.stop()
-    low, high = sorted(sample.metrics["rewards/SQLEnvTools"] for sample in samples)
-    assert low < 0.1 < 0.9 < high
-    assert {sample.metrics["tools/failure_frequency"] for sample in samples} == {0.0}

@@ -12,10 +12,9 @@ import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RunError, TrainingDiverged
+from trainer.errors import ConfigError, TrainingDiverged
 from trainer.grpo.checkpoint import Guard
 from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
-from trainer.rollout.row import RolloutRow
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks
 
@@ -48,25 +47,6 @@ def test_training_changes_the_weights_and_logs_every_step(
     assert [row["step"] for row in steps] == [1, 2]
     assert all(math.isfinite(row["loss"]) and row["entropy"] > 0 for row in steps)
     assert (Path(settings.output_dir) / "checkpoint-2" / "trainer_state.json").is_file()
-
-
-def test_a_question_that_comes_again_is_played_anew(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
-    """Two steps over the same questions, with weights that hardly change, sample other texts."""
-    settings = settings.override(learning_rate=1e-12)
-    steps: list[dict[str, set[str]]] = []
-
-    def keep(rows: list[RolloutRow], trainer: Any) -> None:
-        steps.append({})
-        for row in rows:
-            steps[-1].setdefault(row.question_id, set()).add("".join(row.texts))
-
-    questions = prompts(settings, 2)
-    build_trainer(model, tokenizer, settings, questions, client=FakeClient(), on_rows=keep).train()
-    first, second = steps
-    assert sorted(first) == sorted(second) == ["q0", "q1"]
-    assert not any(first[name] & second[name] for name in first)
 
 
 def test_too_few_questions_for_a_step_are_refused(
@@ -223,14 +203,6 @@ def test_questions_come_in_the_same_order_after_a_resume(
         asked(steps=stop)
         checkpoint = Path(settings.output_dir) / str(stop) / f"checkpoint-{stop}"
         assert asked(checkpoint) == [one for one in whole if one[0] >= stop]
-
-
-def test_a_checkpoint_that_is_not_whole_is_refused(
-    settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
-    with pytest.raises(RunError, match="not a whole checkpoint"):
-        run_training_with_metrics(trainer, resume_from=tmp_path)
 
 
 def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:

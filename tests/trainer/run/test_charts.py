@@ -1,29 +1,26 @@
-"""Numbers on charts, the axis of steps, and charts as a PNG."""
+"""The values of charts as rows, and charts as a PNG."""
 
 import pytest
 
-from trainer.run.charts import Baseline, Chart, Point, Series, axis_number, png, step_ticks
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (1234.5, "1,234"), (999.9, "1,000"), (999.4, "999"), (0.25, "0.25"), (7, "7")],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert axis_number(value) == text
+from shared.console import percent
+from trainer.run.charts import Baseline, Chart, Point, Series, png, values
 
 
 @pytest.mark.parametrize(
     "series", [[], [Series("s", [Point(3, 1.0, 0.5, 1.5)], "blue", band=True)]]
 )
 def test_a_chart_with_few_or_no_points_is_drawn(series: list[Series]) -> None:
-    baseline = Baseline("chance", 0.2, interval=(0.1, 0.3))
-    assert png([Chart("k", "T", series, [baseline], steps=9)], "title").startswith(b"\x89PNG")
+    chart = Chart("k", "T", series, [Baseline("chance", 0.2)], steps=9)
+    assert png([chart], "title").startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "ticks"),
-    [(-0.055, 0, [0]), (-0.02, 1, [0, 1]), (-2, 100, [0, 20, 40, 60, 80, 100])],
-)
-def test_the_x_axis_has_whole_steps(first: float, last: float, ticks: list[float]) -> None:
-    assert step_ticks(first, last) == ticks
+def test_the_values_of_a_chart_are_rows_by_step() -> None:
+    first = Series("a", [Point(1, 0.5, 0.25, 0.75), Point(2, 1.0)], "blue")
+    second = Series("b", [Point(2, 0.25)], "green")
+    chart = Chart("k", "T", [first, second], form=percent)
+    assert values(chart) == [(1, ["50.0 % [25.0 %, 75.0 %]", ""]), (2, ["100.0 %", "25.0 %"])]
+    long = Chart("k", "T", [Series("s", [Point(x, x) for x in range(1000)], "blue")])
+    steps = [step for step, _ in values(long)]
+    assert len(steps) <= 130
+    assert (steps[0], steps[-1]) == (0, 999)
+    assert values(Chart("k", "T")) == []

@@ -1,6 +1,5 @@
-"""What training costs: sums over steps, stored in checkpoints, and reported in summary.json."""
+"""What training costs: sums over steps in metrics.jsonl, and what summary.json says of them."""
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, curve_interval, spent_at
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, curve_interval
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import cost_lines
-from trainer.run.cost import UNKNOWN, Spent, cost, seconds_to
-from trainer.run.folder import Run
+from trainer.run.cost import SINCE_START, cost, seconds_to
+from trainer.run.folder import Run, read_lines
 from trainer.run.records import Book
 from trainer.runtime.interrupt import Interrupts
 
@@ -41,18 +40,20 @@ def test_a_target_is_reached_at_the_first_point_at_or_above_it() -> None:
 
 
 def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
-    spent = Spent(
-        train_s=60.0, rollout_s=36.0, generate_s=24.0, env_wait_s=9.0, cpu_s=96.0, server_cpu_s=12.0
-    )
-    found = cost(CURVE, spent, steps=30, episodes=480, whole_s=50.0)
+    times = {"rollout_s": 18.0, "generate_s": 12.0, "env_wait_s": 4.5, "update_s": 12.0}
+    rows = [
+        {"step": 15, **times, "train_s": 30.0, "cpu_s": 48.0, "server_cpu_s": 6.0},
+        {"step": 30, **times, "train_s": 60.0, "cpu_s": 96.0, "server_cpu_s": 12.0},
+        *CURVE,
+    ]
+    found = cost(rows, steps=30, episodes=480, whole_s=50.0)
     assert found["seconds_to"] == {
         "greedy": {"0.5": 20.0, "0.75": 63.0},
         "sampled": {"0.5": 41.0, "0.75": None},
     }
     assert found["cpu_s_per_episode"] == 0.2
     assert found["server_cpu_s_per_episode"] == 0.025
-    step = found["step"]
-    assert step == {
+    assert found["step"] == {
         "train_s": 2.0,
         "generate_s": 0.8,
         "env_wait_s": 0.3,
@@ -65,25 +66,10 @@ def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
     first, second = cost_lines(found)
     assert "50 % greedy after 20 s" in first
     assert "75 % sampled not reached" in first
-    found["seconds_to"]["greedy"]["0.5"] = 0.0
-    assert "50 % greedy from the start" in cost_lines(found)[0]
     assert (
         "per step 2.00 s: generate 0.80, env wait 0.30, other rollout 0.10, update 0.80" in second
     )
     assert "trainer 0.200, server 0.025" in second
-
-
-def test_unmeasured_seconds_stay_unknown() -> None:
-    spent = Spent(train_s=1.0, server_cpu_s=UNKNOWN)
-    spent.add(train_s=1.0, server_cpu_s=1.0)
-    assert spent.as_dict()["server_cpu_s"] is None
-    again = Spent.from_dict(json.loads(json.dumps(spent.as_dict())))
-    assert again.train_s == 2.0
-    assert math.isnan(again.server_cpu_s)
-    found = cost([], again, steps=2, episodes=0, whole_s=0.0)
-    assert found["server_cpu_s_per_episode"] is None
-    assert found["cpu_s_per_episode"] is None  # of no episodes
-    assert "server -" in cost_lines(found)[1]
 
 
 class Clock:
@@ -101,50 +87,43 @@ class Clock:
         self.wall, self.cpu = self.wall + wall, self.cpu + cpu
 
 
-def test_a_checkpoint_stores_what_training_cost(
+def test_rows_hold_what_training_cost_also_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two steps with an evaluation before each, then a callback that resumes from there."""
-    clock = Clock()
+    clock, run = Clock(), Run(tmp_path)
     monkeypatch.setattr("trainer.grpo.metrics_log.time", clock)
-    # the servers' clock, at the two ends of each step
-    ticks = iter([10.0, 11.0, 15.0, 15.5, 100.0, 3.0])
-    state = SimpleNamespace(stateful_callbacks={})
 
-    def play(spent: Spent, steps: int) -> None:
-        stats = RolloutStats()
-        book = Book([], [])
-        callback = MetricsCallback(
-            Run(tmp_path), book, stats, spent=spent, server_cpu=lambda: next(ticks)
-        )
-        callback.on_train_begin(None, state, None)
-        for _ in range(steps):
+    def play(steps: int, ticks: list[float]) -> dict[str, float]:
+        """Return what the run has spent; `ticks` is the servers' clock at both ends of a step."""
+        stats, times = RolloutStats(), iter(ticks)
+        callback = MetricsCallback(run, Book([], []), stats, server_cpu=lambda: next(times))
+        for step in range(steps):
             clock.work(7.0, 9.0)
-            callback.on_step_begin(None, state, None)
+            callback.on_step_begin(None, None, None)
             clock.work(4.0, 5.0)
             stats.rollout_s += 3.0
             stats.generate_s += 2.0
-            stats.env_wait_s += 0.5
-            callback.on_step_end(None, state, None)
+            callback.on_step_end(None, None, None)
+            callback.on_log(None, SimpleNamespace(global_step=step, max_steps=9), None)
+        return callback.spent
 
-    def checkpoint() -> Path:
-        (tmp_path / "trainer_state.json").write_text(
-            json.dumps({"stateful_callbacks": state.stateful_callbacks})
-        )
-        return tmp_path
-
-    play(Spent(), 0)
-    assert spent_at(checkpoint()) == spent_at(None) == Spent()  # stopped before its first step
-    play(Spent(), 2)
-    spent = spent_at(checkpoint())
-    two = Spent(
-        train_s=8.0, rollout_s=6.0, generate_s=4.0, env_wait_s=1.0, cpu_s=10.0, server_cpu_s=1.5
-    )
-    assert spent == two
-    play(spent, 1)
-    assert (spent.train_s, spent.cpu_s) == (12.0, 15.0)
-    assert spent.server_cpu_s == 1.5  # a restarted server subtracts nothing
-    assert spent_at(checkpoint()) == spent
+    assert play(0, []) == dict.fromkeys(SINCE_START, 0.0)
+    assert play(2, [10.0, 11.0, 15.0, 15.5]) == {"train_s": 8, "cpu_s": 10, "server_cpu_s": 1.5}
+    # a restarted server subtracts nothing
+    assert play(1, [100.0, 3.0]) == {"train_s": 12, "cpu_s": 15, "server_cpu_s": 1.5}
+    rows = list(read_lines(run.metrics))
+    assert [(row["rollout_s"], row["generate_s"], row["update_s"]) for row in rows] == [
+        (3, 2, 1)
+    ] * 3
+    assert [row["train_s"] for row in rows] == [4, 8, 12]
+    # once it can't be measured, it is unknown
+    assert math.isnan(play(1, [math.nan, math.nan])["server_cpu_s"])
+    assert math.isnan(play(1, [1.0, 2.0])["server_cpu_s"])
+    found = cost(read_lines(run.metrics), steps=5, episodes=0, whole_s=0.0)
+    assert (found["train_s"], found["server_cpu_s"]) == (20, None)
+    assert found["cpu_s_per_episode"] is None  # of no episodes
+    assert "server -" in cost_lines(found)[1]
 
 
 @pytest.mark.parametrize(("steps", "interval"), [(3, 5), (61, 8), (1000, 125)])

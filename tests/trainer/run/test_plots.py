@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from shared.run_stats import Rate
 from trainer.run.charts import Point
-from trainer.run.plots import headline, learning_curve, mean_interval, points, smoothed, t_95
+from trainer.run.plots import headline, learning_curve, points, smoothed
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -41,45 +40,25 @@ def test_points_are_sorted_by_steps_without_missing_values() -> None:
 
 
 def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_steps() -> None:
-    logged = [Point(step, y) for step, y in enumerate([0.0, 1.0, 2.0, 6.0])]
-    first, second, third, last = smoothed(logged, window=3)
-    assert [first.y, second.y, third.y, last.y] == [0.5, 1.0, 3.0, 4.0]
-    assert (first.low, last.high) == (None, None)  # of two values: wider than any plot
-    half = 4.303 * 1.0 / math.sqrt(3)  # Student's t with 2 degrees of freedom, deviation 1
-    assert (second.low, second.high) == pytest.approx((1 - half, 1 + half))
+    found = smoothed([Point(step, float(step)) for step in range(11)])
+    assert [one.y for one in found] == [2, 2.5, 3, 3.5, 4, 5, 6, 6.5, 7, 7.5, 8]
+    half = 2.306 * math.sqrt(7.5) / 3  # Student's t of 9 values, whose variance is 7.5
+    assert (found[5].low, found[5].high) == pytest.approx((5 - half, 5 + half))
+    # of two values it would be wider than any plot
+    assert [one.low for one in smoothed([Point(0, 1.0), Point(1, 2.0)])] == [None, None]
     assert smoothed([]) == []
-
-
-def test_the_band_is_wider_than_that_of_independent_episodes() -> None:
-    """Episodes of one step are alike: 64 episodes a step are not 64 independent ones."""
-    logged = [Point(step, 0.25 if step % 2 else 0.75) for step in range(9)]
-    middle = smoothed(logged)[4]
-    assert middle.low is not None
-    assert middle.y - middle.low > 3 * (middle.y - Rate(round(middle.y * 576), 576).ci95[0])
 
 
 def test_every_part_of_the_curve_is_drawn() -> None:
     rows: list[dict[str, Any]] = [
         {"step": step, "reward": step / 10, "success": step / 12} for step in range(1, 11)
     ]
-    evals = [
-        {
-            "step": 5,
-            "eval_greedy_success": 0.5,
-            "eval_sampled_success": 0.2,
-            "eval_greedy_reward": 0.6,
-        }
+    point = {"step": 5, "eval_n": 8, "eval_greedy_success": 0.5, "eval_greedy_reward": 0.6}
+    measured = {"random": rates(0.1), "before": rates(0.2), "after": rates(0.8)}
+    pictures = [
+        pixels(learning_curve(given, summaries, title="run", steps=10))
+        for given, summaries in (([], {}), (rows, {}), ([*rows, point], {}), (rows, measured))
     ]
-    before = {"random": rates(0.1), "before": rates(0.2)}
-    drawn = [
-        learning_curve([], {}, title="run"),
-        learning_curve(rows, {}, title="run"),
-        learning_curve([*rows, *evals], {}, title="run"),
-        learning_curve([*rows, *evals], {"random": rates(0.1)}, title="run"),
-        learning_curve([*rows, *evals], before, title="run"),
-        learning_curve([*rows, *evals], before | {"after": rates(0.8)}, title="run", steps=10),
-    ]
-    pictures = [pixels(png) for png in drawn]
     assert all(picture.shape[0] > 500 and picture.shape[1] > 500 for picture in pictures)
     for one, more in itertools.pairwise(pictures):
         assert not np.array_equal(one, more)  # each further part shows
@@ -91,19 +70,3 @@ def test_the_headline_says_the_result_once_there_is_one() -> None:
     title = headline("tiny", 1, before | {"after": rates(0.794)})
     changes = "greedy 40.0 % → 79.4 %, sampled 40.0 % → 79.4 %"
     assert title == f"GRPO of tiny, seed 1: success {changes}"
-
-
-@pytest.mark.parametrize(
-    ("freedom", "expected"),
-    [(1, 12.706), (8, 2.306), (10, 2.228), (11, 2.201), (20, 2.086), (30, 2.042), (120, 1.980)],
-)
-def test_students_quantile_matches_published_values(freedom: int, expected: float) -> None:
-    assert t_95(freedom) == pytest.approx(expected, abs=1e-3)
-
-
-def test_mean_interval_is_the_t_interval() -> None:
-    # mean 2.5, standard deviation 1.2910, standard error 0.6455, t of 3 degrees 3.182
-    assert mean_interval([1.0, 2.0, 3.0, 4.0]) == pytest.approx((0.446, 4.554), abs=1e-3)
-    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
-    assert mean_interval([2.0]) is None
-    assert mean_interval([]) is None

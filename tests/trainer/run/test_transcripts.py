@@ -1,5 +1,5 @@
+import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -50,12 +50,6 @@ def test_failures_keep_their_quota(counts: tuple[int, int, int, int], shown: lis
     assert len(chosen) == len({key for key, _ in chosen}) <= COUNT
 
 
-def test_the_choice_does_not_depend_on_the_order_of_questions() -> None:
-    before, after = many(9, 9, 9, 9)
-    backwards = dict(reversed(before.items()))
-    assert pick(before, after) == pick(backwards, after)
-
-
 def test_lost_episodes_are_not_shown() -> None:
     before = {"a": episode("a", "infra_failed"), "b": episode("b")}
     assert [key for key, _ in pick(before, {"a": episode("a"), "b": episode("b")})] == ["b"]
@@ -89,12 +83,7 @@ def test_the_page_shows_all_three_side_by_side() -> None:
     assert "no answer" in cells[-1][1]
     assert "wrong" in cells[-1][2]
     assert "correct" in cells[-1][3]
-
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            assert tag == "br"
-
-    Tags().feed(page)
+    assert set(re.findall(r"<\w+", page)) == {"<br"}
 
 
 def test_turns_pair_an_action_with_its_observation() -> None:

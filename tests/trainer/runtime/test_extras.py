@@ -9,15 +9,11 @@ import pytest
 import torch
 
 from tests.trainer.conftest import FakeClient, prompts, short_training
-from tests.trainer.small_job import StoppingClient, begin, comparable, latest
+from tests.trainer.small_job import begin, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
-from trainer.run.summary import model_digest
-from trainer.runtime.interrupt import Interrupted
-from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.precision import check_extras
 
 LORA = {"lora_rank": 4}
 
@@ -80,25 +76,6 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
     for name in projections:
         change = (changed[name] - before[name]).abs()
         assert 0 < change.max() < 1e-3
-
-
-@pytest.mark.slow
-def test_a_run_with_lora_resumes_and_saves_a_merged_model(
-    small: GRPOConfig, tmp_path: Path
-) -> None:
-    pytest.importorskip("peft")
-    config = small.override(**LORA, learning_rate=1e-2)
-    begin(config, tmp_path / "whole", FakeClient()).run()
-    with pytest.raises(Interrupted):
-        begin(config, tmp_path, StoppingClient(7, Interrupted())).run()
-    run = latest(tmp_path)
-    summary = begin(config, tmp_path, FakeClient(), resume=run).run()
-    assert comparable(run) == comparable(latest(tmp_path / "whole"))
-    model, _ = load_model_and_tokenizer(config.override(model_name=str(run.model)))
-    assert model_digest(model) == summary["digests"]["trained_model"] != summary["digests"]["model"]
-    checkpoint = run.last_checkpoint()
-    assert checkpoint is not None
-    assert (checkpoint / "adapter_model.safetensors").is_file()
 
 
 def test_gradient_checkpointing_does_not_change_the_results(
@@ -164,7 +141,3 @@ def test_a_missing_package_is_named_before_a_run_starts(
     )
     with pytest.raises(ConfigError, match=problem):
         load_inputs(small.override(**asked), JobOptions())
-
-
-def test_all_trackers_need_no_check(config: GRPOConfig) -> None:
-    check_extras(config.override(report_to="all"))

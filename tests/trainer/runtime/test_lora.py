@@ -1,7 +1,6 @@
 """LoRA adapters in PEFT's format: merged into their base at loading, and saved after training."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
 from trainer.presets import SAVED_AS
-from trainer.runtime.lora import hub_name
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
 
 peft = pytest.importorskip("peft")
@@ -180,33 +178,3 @@ def test_training_saves_its_adapter_beside_the_merged_model(
     again, _ = load_model_and_tokenizer(config_of(saved))
     assert getattr(merged.config, SAVED_AS)["step_budget"] == 2
     assert torch.allclose(logits(again), logits(merged.eval()), atol=0.05)
-
-
-def test_a_folder_gets_the_hub_name_of_its_model(tmp_path: Path) -> None:
-    assert hub_name("/models/qwen2.5-coder-0.5b") == HUB_NAME
-    assert hub_name("./Qwen3-8B") == "Qwen/Qwen3-8B"
-    assert hub_name("me/mine") == "me/mine"
-    assert hub_name(str(tmp_path)) == str(tmp_path)
-
-
-@pytest.mark.slow
-def test_an_adapter_of_real_weights_is_small_and_comes_back(tmp_path: Path) -> None:
-    folder = Path(os.environ.get("MODELS_HOME", "")) / "qwen2.5-coder-0.5b"
-    if not (folder / "model.safetensors").is_file():
-        pytest.skip("MODELS_HOME has no qwen2.5-coder-0.5b")
-    config = config_of(folder, lora_rank=16, output_dir=str(tmp_path))
-    model, tokenizer = load_model_and_tokenizer(config)
-    trainer = build_trainer(
-        model, tokenizer, config, prompts(config), client=FakeClient(), max_steps=1
-    )
-    with torch.no_grad():
-        for name, one in trainer.model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(one, std=1e-3)
-    merged = save_trained(trainer, tmp_path / "model")
-    after = logits(merged)
-    size = sum(file.stat().st_size for file in (tmp_path / "adapter").iterdir())
-    assert size < 20 * 2**20
-    assert preset_of(str(tmp_path / "adapter")).preset == "qwen2.5-coder-0.5b"
-    again, _ = load_model_and_tokenizer(config_of(tmp_path / "adapter"))
-    assert torch.allclose(logits(again), after, atol=0.05)

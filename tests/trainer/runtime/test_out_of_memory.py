@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("blank_charts")
 
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
 NUMBERS = (
-    r"Current settings: per_device_train_batch_size=4 x gradient_accumulation_steps=2 = 8 rollouts "
-    r"per step, num_generations=4, .*gradient_checkpointing=false, lora_rank=0.*"
+    r"Current settings: per_device_train_batch_size=4, gradient_accumulation_steps=2, "
+    r"num_generations=4, .*gradient_checkpointing=false, lora_rank=0.*"
     r"To reduce memory: --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4 "
     r".*--set gradient_checkpointing=true.*--set lora_rank=16.*"
     r"--set num_generations=2 --set gradient_accumulation_steps=1.*--set max_context_tokens=384"
@@ -98,11 +98,6 @@ def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
     assert checkpoint.name == "checkpoint-1"
     begin(small, tmp_path, FakeClient(), resume=run).run()
     assert comparable(run) == uninterrupted(small, tmp_path)
-
-
-def test_an_evaluation_out_of_memory_is_reported(small: GRPOConfig, tmp_path: Path) -> None:
-    with pytest.raises(OOMError, match="playing 12 episodes of an evaluation"):
-        begin(small, tmp_path, InterruptedClient(2, torchs_own)).run()
 
 
 @pytest.fixture

@@ -54,6 +54,8 @@ def is_packed(layer: Any) -> bool:
 
 
 def test_the_logits_are_the_same(model: Any) -> None:
+    with packed_weights(model):  # float32 is left as it is
+        assert not any(map(is_packed, model.modules()))
     compute_logits_in_float32(model, BFLOAT16)
     with bfloat16():
         expected = logits(model)
@@ -62,11 +64,6 @@ def test_the_logits_are_the_same(model: Any) -> None:
             found = logits(model)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
-
-
-def test_a_float32_model_is_left_as_it_is(model: Any) -> None:
-    with packed_weights(model):
-        assert not any(map(is_packed, model.modules()))
 
 
 def test_adapters_stay_in_effect(model: Any) -> None:

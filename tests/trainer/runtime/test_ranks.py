@@ -162,21 +162,6 @@ def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, token
     assert on_each(2, lambda ranks: batch_of(model, config, ranks)) == [256, 256]
 
 
-def test_a_share_of_a_batch_samples_as_in_the_whole_batch(
-    config: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
-    """This holds even if a question's group is divided between two processes."""
-    batch = [row["prompt"] for row in prompts(config, 2) for _ in range(4)]
-
-    def ids(part: Any, before: dict[str, int]) -> list[list[int]]:
-        rows = play_episodes(part, model, tokenizer, config, client=FakeClient(), before=before)
-        return [row.completion_ids for row in rows]
-
-    whole = ids(batch, {})
-    assert len({tuple(one) for one in whole}) == 8
-    assert ids(batch[:3], {}) + ids(batch[3:], {"q0": 3}) == whole
-
-
 @pytest.mark.parametrize("allowed", [0.5, 0.4])
 def test_max_lost_fraction_applies_to_the_whole_batch(
     config: GRPOConfig, model: Any, tokenizer: Any, allowed: float
@@ -234,59 +219,42 @@ def test_a_broken_connection_is_recognized() -> None:
     assert rank_lost(ValueError("gloo")) is None
 
 
-def test_settings_that_do_not_allow_several_processes(
-    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert check_settings(config, 2, 2, gpus=0) == "cpu"
-    with pytest.raises(
-        ConfigError,
-        match=r"gradient_accumulation_steps \(2\) can't be shared by 4 .* multiple of 4",
-    ):
-        check_settings(config, 4, 4, gpus=0)
+@pytest.fixture
+def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    one = config.override(device="cuda:1")
-    with pytest.raises(ConfigError, match="use device=cuda"):
-        check_settings(one, 2, 2, gpus=8)
-    with pytest.raises(ConfigError, match=r"2 processes on this machine, which has 1 GPUs"):
-        check_settings(config.override(device="cuda"), 2, 2, gpus=1)
-    for device, visible in (("cuda", 0), ("cuda:1", 1)):
-        with pytest.raises(
-            ConfigError, match=f"set CUDA_VISIBLE_DEVICES={visible} and .* with --processes 8"
-        ):
-            check_one_gpu(config.override(device=device), gpus=8)
-    with (
-        pytest.raises(ConfigError, match="with --processes 8"),
-        joined(config.override(device="cuda"), Ranks().interrupts),
-    ):
-        pytest.fail("a job must not start")
-    with pytest.raises(ConfigError, match=r"plays on one GPU, but sees 8: .* device=cuda:0"):
-        check_one_gpu(config.override(device="cuda"), gpus=8, training=False)
-    check_one_gpu(config.override(device="cuda:1"), gpus=8, training=False)
-    check_one_gpu(config.override(device="cuda"), gpus=1)
-    check_one_gpu(config.override(device="cpu"), gpus=8)
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ConfigError, match=r"ACCELERATE_USE_FSDP .* --set sharding=fsdp"):
-        check_settings(config, 2, 2, gpus=0)
 
 
-def test_what_sharding_can_not_do_is_refused(
-    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("eight_gpus")
+@pytest.mark.parametrize(
+    ("device", "count", "gpus", "message"),
+    [
+        ("cpu", 4, 0, r"gradient_accumulation_steps \(2\) can't be shared by 4 .* multiple of 4"),
+        ("cuda:1", 2, 8, "use device=cuda"),
+        ("cuda", 2, 1, "2 processes on this machine have 1 GPUs"),
+        ("cuda", 1, 8, "set CUDA_VISIBLE_DEVICES=0 and .* with --processes 8"),
+        ("cuda:1", 1, 8, "set CUDA_VISIBLE_DEVICES=1 and .* with --processes 8"),
+    ],
+)
+def test_settings_that_do_not_allow_so_many_processes_are_refused(
+    config: GRPOConfig, device: str, count: int, gpus: int, message: str
 ) -> None:
-    sharded = config.override(sharding="fsdp")
-    assert check_settings(sharded, 2, 2, gpus=0) == "cpu"
-    with (
-        pytest.raises(ConfigError, match=r"has one process.*: add --processes N"),
-        joined(sharded, Ranks().interrupts),
-    ):
+    settings = config.override(device=device)
+    with pytest.raises(ConfigError, match=message):
+        check_settings(settings, count, count, gpus) if count > 1 else check_one_gpu(settings, gpus)
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_a_single_process_uses_one_gpu(config: GRPOConfig) -> None:
+    assert check_settings(config, 2, 2, gpus=0) == "cpu"
+    for device, gpus in (("cuda", 1), ("cpu", 8)):
+        check_one_gpu(config.override(device=device), gpus)
+    cuda = config.override(device="cuda")
+    with pytest.raises(ConfigError, match="with --processes 8"), joined(cuda, Ranks().interrupts):
         pytest.fail("a job must not start")
-    check_one_gpu(sharded, gpus=1, training=False)  # an evaluation
-    with pytest.raises(ConfigError, match=r"sharding .* lora_rank is 4: .* set sharding=none, or"):
-        sharded.override(lora_rank=4)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    with pytest.raises(ConfigError, match=r"sharding .* float16 .* set dtype=bfloat16"):
-        check_settings(sharded.override(device="cuda", dtype="float16"), 2, 2, gpus=2)
+    with pytest.raises(ConfigError, match=r"uses one GPU, but sees 8: .* device=cuda:0"):
+        check_one_gpu(cuda, gpus=8, training=False)
+    check_one_gpu(config.override(device="cuda:1"), gpus=8, training=False)
 
 
 @pytest.mark.parametrize(

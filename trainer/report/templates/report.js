@@ -116,38 +116,3 @@ for (const table of document.querySelectorAll("table.filtered")) {
   });
   table.closest(".scroll").before(bar);
 }
-// Charts: show the values under the pointer, or under a line moved by the arrow keys, below the picture.
-for (const plot of document.querySelectorAll(".plot")) {
-  const svg = plot.querySelector("svg");
-  const hits = [...svg.querySelectorAll(".hit")];
-  const readout = plot.parentElement.querySelector(".readout");
-  const cursor = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  cursor.setAttribute("class", "cursor");
-  cursor.setAttribute("y1", hits[0].getAttribute("y"));
-  cursor.setAttribute("y2", Number(hits[0].getAttribute("y")) + Number(hits[0].getAttribute("height")));
-  let at = -1;
-  const point = (index) => {
-    at = Math.max(0, Math.min(hits.length - 1, index));
-    const x = hits[at].dataset.x;
-    cursor.setAttribute("x1", x);
-    cursor.setAttribute("x2", x);
-    svg.insertBefore(cursor, hits[0]);
-    readout.textContent = hits[at].dataset.values;
-  };
-  for (const [index, hit] of hits.entries()) {
-    hit.dataset.values = hit.querySelector("title").textContent;
-    hit.querySelector("title").remove();
-    hit.addEventListener("pointerenter", () => point(index));
-    hit.addEventListener("pointerdown", () => point(index));
-  }
-  plot.tabIndex = 0;
-  plot.setAttribute("role", "group");
-  plot.setAttribute("aria-label", svg.getAttribute("aria-label") + ": left and right arrow keys show its values");
-  plot.addEventListener("keydown", (event) => {
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: hits.length - 1 }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    point(to);
-  });
-  plot.addEventListener("pointerleave", () => { cursor.remove(); readout.textContent = ""; });
-}

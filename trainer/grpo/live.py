@@ -1,0 +1,138 @@
+"""What a notebook shows while it trains: reward, success on a few questions, whole episodes."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from transformers import TrainerCallback
+
+from shared.console import counted
+from trainer.config import GRPOConfig
+from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
+from trainer.evaluation.inputs import Inputs
+from trainer.run.charts import Point, Series, png
+from trainer.run.plots import reward_chart, success_chart
+from trainer.run.records import EpisodeRecord
+from trainer.run.transcripts import verdict
+
+COLOURS = {"train": "violet", "eval": "ochre"}  # of the splits that are measured
+QUESTIONS = 3  # of each split in a measurement
+DRAWN, MEASURED = 100, 10  # times in a run
+LEAST_STEPS = 10  # between two measurements
+log = logging.getLogger(__name__)
+
+
+class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
+    """Redraws a picture and the latest episode below the running cell of a notebook.
+
+    `play` plays prompts greedily with the current model (`trainer.evaluation.measure.model_play`),
+    from random streams of its own: weights and metrics are the same with and without this callback.
+    `baselines` are the whole evaluations by phase and mode. It works at the start of a step, when
+    the step before is logged and saved, and once at the end. A failure here never ends the
+    training: the first one is logged, all are counted in `failures`.
+    """
+
+    def __init__(
+        self,
+        config: GRPOConfig,
+        inputs: Inputs,
+        play: Play,
+        *,
+        baselines: Mapping[str, Mapping[str, EvalResult]],
+    ) -> None:
+        self._book, self._play = inputs.book, play
+        self._name = f"GRPO of {Path(config.model_name).name}, seed {config.seed}"
+        self._summaries = {
+            phase: {mode: result.summary() for mode, result in modes.items()}
+            for phase, modes in baselines.items()
+        }
+        self._prompts = {
+            "train": choose(inputs.train, QUESTIONS),
+            "eval": choose(inputs.evaluation, QUESTIONS),
+        }
+        self._measured: list[tuple[int, dict[str, EvalResult]]] = []  # step, by split
+        self._cells: dict[str, Any] = {}  # what the notebook shows
+        self.failures = 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        step, steps = int(state.global_step), int(state.max_steps)
+        if step % max(LEAST_STEPS, steps // MEASURED) == 0:
+            self._try("measuring", step, lambda: self._measure(step))
+        if step % max(1, steps // DRAWN) == 0:
+            self._try("drawing", step, lambda: self._draw(state))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        step = int(state.global_step)
+        self._try("measuring", step, lambda: self._measure(step))
+        self._try("drawing", step, lambda: self._draw(state))
+
+    def _measure(self, step: int) -> None:
+        """Play the questions of both splits in one batch."""
+        played = [row for prompts in self._prompts.values() for row in prompts]
+        # Lost episodes count in no rate; training itself stops if too many are lost.
+        result = evaluate(self._play, played, self._book, mode="greedy", max_lost_fraction=1.0)
+        ids = {
+            split: {str(row["question_id"]) for row in prompts}
+            for split, prompts in self._prompts.items()
+        }
+        self._measured.append((step, {split: result.subset(ids[split]) for split in ids}))
+
+    def _draw(self, state: Any) -> None:
+        from IPython.display import Image, Markdown, display
+
+        shown: dict[str, Any] = {"picture": Image(self._picture(state), format="png")}
+        if self._measured:
+            step, splits = self._measured[-1]
+            episodes = splits["eval"].episodes  # they take turns
+            episode = episodes[(len(self._measured) - 1) % len(episodes)]
+            question = self._book.text(episode.question_id)
+            shown["episode"] = Markdown(episode_markdown(step, question, episode))
+        for name, content in shown.items():
+            if name in self._cells:
+                self._cells[name].update(content)
+            else:
+                self._cells[name] = display(content, display_id=True)
+
+    def _picture(self, state: Any) -> bytes:
+        """Return the charts of reward and success as a PNG."""
+        step, steps = int(state.global_step), int(state.max_steps)
+        lines = []
+        for split, colour in COLOURS.items():
+            rates = [(at, splits[split].rate()) for at, splits in self._measured]
+            points = [Point(at, one.rate, *one.ci95) for at, one in rates if one.rate is not None]
+            asked = counted(len(self._prompts[split]), "question")
+            lines.append(Series(f"{split}, greedy, {asked}", points, colour, "marked", band=True))
+        success = success_chart(state.log_history, self._summaries, step)
+        charts = [
+            reward_chart(state.log_history, self._summaries),
+            replace(success, series=[*success.series, *lines]),
+        ]
+        title = f"{self._name}: step {step} of {steps}"
+        return png([replace(chart, steps=steps) for chart in charts], title)
+
+    def _try(self, what: str, step: int, work: Callable[[], None]) -> None:
+        """Do `work`; count a failure in place of raising it."""
+        try:
+            work()
+        except Exception as error:
+            self.failures += 1
+            if self.failures == 1:
+                log.warning(
+                    "the live view failed at step %d, %s: %r. Training continues; further "
+                    "failures are only counted",
+                    *(step, what, error),
+                )
+
+
+def episode_markdown(step: int, question: str, one: EpisodeRecord) -> str:
+    """Return a whole episode, in a code block that shows any text literally."""
+    texts = [question]
+    for turn in one.turns:
+        texts += [indent(turn.action, "> "), turn.observation]
+    where = f"{one.question_id} on {one.database} ({one.part}), {one.difficulty}"
+    heading = f"## After {counted(step, 'step')}, greedy: {where}"
+    block = indent("\n".join(filter(None, texts)), "    ", lambda line: True)
+    return f"{heading}\n\n{block}\n\n{verdict(one)}\n"

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,17 +145,16 @@ def play_missing(
         raise_if_lost(lost, total, settings.config.max_lost_fraction, remedy)
 
 
-@contextmanager
 def player(
     settings: EvaluationSettings, inputs: Inputs, config: GRPOConfig, client: EpisodeClient
-) -> Iterator[Playing]:
-    """Yield the policy of `settings`, ready to play on the servers of `client`."""
+) -> Playing:
+    """Return the policy of `settings`, ready to play on the servers of `client`."""
     seed = settings.seed
     if settings.policy == "model":
         mode, temperature = settings.mode, settings.temperature or EVAL_TEMPERATURE
         play = model_play(inputs.model, inputs.tokenizer, config, client, mode, seed, temperature)
-        yield Playing(play, batch_of(inputs.model, config))
-    elif settings.policy == "openai":
+        return Playing(play, batch_of(inputs.model, config))
+    if settings.policy == "openai":
         from trainer.rollout.served import served_model
 
         served = served_model(
@@ -177,10 +175,9 @@ def player(
             generator=served.generator,
         )
         # two rounds of concurrent requests, so that a slow one doesn't hold up all
-        yield Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
-    else:
-        policy: AnyPolicy = RandomPolicy()
-        if settings.policy == "oracle":
-            path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
-            policy = oracle_policy(load_questions(path), config.step_budget)
-        yield Playing(play_with(config, client, seed, policy=policy), BATCH)
+        return Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
+    policy: AnyPolicy = RandomPolicy()
+    if settings.policy == "oracle":
+        path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
+        policy = oracle_policy(load_questions(path), config.step_budget)
+    return Playing(play_with(config, client, seed, policy=policy), BATCH)

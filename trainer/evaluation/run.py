@@ -78,8 +78,7 @@ def run_evaluation(
                 "server_digest": metadata.digest,
             }
         )
-        play = player(settings, inputs, connection.config, connection.client)
-        playing = stack.enter_context(play)
+        playing = player(settings, inputs, connection.config, connection.client)
         total = len(rows) * settings.samples
         with bar(console, f"{settings.split} ({settings.policy})", total) as progress:
             try:

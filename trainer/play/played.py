@@ -14,10 +14,9 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import Outcome
 from trainer.rollout.parsing import parse_with_fallback
+from trainer.rollout.prompts import REMARKS
 
 REL_TOLERANCE = 0.01  # of a number that the answer rounds
-NO_ROWS = "(no rows)"
-REMARKS = (NO_ROWS, "(first ", "(cut: ")  # lines of a result that are no rows
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from trainer.errors import ConfigError
 
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
+REMARKS = ("(no rows)", "(first ", "(cut: ")  # beginnings of lines of a result that are no rows
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _HOW_TO_LOOK = (

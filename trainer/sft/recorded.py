@@ -23,7 +23,7 @@ from shared.models import Outcome
 from shared.run_files import EpisodeLine, RunFiles
 from shared.sqltext import sql_name
 from trainer.config import REWARD_WEIGHTS
-from trainer.rollout.prompts import STEPS_LEFT
+from trainer.rollout.prompts import REMARKS, STEPS_LEFT
 from trainer.run.folder import OBSERVATIONS, episode_lines
 from trainer.run.observations import read_observations
 from trainer.sft.scripts import Script, answer_of, one_line, place
@@ -32,7 +32,6 @@ RUN, COMPLETED, RECOVERED, CORRECTED = "run", "completed", "recovered", "correct
 PER_QUESTION = 2  # correct episodes of a folder that are taught per question, the shortest ones
 UNANSWERED = (Outcome.WRONG, Outcome.BUDGET)
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?")
-_CUT = ("(no rows)", "(first ", "(cut:")  # beginnings of a line of a result without all its rows
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def answer_shown(observation: str) -> str | None:
     header, *lines = observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
     width = len(header.split(" | "))
     rows = [line.split(" | ") for line in lines]
-    if not lines or lines[-1].startswith(_CUT) or any(len(row) != width for row in rows):
+    if not lines or lines[-1].startswith(REMARKS) or any(len(row) != width for row in rows):
         return None
     if any(cell.endswith("…") for row in rows for cell in row):
         return None

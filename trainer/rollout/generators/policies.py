@@ -9,9 +9,9 @@ from shared.dataset import Question
 from shared.models import SQLObservation
 from shared.sqltext import quote_text, split_names, sql_name, unquote_identifier
 from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.prompts import REMARKS
 
 ANSWER_PROBABILITY = 0.15  # of a random action once a cell was seen
-_MARKERS = ("(no rows)", "(first ", "(cut:")  # lines of a rendered table that are no rows
 
 
 class ScriptedPolicy:
@@ -98,7 +98,7 @@ def read_cells(observation: SQLObservation) -> list[str]:
     ):
         return []
     lines = observation.result.split("\n")[1:]
-    rows = (line for line in lines if not line.startswith(_MARKERS))
+    rows = (line for line in lines if not line.startswith(REMARKS))
     return [cell for line in rows for cell in line.split(" | ") if cell and cell != "NULL"]
 
 

@@ -7,7 +7,9 @@ a process and a virtual environment of its own, on a copy of the databases:
 
 - the hostile statements of the conformance suite: does one change the database, make a file, take
   more than 10 s, or spoil the verdict on a right answer that comes next, and how much memory does
-  the peer use? What one breaks is mended before the next.
+  the peer use? What one breaks is mended before the next. Bytes written are those of the blocks of
+  4 KiB that differ afterwards, so what was written and taken back does not count.
+- those of them that name a file, again, with the path of a database that is no peer's: is it read?
 - constant policies, which send one statement per database to every question, the first question's
   effects included: which share of the questions do they earn?
 - statements that return other rows than the gold: which ones are accepted?
@@ -15,8 +17,8 @@ a process and a virtual environment of its own, on a copy of the databases:
 Linux only (reads /proc).
 """
 
-import hashlib
 import json
+import os
 import selectors
 import shutil
 import sqlite3
@@ -49,12 +51,13 @@ HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed
 START_S = 120.0
 SAMPLE_S = 0.1  # between two readings of memory
+BLOCK_BYTES = 4096
 WRONG_OF_A_KIND = 8
 CONSTANTS = ("SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0")
 OF_A_TABLE = ("SELECT * FROM {} LIMIT 1", "SELECT COUNT(*) FROM {}", "DELETE FROM {}")
 HEADINGS = (
-    "environment", "databases changed", "files made", "over 10 s", "next verdict wrong", "MiB",
-    "DELETE earns", "best constant", "wrong accepted",
+    "environment", "bytes written", "files read", "files made", "over 10 s", "next verdict wrong",
+    "MiB", "DELETE earns", "best constant", "wrong accepted",
 )  # fmt: skip
 Rows = list[tuple[Any, ...]]
 
@@ -131,7 +134,8 @@ class Found:
     """What one peer did."""
 
     statements: int = 0
-    changed: list[str] = field(default_factory=list)  # names of statements
+    written: dict[str, int] = field(default_factory=dict)  # statement -> bytes
+    read: list[str] = field(default_factory=list)  # names of statements
     files: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)  # the next verdict
@@ -222,6 +226,13 @@ def constant(template: str, questions: Sequence[Question]) -> list[Case]:
     ]
 
 
+def bytes_written(before: bytes, after: bytes) -> int:
+    """Return the size of the blocks of a file that differ."""
+    starts = range(0, max(len(before), len(after)), BLOCK_BYTES)
+    blocks = ((one[start : start + BLOCK_BYTES] for one in (before, after)) for start in starts)
+    return sum(max(len(old), len(new)) for old, new in blocks if old != new)
+
+
 class Copy:
     """A copy of a data directory that a peer may spoil."""
 
@@ -229,19 +240,21 @@ class Copy:
         self.folder = folder
         self._data = data
         shutil.copytree(data, folder)
-        self._digests = self._read()
+        self._files = self._read()
 
-    def _read(self) -> dict[Path, str]:
-        files = sorted((self.folder / "databases").rglob("*"))
-        return {one: hashlib.sha256(one.read_bytes()).hexdigest() for one in files if one.is_file()}
+    def _read(self) -> dict[Path, bytes]:
+        files = (self.folder / "databases").rglob("*")
+        return {one: one.read_bytes() for one in files if one.is_file()}
 
-    def restore(self) -> bool:
-        """Put back the databases if they, or the files beside them, changed; return whether."""
-        if self._read() == self._digests:
-            return False
+    def restore(self) -> int:
+        """Put back the databases if they, or the files beside them, changed; return the bytes."""
+        found = self._read()
+        if found == self._files:
+            return 0
         shutil.rmtree(self.folder / "databases")
         shutil.copytree(self._data / "databases", self.folder / "databases")
-        return True
+        files = found.keys() | self._files.keys()
+        return sum(bytes_written(self._files.get(one, b""), found.get(one, b"")) for one in files)
 
 
 def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) -> Found:
@@ -253,6 +266,7 @@ def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) ->
         process = JudgeProcess(python, name, copy.folder, work)
         try:
             _hostile(process, copy, work, questions[0], found)
+            _reading(process, copy, Path(scratch, "outside"), questions[0], found)
             found.peak_mib = process.peak_mib
             for template in (*CONSTANTS, *OF_A_TABLE):
                 cases = constant(template, questions)
@@ -272,27 +286,50 @@ def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) ->
 def _hostile(
     process: JudgeProcess, copy: Copy, work: Path, question: Question, found: Found
 ) -> None:
-    table = question.tables_involved[0]
-    path = database_path(copy.folder, question.database_name)
-    with closing(sqlite3.connect(path)) as database:
-        column = database.execute(f"SELECT * FROM {quote_identifier(table)}").description[0][0]
-    for query in corpus.load():
-        target = work / "made"
-        _, seconds = process.ask(case_of(question, query.statement(table, column, str(target))))
+    for query, sql in _statements(copy.folder, question, work / "made"):
+        _, seconds = process.ask(case_of(question, sql))
         found.statements += 1
         if seconds > HANG_S:
             found.slow.append(query.name)
             process.stop()  # it may still be at work on it
-        if copy.restore():
-            found.changed.append(query.name)
-            process.stop()
+        written = copy.restore()
         if made := list(work.iterdir()):
             found.files.append(query.name)
             for one in made:
+                written += one.stat().st_size
                 one.unlink()
+        if written:
+            found.written[query.name] = written
+            process.stop()
         if process.ask(case_of(question, question.gold_sql))[0] != 1.0:
             found.spoiled.append(query.name)
             process.stop()
+
+
+def _reading(
+    process: JudgeProcess, copy: Copy, outside: Path, question: Question, found: Found
+) -> None:
+    """Send what names a file, the path of a database outside; the time of access shows a read."""
+    for query, sql in _statements(copy.folder, question, outside):
+        if "@file@" not in query.sql:
+            continue
+        shutil.copyfile(database_path(copy.folder, question.database_name), outside)
+        os.utime(outside, (0, 0))
+        process.ask(case_of(question, sql))
+        if outside.stat().st_atime:
+            found.read.append(query.name)
+        copy.restore()
+
+
+def _statements(
+    data: Path, question: Question, file: Path
+) -> Iterator[tuple[corpus.HostileQuery, str]]:
+    """Yield the hostile queries and their SQL for the question's first table."""
+    table = question.tables_involved[0]
+    with closing(sqlite3.connect(database_path(data, question.database_name))) as database:
+        column = database.execute(f"SELECT * FROM {quote_identifier(table)}").description[0][0]
+    for query in corpus.load():
+        yield query, query.statement(table, column, str(file))
 
 
 def row(name: str, found: Found) -> tuple[str, ...]:
@@ -306,10 +343,9 @@ def row(name: str, found: Found) -> tuple[str, ...]:
     of = f"of {found.statements}"
     return (
         f"{name}{version}",
-        *(
-            f"{len(names)} {of}"
-            for names in (found.changed, found.files, found.slow, found.spoiled)
-        ),
+        f"{sum(found.written.values()):,} ({len(found.written)} {of})",
+        str(len(found.read)),
+        *(f"{len(names)} {of}" for names in (found.files, found.slow, found.spoiled)),
         f"{found.peak_mib:,.0f}",
         f"{delete:.1%}",
         f"{share:.1%} ({best})",

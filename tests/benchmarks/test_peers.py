@@ -176,7 +176,5 @@ def test_trls_loop_plays_a_turn_of_every_episode_before_the_next() -> None:
     episodes = [Episode(name, [f"DESCRIBE: {name}", "ANSWER: 42"]) for name in ("a", "b")]
     trl_loop.ScriptedTrainer([Tools(), Tools()]).play(episodes)
     assert played == ["describe a", "describe b", "answer 42", "answer 42"]
-    with pytest.raises(RuntimeError, match="4 calls, of which 2 failed"):
-        trl_loop.ScriptedTrainer([Tools(), Tools()]).play(
-            [Episode(one.question_id, ["QUERY: x", "SAMPLE: y"]) for one in episodes]
-        )
+    failing = [Episode(one.question_id, ["QUERY: x", "SAMPLE: y"]) for one in episodes]
+    assert trl_loop.ScriptedTrainer([Tools(), Tools()]).play(failing) == (4, 2)

@@ -54,8 +54,8 @@ class ScriptedTrainer:
     def _generate_single_turn(self, ids: Sequence[Ids], *_: Any, **__: Any) -> tuple[Any, None]:
         return [[len(one) - 1] for one in ids], None  # a row's number, then its turns
 
-    def play(self, episodes: Sequence[Episode]) -> None:
-        """Play all episodes with TRL's loop."""
+    def play(self, episodes: Sequence[Episode]) -> tuple[int, int]:
+        """Play all episodes with TRL's loop; return how many calls it made, and how many failed."""
 
         def parse(tokenizer: None, ids: Ids, prefix: Ids, tools: object) -> dict[str, Any]:
             return tool_call(episodes[prefix[0]], ids[0])
@@ -67,9 +67,7 @@ class ScriptedTrainer:
             found = GRPOTrainer._tool_call_loop(
                 self, prompts, prompt_ids, [[0] for _ in episodes], first, None, None, {}
             )
-        calls, failures = found[4:6]
-        if failures or calls != sum(len(one.actions) for one in episodes):
-            raise RuntimeError(f"TRL's loop made {calls} calls, of which {failures} failed")
+        return found[4:6]
 
 
 @asynccontextmanager
@@ -83,7 +81,9 @@ async def tools(workload: Workload, url: str) -> AsyncIterator[Play]:
         async def wave() -> float:
             for environment, episode in zip(environments, workload.episodes, strict=True):
                 environment.reset(question_id=episode.question_id)
-            trainer.play(workload.episodes)
+            calls, failures = trainer.play(workload.episodes)
+            if failures or calls != sum(len(one.actions) for one in workload.episodes):
+                raise RuntimeError(f"TRL's loop made {calls} calls, of which {failures} failed")
             return sum(environment.get_reward() or 0.0 for environment in environments)
 
         yield wave

@@ -7,10 +7,9 @@ played by TRL's loop through an `environment_factory`'s tools, and have their de
 Afterwards, weights are compared with those of the undisturbed training.
 """
 
-import json
-import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -19,10 +18,10 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
-from benchmarks.peers.environments import CACHE, NotMeasured, make_environment, reason
-from benchmarks.peers.training import EPISODES, MODULE, PEERS, UPDATES
+from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
+from benchmarks.peers.processes import Worker
+from benchmarks.peers.training import EPISODES, PEERS, UPDATES
 from shared.console import write_json
-from shared.server_process import child_environment
 
 TIMEOUT_S = 3600.0
 HEADINGS = (
@@ -43,19 +42,20 @@ def peer_python(name: str, cache: Path) -> Path:
     return python
 
 
-def measure(python: Path, name: str, data: Path) -> dict[str, Any]:
-    """Return what `training.measure` found, in a process of the peer's."""
-    done = subprocess.run(
-        [str(python), "-m", MODULE, name, str(data)],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    if done.returncode:
-        raise NotMeasured(f"its training failed: {reason(done.stderr)}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def measure(name: str, data: Path, cache: Path) -> dict[str, Any]:
+    """Return what `training.measure` finds in a process of the peer's."""
+    arguments = (name, str(data.resolve()))
+    with (
+        tempfile.TemporaryDirectory(prefix="sqlenv-peers-") as scratch,
+        Worker(
+            peer_python(name, cache),
+            "training:opened",
+            PEERS[name].packages,
+            *arguments,
+            log=Path(scratch, "log"),
+        ) as worker,
+    ):
+        return {"versions": worker.versions, **worker.ask(None, TIMEOUT_S)}
 
 
 def rows(name: str, found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -80,7 +80,7 @@ def main(
     for name in chosen(peer, PEERS, "peer"):
         print(f"training with {name}", file=sys.stderr, flush=True)
         try:
-            found = report[name] = measure(peer_python(name, cache), name, data.resolve())
+            found = report[name] = measure(name, data, cache)
         except NotMeasured as error:
             report[name] = {"not_measured": str(error)}
             notes.append(f"not measured: {name}: {error}")

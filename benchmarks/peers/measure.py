@@ -10,7 +10,7 @@ from benchmarks.chaos.cluster import free_ports
 from benchmarks.measuring import Timing, make_scripts
 from benchmarks.peers.environments import NotMeasured, make_environment, reason
 from benchmarks.peers.player import Episode, Workload, write_workload
-from benchmarks.peers.processes import PlayerProcess
+from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import Peer, Report, Wave, order, summary
 from env_server.questions import QuestionBank
 from shared.console import failure
@@ -36,7 +36,7 @@ class Measurement:
         self.absent: dict[str, str] = {}
         self.versions: dict[str, dict[str, str]] = {}
         self._workload, self._cache, self._log = workload, cache, log
-        self._players: dict[str, PlayerProcess] = {}
+        self._players: dict[str, Worker] = {}
         self._played_on: dict[str, ServerProcess | None] = {}
         self._servers: dict[str, ServerProcess] = {}
         self._reward: float | None = None  # of a wave, whoever plays it
@@ -59,16 +59,17 @@ class Measurement:
         try:
             python = self._python(peer)
             server = self._server(peer, python)
-            player = PlayerProcess(
+            player = Worker(
                 python,
-                peer.player,
-                self._folder / "workload.json",
-                server.url if server else "",
+                "player:opened",
                 peer.packages,
-                self._folder / f"{peer.name}.log",
+                peer.player,
+                str(self._folder / "workload.json"),
+                server.url if server else "",
+                log=self._folder / f"{peer.name}.log",
             )
             self._players[peer.name] = self._stack.enter_context(player)
-            self.versions[peer.name] = player.answer()
+            self.versions[peer.name] = player.versions
             self._played_on[peer.name] = server
         except (NotMeasured, ServerStartError) as error:
             self._drop(peer.name, reason(str(error)))
@@ -86,7 +87,7 @@ class Measurement:
         server_cpu_s = server.cpu_s if server else lambda: 0.0
         try:
             with client_time.adding(steps, player.cpu_s), server_time.adding(steps, server_cpu_s):
-                reward = player.play()
+                reward = float(player.ask(None))
         except NotMeasured as error:
             self._drop(name, str(error))
             return

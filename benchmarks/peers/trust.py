@@ -17,12 +17,9 @@ a process and a virtual environment of its own, on a copy of the databases:
 Linux only (reads /proc).
 """
 
-import json
 import os
-import selectors
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,27 +27,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 import typer
 from sqlglot.errors import SqlglotError
 
-from benchmarks.measuring import DataDir, JsonPath, chosen, memory_mib, print_table
-from benchmarks.peers.environments import CACHE, NotMeasured, make_environment, reason
-from benchmarks.peers.judges import JUDGES, MODULE, Case
+from benchmarks.measuring import DataDir, JsonPath, chosen, print_table
+from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
+from benchmarks.peers.judges import JUDGES, Case
+from benchmarks.peers.processes import Worker
 from env_server.conformance import corpus
 from shared.console import write_json
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
-from shared.server_process import child_environment
 from shared.sqltext import quote_identifier
 
 HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed
-START_S = 120.0
-SAMPLE_S = 0.1  # between two readings of memory
 BLOCK_BYTES = 4096
 WRONG_OF_A_KIND = 8
 CONSTANTS = ("SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0")
@@ -63,70 +58,42 @@ Rows = list[tuple[Any, ...]]
 
 
 class JudgeProcess:
-    """A judge in a session of its own, started when it is asked."""
+    """A judge that is started when it is asked."""
 
     def __init__(self, python: Path, name: str, folder: Path, scratch: Path) -> None:
         self.peak_mib = 0.0
         self.versions: dict[str, str] = {}
-        self._command = [str(python), "-m", MODULE, name, str(folder)]
-        self._scratch, self._log = scratch, scratch.with_suffix(".log")
-        self._process: subprocess.Popen[bytes] | None = None
+        judge, packages = JUDGES[name]
+        self._start = partial(
+            Worker,
+            python,
+            f"judges:{judge.__name__}",
+            packages,
+            str(folder),
+            log=scratch.with_suffix(".log"),
+            folder=scratch,
+        )
+        self._worker: Worker | None = None
 
     def ask(self, case: Case) -> tuple[float | None, float]:
         """Return the reward and the seconds; no reward if the judge died or did not answer."""
-        process = self._process or self._start()
-        assert process.stdin is not None
-        began = time.monotonic()
-        with suppress(OSError):
-            process.stdin.write(json.dumps(case).encode() + b"\n")
-            process.stdin.flush()
-        reward = self._answer(process, PATIENCE_S)
+        if self._worker is None:
+            self._worker = self._start()
+            self.versions = self._worker.versions
+        self._worker.peak_mib = self.peak_mib
+        began, reward = time.monotonic(), None
+        with suppress(NotMeasured):
+            reward = self._worker.ask(case, PATIENCE_S)
+        self.peak_mib = max(self.peak_mib, self._worker.peak_mib)
         if reward is None:
             self.stop()
         return reward, time.monotonic() - began
 
     def stop(self) -> None:
-        """Kill the judge and the processes that it started, whatever their sessions."""
-        if self._process is not None:
-            with suppress(psutil.NoSuchProcess):
-                judge = psutil.Process(self._process.pid)
-                for process in (*judge.children(recursive=True), judge):
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
-            self._process.communicate()  # closes the pipes
-            self._process = None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=child_environment(),
-                cwd=self._scratch,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-        versions = self._answer(self._process, START_S)
-        if versions is None:
-            self.stop()
-            raise NotMeasured(f"it did not start: {reason(self._log.read_text(errors='replace'))}")
-        self.versions = versions
-        return self._process
-
-    def _answer(self, process: subprocess.Popen[bytes], patience_s: float) -> Any:
-        assert process.stdout is not None
-        until = time.monotonic() + patience_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while time.monotonic() < until:
-                ready = selector.select(SAMPLE_S)
-                with suppress(Exception):  # it has ended
-                    self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
-                if ready:
-                    line = process.stdout.readline()
-                    return json.loads(line) if line else None
-        return None
+        """Kill the judge."""
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
 
 
 @dataclass

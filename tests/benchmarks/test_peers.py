@@ -14,7 +14,7 @@ from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import NotMeasured, make_environment
 from benchmarks.peers.measure import Measurement, workload_of
 from benchmarks.peers.player import Episode, find_player, read_workload, write_workload
-from benchmarks.peers.processes import PlayerProcess
+from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import PEERS, Wave, order, summary
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -127,7 +127,7 @@ class Fake:
     def cpu_s(self) -> float:
         return 0.0
 
-    def play(self) -> float:
+    def ask(self, request: None) -> float:
         return self._rewards.pop(0)
 
 
@@ -145,16 +145,9 @@ def test_waves_that_earn_something_else_end_the_benchmark(
     assert "a wave of b earned 1.5" in capsys.readouterr().err
 
 
-def test_a_player_that_ends_says_why(tmp_path: Path) -> None:
-    log, workload = tmp_path / "log", tmp_path / "workload.json"
-    write_workload(workload, measure.Workload(tmp_path, []))
-    python = Path(sys.executable)
-    why = r"its player ended: AttributeError: .*'nobody'"
-    with (
-        PlayerProcess(python, "sqlenv:nobody", workload, "", (), log) as player,
-        pytest.raises(NotMeasured, match=why),
-    ):
-        player.answer()
+def test_a_worker_that_ends_says_why(tmp_path: Path) -> None:
+    with pytest.raises(NotMeasured, match=r"it ended: AttributeError: .*'nobody'"):
+        Worker(Path(sys.executable), "player:nobody", (), log=tmp_path / "log")
 
 
 @pytest.mark.slow

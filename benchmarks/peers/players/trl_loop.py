@@ -42,7 +42,7 @@ class ScriptedTrainer:
     model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=sys.maxsize))
     environment_factories, tools, _tokenizer = None, (), None
 
-    def __init__(self, environments: Sequence[SQLEnvTools]) -> None:
+    def __init__(self, environments: Sequence[Any]) -> None:
         self._sync_tool_dicts = [
             {name: getattr(one, name) for name in ARGUMENTS} for one in environments
         ]
@@ -67,7 +67,8 @@ class ScriptedTrainer:
             found = GRPOTrainer._tool_call_loop(
                 self, prompts, prompt_ids, [[0] for _ in episodes], first, None, None, {}
             )
-        return found[4:6]
+        calls, failures = found[4:6]
+        return calls, failures
 
 
 @asynccontextmanager

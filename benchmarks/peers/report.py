@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any, Literal
 
 from benchmarks.measuring import Timing
-from benchmarks.peers.environments import NotMeasured
+from shared.console import failure
 
 CLIENT, LOOP = "sqlenv", "sqlenv-loop"  # SQLEnv's own, with which others are compared
 Report = dict[str, Any]
@@ -49,10 +49,6 @@ PEERS = (
         "trl", "TRL's environment_factory, SQLEnv's server", "trl_loop:tools", "sqlenv", None,
         ("trl",), LOOP,
     ),
-    Peer(
-        "verifiers", "verifiers' MultiTurnEnv, no server", "verifiers_env:in_process", None,
-        "verifiers", ("verifiers",), LOOP,
-    ),
 )  # fmt: skip
 
 
@@ -80,11 +76,11 @@ def order(names: Sequence[str], waves: int) -> list[str]:
 def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
     """Return the costs of a peer per step, as multiples of its base's, too.
 
-    A ratio is of two waves of the same number, played one soon after the other. Raises
-    `NotMeasured` if a wave was too short for the clock of CPU time.
+    A ratio is of two waves of the same number, played one soon after the other. Ends the benchmark
+    if a wave was too short for the clock of CPU time.
     """
     if not all(wave.cpu_us > 0 for wave in (*waves, *base)):
-        raise NotMeasured("too few steps to measure CPU time: raise --episodes or --steps")
+        raise failure("too few steps to measure CPU time: raise --episodes or --steps")
     steps = sum(wave.client.steps for wave in waves)
     client = sum(wave.client.cpu_s for wave in waves) / steps * 1e6
     server = sum(wave.server.cpu_s for wave in waves) / steps * 1e6

@@ -55,7 +55,8 @@ def measure(name: str, data: Path, cache: Path) -> dict[str, Any]:
             log=Path(scratch, "log"),
         ) as worker,
     ):
-        return {"versions": worker.versions, **worker.ask(None, TIMEOUT_S)}
+        found = worker.ask(None, TIMEOUT_S)
+        return {"versions": worker.versions, **found}
 
 
 def rows(name: str, found: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -5,11 +5,11 @@ a data directory of SQLEnv's, whose databases the peer may spoil. A case has `qu
 `question`, `db_id`, `gold_sql` and `sql`, what an agent sends; rewards are in [0, 1].
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from benchmarks.peers.worker import Answer, Opened
+from benchmarks.peers.worker import Answer
 
 Case = dict[str, str]
 
@@ -92,8 +92,9 @@ async def sqlenv(folder: str) -> AsyncIterator[Answer]:
             yield judge
 
 
-JUDGES: dict[str, tuple[Callable[[str], Opened], tuple[str, ...]]] = {
-    "sqlenv": (sqlenv, ()),
-    "nemo-gym": (nemo_gym, ("nemo-gym",)),
-    "skyrl-gym": (skyrl_gym, ("skyrl-gym",)),
+# environment -> its judge, and the packages whose versions count
+JUDGES = {
+    "sqlenv": ("judges:sqlenv", ()),
+    "nemo-gym": ("judges:nemo_gym", ("nemo-gym",)),
+    "skyrl-gym": ("judges:skyrl_gym", ("skyrl-gym",)),
 }

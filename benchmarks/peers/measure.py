@@ -58,14 +58,14 @@ class Measurement:
             raise NotMeasured(reason(str(error))) from error
         player = Worker(
             python,
-            "player:opened",
-            peer.packages,
             peer.player,
+            peer.packages,
             str(self._folder / "workload.json"),
             server.url if server else "",
             log=self._folder / f"{peer.name}.log",
         )
-        self.players[peer.name] = self._stack.enter_context(player), server
+        self._stack.enter_context(player).start()
+        self.players[peer.name] = player, server
 
     def play(self, name: str) -> Wave:
         """Play a wave; end the benchmark if it fails or earns another reward than the first one."""

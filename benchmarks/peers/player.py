@@ -1,16 +1,12 @@
-"""What a player of a peer gets, and how its worker calls it, a wave for each request.
+"""What a player of a peer gets: the episodes, from a file.
 
 It runs in the peer's environment, so this module imports only the standard library.
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib import import_module
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from benchmarks.peers.worker import Answer
 
 
 class Episode(NamedTuple):
@@ -32,8 +28,7 @@ class Workload(NamedTuple):
     episodes: list[Episode]
 
 
-Play = Callable[[], Awaitable[float]]  # plays a wave and returns the sum of its rewards
-Player = Callable[[Workload, str], AbstractAsyncContextManager[Play]]
+Play = Callable[[Any], Awaitable[float]]  # plays a wave and returns the sum of its rewards
 
 
 def write_workload(path: Path, workload: Workload) -> None:
@@ -41,25 +36,7 @@ def write_workload(path: Path, workload: Workload) -> None:
     path.write_text(json.dumps([str(workload.data.resolve()), workload.episodes]))
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: str) -> Workload:
     """Read what `write_workload` wrote."""
-    data, episodes = json.loads(path.read_text())
+    data, episodes = json.loads(Path(path).read_text())
     return Workload(Path(data), [Episode(*one) for one in episodes])
-
-
-def find_player(name: str) -> Player:
-    """Return the function that `module:function` names, in `players/`."""
-    module, _, function = name.partition(":")
-    found: Player = getattr(import_module(f"benchmarks.peers.players.{module}"), function)
-    return found
-
-
-@asynccontextmanager
-async def opened(name: str, workload: str, url: str) -> AsyncIterator[Answer]:
-    """Play the workload in a file; the URL is empty if the peer has no server."""
-    async with find_player(name)(read_workload(Path(workload)), url) as play:
-
-        async def wave(_: Any) -> float:
-            return await play()
-
-        yield wave

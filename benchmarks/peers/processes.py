@@ -21,7 +21,7 @@ SAMPLE_S = 0.1  # between two readings of memory
 
 
 class Worker:
-    """A worker in a session of its own, with the processes that it starts. Use `with`."""
+    """A worker that is started when it is asked, again if it was killed. Use `with`."""
 
     def __init__(
         self,
@@ -32,68 +32,76 @@ class Worker:
         log: Path,
         folder: Path | None = None,
     ) -> None:
-        """Start it in `folder`. Raises `NotMeasured` if it does not answer."""
+        """Prepare `worker.py`, which runs in `folder`."""
+        self.versions: dict[str, str] = {}
         self.peak_mib: float | None = None  # a number is raised to the memory while it works
-        self._log = log
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [str(python), "-m", MODULE, function, ",".join(packages), *arguments],
-                env=child_environment(),
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        try:
-            self.versions: dict[str, str] = self._reply(PATIENCE_S)
-        except NotMeasured:
-            self.kill()
-            raise
+        self._command = [str(python), "-m", MODULE, function, ",".join(packages), *arguments]
+        self._log, self._folder = log, folder
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Worker":
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # it has ended
-            self._process.communicate(timeout=10.0)
+        if self._process is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):  # it has ended
+                self._process.communicate(timeout=10.0)
         self.kill()
 
+    def start(self) -> None:
+        """Start it in a session of its own. Raises `NotMeasured` if that fails."""
+        with self._log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                self._command,
+                env=child_environment(),
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.versions = self._reply(self._process, PATIENCE_S)
+
     def kill(self) -> None:
-        """Kill the worker and the processes that it started, whatever their sessions."""
-        with suppress(psutil.NoSuchProcess):
-            worker = psutil.Process(self._process.pid)
-            for process in (*worker.children(recursive=True), worker):
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-        with suppress(ValueError):  # its pipes are closed
-            self._process.communicate()
+        """Kill it and the processes that it started, whatever their sessions."""
+        if self._process is not None:
+            with suppress(psutil.NoSuchProcess):
+                worker = psutil.Process(self._process.pid)
+                for process in (*worker.children(recursive=True), worker):
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+            with suppress(ValueError):  # its pipes are closed
+                self._process.communicate()
+            self._process = None
 
     def cpu_s(self) -> float:
         """Return the CPU-seconds of the worker and of the processes that it started."""
-        return session_cpu_s(self._process.pid)
+        return session_cpu_s(self._process.pid) if self._process else 0.0
 
     def ask(self, request: Any, patience_s: float = PATIENCE_S) -> Any:
-        """Return the reply to a request. Raises `NotMeasured` without one."""
+        """Return the reply to a request. Without one, kills the worker, raises `NotMeasured`."""
+        if self._process is None:
+            self.start()
+        assert self._process is not None
         assert self._process.stdin is not None
         with suppress(OSError):  # `_reply` says why
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-        return self._reply(patience_s)
+        return self._reply(self._process, patience_s)
 
-    def _reply(self, patience_s: float) -> Any:
-        assert self._process.stdout is not None
-        until = time.monotonic() + patience_s
+    def _reply(self, process: "subprocess.Popen[bytes]", patience_s: float) -> Any:
+        assert process.stdout is not None
+        until, ready = time.monotonic() + patience_s, False
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            ready: object = None
-            while not ready:
-                if time.monotonic() >= until:
-                    raise NotMeasured(f"it did not answer within {patience_s:.0f} s")
-                ready = selector.select(patience_s if self.peak_mib is None else SAMPLE_S)
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not ready and time.monotonic() < until:
+                ready = bool(selector.select(patience_s if self.peak_mib is None else SAMPLE_S))
                 if self.peak_mib is not None:
                     with suppress(psutil.Error):  # it has ended
-                        self.peak_mib = max(self.peak_mib, memory_mib(self._process.pid))
-        if line := self._process.stdout.readline():
+                        self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
+        if ready and (line := process.stdout.readline()):
             return json.loads(line)
-        raise NotMeasured(f"it ended: {reason(self._log.read_text(errors='replace'))}")
+        self.kill()
+        why = reason(self._log.read_text(errors="replace"))
+        late = f"it did not answer within {patience_s:.0f} s"
+        raise NotMeasured(f"it ended: {why}" if ready else late)

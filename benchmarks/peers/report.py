@@ -19,7 +19,7 @@ class Peer:
     name: str
     title: str
     player: str
-    """`module:function` in `players/`."""
+    """`module:function` for `worker.py`."""
     server: Literal["sqlenv", "openenv"] | None
     environment: str | None = None
     """Its file in `requirements/`; None is SQLEnv's own environment."""
@@ -30,24 +30,24 @@ class Peer:
 
 
 PEERS = (
-    Peer(CLIENT, "SQLEnv: client and server", "sqlenv:client", "sqlenv"),
+    Peer(CLIENT, "SQLEnv: client and server", "players.sqlenv:client", "sqlenv"),
     Peer(
-        "httpx", "one httpx request per step, SQLEnv's server", "sqlenv:plain", "sqlenv", None,
-        ("httpx",),
+        "httpx", "one httpx request per step, SQLEnv's server", "players.sqlenv:plain", "sqlenv",
+        None, ("httpx",),
     ),
     Peer(
-        "openenv", "OpenEnv: client and server", "openenv:client", "openenv", "openenv",
+        "openenv", "OpenEnv: client and server", "players.openenv:client", "openenv", "openenv",
         ("openenv",),
     ),
     Peer(
-        "openenv-client", "OpenEnv's client, SQLEnv's server", "openenv:client", "sqlenv",
+        "openenv-client", "OpenEnv's client, SQLEnv's server", "players.openenv:client", "sqlenv",
         "openenv", ("openenv",),
     ),
-    Peer("bare", "SQLEnv's environment alone, no server", "sqlenv:in_process", None),
-    Peer(LOOP, "SQLEnv: rollout loop and server", "sqlenv:loop", "sqlenv", base=LOOP),
+    Peer("bare", "SQLEnv's environment alone, no server", "players.sqlenv:in_process", None),
+    Peer(LOOP, "SQLEnv: rollout loop and server", "players.sqlenv:loop", "sqlenv", base=LOOP),
     Peer(
-        "trl", "TRL's environment_factory, SQLEnv's server", "trl_loop:tools", "sqlenv", None,
-        ("trl",), LOOP,
+        "trl", "TRL's environment_factory, SQLEnv's server", "players.trl_loop:tools", "sqlenv",
+        None, ("trl",), LOOP,
     ),
 )  # fmt: skip
 

@@ -25,9 +25,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,43 +56,14 @@ HEADINGS = (
 Rows = list[tuple[Any, ...]]
 
 
-class JudgeProcess:
-    """A judge that is started when it is asked."""
-
-    def __init__(self, python: Path, name: str, folder: Path, scratch: Path) -> None:
-        self.peak_mib = 0.0
-        self.versions: dict[str, str] = {}
-        judge, packages = JUDGES[name]
-        self._start = partial(
-            Worker,
-            python,
-            f"judges:{judge.__name__}",
-            packages,
-            str(folder),
-            log=scratch.with_suffix(".log"),
-            folder=scratch,
-        )
-        self._worker: Worker | None = None
-
-    def ask(self, case: Case) -> tuple[float | None, float]:
-        """Return the reward and the seconds; no reward if the judge died or did not answer."""
-        if self._worker is None:
-            self._worker = self._start()
-            self.versions = self._worker.versions
-        self._worker.peak_mib = self.peak_mib
-        began, reward = time.monotonic(), None
-        with suppress(NotMeasured):
-            reward = self._worker.ask(case, PATIENCE_S)
-        self.peak_mib = max(self.peak_mib, self._worker.peak_mib)
-        if reward is None:
-            self.stop()
-        return reward, time.monotonic() - began
-
-    def stop(self) -> None:
-        """Kill the judge."""
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+def ask(worker: Worker, case: Case) -> tuple[float | None, float]:
+    """Return a judge's reward and the seconds; no reward if it died or did not answer."""
+    began = time.monotonic()
+    try:
+        reward = float(worker.ask(case, PATIENCE_S))
+    except NotMeasured:
+        return None, time.monotonic() - began
+    return reward, time.monotonic() - began
 
 
 @dataclass
@@ -227,38 +197,36 @@ class Copy:
 def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) -> Found:
     """Put every statement before one peer."""
     found = Found(questions=len(questions))
+    function, packages = JUDGES[name]
     with tempfile.TemporaryDirectory(prefix="sqlenv-trust-") as scratch:
         copy, work = Copy(data, Path(scratch, "data")), Path(scratch, "work")
         work.mkdir()
-        process = JudgeProcess(python, name, copy.folder, work)
-        try:
-            _hostile(process, copy, work, questions[0], found)
-            _reading(process, copy, Path(scratch, "outside"), questions[0], found)
-            found.peak_mib = process.peak_mib
+        log = Path(scratch, "log")
+        with Worker(python, function, packages, str(copy.folder), log=log, folder=work) as worker:
+            worker.start()
+            found.versions, worker.peak_mib = worker.versions, 0.0
+            _hostile(worker, copy, work, questions[0], found)
+            _reading(worker, copy, Path(scratch, "outside"), questions[0], found)
+            found.peak_mib, worker.peak_mib = worker.peak_mib, None
             for template in (*CONSTANTS, *OF_A_TABLE):
                 cases = constant(template, questions)
-                rewards = [process.ask(one)[0] or 0.0 for one in cases]
+                rewards = [ask(worker, one)[0] or 0.0 for one in cases]
                 found.earned[template.format("T")] = sum(rewards) / len(rewards)
                 if copy.restore():
-                    process.stop()
+                    worker.kill()
             for kind, case in wrong_statements(data, questions):
                 found.wrong += 1
-                found.accepted[kind] += bool(process.ask(case)[0])
-        finally:
-            process.stop()
-        found.versions = process.versions
+                found.accepted[kind] += bool(ask(worker, case)[0])
     return found
 
 
-def _hostile(
-    process: JudgeProcess, copy: Copy, work: Path, question: Question, found: Found
-) -> None:
+def _hostile(worker: Worker, copy: Copy, work: Path, question: Question, found: Found) -> None:
     for query, sql in _statements(copy.folder, question, work / "made"):
-        _, seconds = process.ask(case_of(question, sql))
+        _, seconds = ask(worker, case_of(question, sql))
         found.statements += 1
         if seconds > HANG_S:
             found.slow.append(query.name)
-            process.stop()  # it may still be at work on it
+            worker.kill()  # it may still be at work on it
         written = copy.restore()
         if made := list(work.iterdir()):
             found.files.append(query.name)
@@ -267,22 +235,20 @@ def _hostile(
                 one.unlink()
         if written:
             found.written[query.name] = written
-            process.stop()
-        if process.ask(case_of(question, question.gold_sql))[0] != 1.0:
+            worker.kill()
+        if ask(worker, case_of(question, question.gold_sql))[0] != 1.0:
             found.spoiled.append(query.name)
-            process.stop()
+            worker.kill()
 
 
-def _reading(
-    process: JudgeProcess, copy: Copy, outside: Path, question: Question, found: Found
-) -> None:
+def _reading(worker: Worker, copy: Copy, outside: Path, question: Question, found: Found) -> None:
     """Send what names a file, the path of a database outside; the time of access shows a read."""
     for query, sql in _statements(copy.folder, question, outside):
         if "@file@" not in query.sql:
             continue
         shutil.copyfile(database_path(copy.folder, question.database_name), outside)
         os.utime(outside, (0, 0))
-        process.ask(case_of(question, sql))
+        ask(worker, case_of(question, sql))
         if outside.stat().st_atime:
             found.read.append(query.name)
         copy.restore()

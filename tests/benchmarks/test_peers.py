@@ -12,9 +12,10 @@ from benchmarks.peers import environments, measure
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import NotMeasured, make_environment
 from benchmarks.peers.measure import Measurement, workload_of
-from benchmarks.peers.player import Episode, find_player, read_workload, write_workload
+from benchmarks.peers.player import Episode, read_workload, write_workload
 from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import PEERS, Wave, order, summary
+from benchmarks.peers.worker import find
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -51,14 +52,14 @@ def test_peers_name_players_and_requirements_that_exist() -> None:
         assert peer.base in names
         assert peer in OWN or (environments.REQUIREMENTS / f"{peer.environment}.txt").exists()
     for peer in OWN:
-        if peer.player.startswith("sqlenv:"):
-            assert callable(find_player(peer.player))
+        if peer.player.startswith("players.sqlenv:"):
+            assert callable(find(peer.player))
 
 
 def test_a_player_reads_the_workload_that_was_written(tiny_data: Path, tmp_path: Path) -> None:
     workload = workload_of(tiny_data, episodes=3, steps=4)
     write_workload(tmp_path / "workload.json", workload)
-    assert read_workload(tmp_path / "workload.json") == workload
+    assert read_workload(str(tmp_path / "workload.json")) == workload
     first = workload.episodes[0]
     assert [kind for kind, _ in first.turns] == ["DESCRIBE", "SAMPLE", "QUERY", "ANSWER"]
     assert first.turns[-1] == ("ANSWER", "42")
@@ -143,8 +144,11 @@ def test_waves_that_earn_something_else_end_the_benchmark(
 
 
 def test_a_worker_that_ends_says_why(tmp_path: Path) -> None:
-    with pytest.raises(NotMeasured, match=r"it ended: AttributeError: .*'nobody'"):
-        Worker(Path(sys.executable), "player:nobody", (), log=tmp_path / "log")
+    with (
+        Worker(Path(sys.executable), "player:nobody", (), log=tmp_path / "log") as worker,
+        pytest.raises(NotMeasured, match=r"it ended: AttributeError: .*'nobody'"),
+    ):
+        worker.ask(None)
 
 
 @pytest.mark.slow

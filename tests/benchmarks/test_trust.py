@@ -1,15 +1,18 @@
 """Hostile and wrong SQL before environments."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers import trust
+from benchmarks.peers.judges import JUDGES
+from benchmarks.peers.processes import Worker
 from benchmarks.peers.trust import (
     BLOCK_BYTES,
     Copy,
-    JudgeProcess,
+    ask,
     bytes_written,
     case_of,
     main,
@@ -62,12 +65,10 @@ def test_a_right_statement_is_rewarded_and_a_wrong_one_is_not(
     tiny_data: Path, tmp_path: Path
 ) -> None:
     questions = load_splits(tiny_data)["eval"]
-    (work := tmp_path / "work").mkdir()
-    process = JudgeProcess(Path(trust.sys.executable), "sqlenv", tiny_data, work)
-    try:
+    function, packages = JUDGES["sqlenv"]
+    python, log = Path(sys.executable), tmp_path / "log"
+    with Worker(python, function, packages, str(tiny_data), log=log) as worker:
         for question in questions[:3]:
-            assert process.ask(case_of(question, question.gold_sql))[0] == 1.0
+            assert ask(worker, case_of(question, question.gold_sql))[0] == 1.0
         for _, case in [*wrong_statements(tiny_data, questions)][:3]:
-            assert process.ask(case)[0] == 0.0
-    finally:
-        process.stop()
+            assert ask(worker, case)[0] == 0.0

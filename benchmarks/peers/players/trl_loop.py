@@ -16,7 +16,7 @@ from unittest.mock import patch
 from trl import GRPOTrainer
 from trl.trainer import grpo_trainer
 
-from benchmarks.peers.player import Episode, Play, Workload
+from benchmarks.peers.player import Episode, Play, read_workload
 from shared.agents.tools import SQLEnvTools
 from shared.client import SQLEnvClient
 
@@ -72,14 +72,15 @@ class ScriptedTrainer:
 
 
 @asynccontextmanager
-async def tools(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def tools(path: str, url: str) -> AsyncIterator[Play]:
     """Play with the tools that SQLEnv has for TRL."""
+    workload = read_workload(path)
     budget = len(workload.episodes[0].actions)
     with SQLEnvClient(url).sync() as server:
         environments = [SQLEnvTools(server, step_budget=budget) for _ in workload.episodes]
         trainer = ScriptedTrainer(environments)
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             for environment, episode in zip(environments, workload.episodes, strict=True):
                 environment.reset(question_id=episode.question_id)
             calls, failures = trainer.play(workload.episodes)

@@ -44,19 +44,12 @@ def peer_python(name: str, cache: Path) -> Path:
 
 def measure(name: str, data: Path, cache: Path) -> dict[str, Any]:
     """Return what `training.measure` finds in a process of the peer's."""
-    arguments = (name, str(data.resolve()))
-    with (
-        tempfile.TemporaryDirectory(prefix="sqlenv-peers-") as scratch,
-        Worker(
-            peer_python(name, cache),
-            "training:opened",
-            PEERS[name].packages,
-            *arguments,
-            log=Path(scratch, "log"),
-        ) as worker,
-    ):
-        found = worker.ask(None, TIMEOUT_S)
-        return {"versions": worker.versions, **found}
+    python, packages = peer_python(name, cache), PEERS[name].packages
+    with tempfile.TemporaryDirectory(prefix="sqlenv-peers-") as scratch:
+        log, arguments = Path(scratch, "log"), (name, str(data.resolve()))
+        with Worker(python, "training:opened", packages, *arguments, log=log) as worker:
+            found = worker.ask(None, TIMEOUT_S)
+            return {"versions": worker.versions, **found}
 
 
 def rows(name: str, found: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -56,33 +56,32 @@ class Update:
     seconds: float = 0.0
 
 
-@dataclass
 class Watch:
-    """What the clients of a training share: the update that is played, and its faults."""
+    """What a training's clients share: the faults of an update, and what they saw in it."""
 
-    update: Update
     chaos: Chaos
-    steps: int = 0
+
+    def begin(self, chaos: Chaos) -> None:
+        """Begin an update."""
+        self.chaos, self.steps, self.of_another_step = chaos, 0, 0
 
 
 class WatchedClient:
-    """A client whose steps let the faults happen and whose replies are compared with the steps."""
+    """A client whose steps let faults happen, and whose replies are compared with the steps."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.watch: Watch | None = None
+    def __init__(self, client: Any, watch: Watch) -> None:
+        self._client, self._watch = client, watch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def step(self, *arguments: Any) -> Any:
         """Take a step; its action is the last argument."""
-        assert self.watch is not None
-        self.watch.chaos.pass_step(self.watch.steps)
-        self.watch.steps += 1
+        self._watch.chaos.pass_step(self._watch.steps)
+        self._watch.steps += 1
         reply, action = self._client.step(*arguments), as_action(arguments[-1])
         sent = f"{action.action_type}: {action.argument}"
-        self.watch.update.of_another_step += reply.observation.action_history[-1] != sent
+        self._watch.of_another_step += reply.observation.action_history[-1] != sent
         return reply
 
 
@@ -130,32 +129,31 @@ class OwnTools(SQLEnvTools):
 
 
 Tools = Sequence[OwnTools | OpenEnvTools]
-Opened = tuple[Tools, Sequence[WatchedClient]]
 
 
 @contextmanager
-def sqlenv_tools(url: str) -> Iterator[Opened]:
+def sqlenv_tools(url: str, watch: Watch) -> Iterator[Tools]:
     """Yield SQLEnv's tools, which share a client with its default limits."""
     with SQLEnvClient(url).sync() as client:
-        watched: Any = WatchedClient(client)
-        yield [OwnTools(watched) for _ in range(EPISODES)], [watched]
+        watched: Any = WatchedClient(client, watch)
+        yield [OwnTools(watched) for _ in range(EPISODES)]
 
 
 @contextmanager
-def openenv_tools(url: str) -> Iterator[Opened]:
+def openenv_tools(url: str, watch: Watch) -> Iterator[Tools]:
     """Yield tools on OpenEnv's client; each has a connection of its own, with default limits."""
     from benchmarks.peers.players.openenv import Client
 
     with ExitStack() as stack:
         clients = [Client(base_url=url).sync() for _ in range(EPISODES)]
-        watched = [WatchedClient(stack.enter_context(closing(one))) for one in clients]
-        yield [OpenEnvTools(one) for one in watched], watched
+        opened = [stack.enter_context(closing(one)) for one in clients]
+        yield [OpenEnvTools(WatchedClient(one, watch)) for one in opened]
 
 
 class Peer(NamedTuple):
     """Its tools, its server's command and options, and the packages whose versions count."""
 
-    tools: Callable[[str], Any]
+    tools: Callable[[str, Watch], Any]
     command: Sequence[str]
     options: Sequence[str]
     packages: Sequence[str]
@@ -194,9 +192,8 @@ def advantages(rewards: Tensor) -> Tensor:
 class Training:
     """The trainings of one peer, on its running server."""
 
-    def __init__(self, opened: Opened, cluster: Cluster, data: Path) -> None:
-        self._tools, self._clients = opened
-        self._cluster = cluster
+    def __init__(self, tools: Tools, watch: Watch, cluster: Cluster, data: Path) -> None:
+        self._tools, self._watch, self._cluster = tools, watch, cluster
         questions = load_splits(data)["train"]
         self._asked = questions[:: len(questions) // QUESTIONS][:QUESTIONS]
         self._answers = [possible_answers(one, questions) for one in self._asked]
@@ -229,9 +226,7 @@ class Training:
         update = Update(f"{fault.kind}, {fault.seconds:g} s" if fault else "")
         faults = [fault] if fault else []
         with Chaos(self._cluster, faults, every=EPISODES * CALLS // 2) as chaos:
-            watch = Watch(update, chaos)
-            for client in self._clients:
-                client.watch = watch
+            self._watch.begin(chaos)
             began = time.monotonic()
             for tools, one in zip(self._tools, episodes, strict=True):
                 tools.reset(question_id=one.question_id, step_budget=CALLS)
@@ -240,6 +235,7 @@ class Training:
             update.seconds = time.monotonic() - began
         update.lost = sum(not one.done for one in self._tools)
         update.left_out = rewards.count(None)
+        update.of_another_step = self._watch.of_another_step
         pairs = zip(choices, rewards, strict=True)
         update.became_zero = sum(choice == 0 and reward == 0.0 for (_, choice), reward in pairs)
         return torch.tensor([torch.nan if one is None else one for one in rewards]), update
@@ -247,13 +243,13 @@ class Training:
 
 def measure(peer: Peer, data: Path) -> dict[str, Any]:
     """Train undisturbed and under faults; return what happened and how far the weights differ."""
-    with ExitStack() as stack:
-        [port] = free_ports(1)
-        started = running_server(data, *peer.options, port=port, command=peer.command)
-        server = stack.enter_context(started)
-        cluster = Cluster([server], [stack.enter_context(Link(server.port))])
-        training = Training(stack.enter_context(peer.tools(cluster.urls[0])), cluster, data)
-        (calm, undisturbed), (change, disturbed) = training.run({}), training.run(FAULTS)
+    [port] = free_ports(1)
+    started = running_server(data, *peer.options, port=port, command=peer.command)
+    with started as server, Link(server.port) as link:
+        cluster, watch = Cluster([server], [link]), Watch()
+        with peer.tools(cluster.urls[0], watch) as tools:
+            training = Training(tools, watch, cluster, data)
+            (calm, undisturbed), (change, disturbed) = training.run({}), training.run(FAULTS)
     return {
         "weights_changed": float(calm.norm()),
         "weights_differ": float((change - calm).norm() / calm.norm()),

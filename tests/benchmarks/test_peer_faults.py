@@ -37,13 +37,12 @@ class Game:
 
 
 def test_a_call_that_fails_leaves_the_reward_of_trls_examples_at_0() -> None:
-    client = training.WatchedClient(Game())
-    no_faults = SimpleNamespace(pass_step=lambda steps: None)
-    client.watch = training.Watch(training.Update(""), no_faults)
-    tools = training.OpenEnvTools(client)
+    watch = training.Watch()
+    watch.begin(SimpleNamespace(pass_step=lambda steps: None))
+    tools = training.OpenEnvTools(training.WatchedClient(Game(), watch))
     tools.reset()
     tools.describe(table="a")
-    assert client.watch.update.of_another_step == 1
+    assert watch.of_another_step == 1
     with pytest.raises(ConnectionError):
         tools.answer(answer="1")
     assert (tools.get_reward(), tools.done) == (0.0, False)

@@ -79,7 +79,7 @@ class Worker:
         return session_cpu_s(self._process.pid) if self._process else 0.0
 
     def ask(self, request: Any, patience_s: float = PATIENCE_S) -> Any:
-        """Return the reply to a request. Without one, kills the worker, raises `NotMeasured`."""
+        """Return the reply to a request. Without one, kill the worker and raise `NotMeasured`."""
         if self._process is None:
             self.start()
         assert self._process is not None

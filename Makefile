@@ -66,8 +66,8 @@ test-all: $(STAMP)  ## run the slow tests, which `make test` skips
 mutate: $(STAMP)  ## mutate modules and list what no test notices: FILES=env_server/rewards.py
 	nice $(BIN)/python -m tests.mutation $(FILES)
 
-bench: $(STAMP)  ## compare a step's cost with OpenEnv, TRL and verifiers; results in runs/peers.*
-	$(BIN)/python -m benchmarks.peers --json runs/peers.json --figure runs/peers.png
+bench: $(STAMP)  ## compare a step's cost with OpenEnv and TRL; results in runs/peers.json
+	$(BIN)/python -m benchmarks.peers --json runs/peers.json
 
 serve: $(STAMP)  ## start an environment server on HOST:PORT
 	$(BIN)/python -m env_server --host $(HOST) --port $(PORT) $(if $(DATA),--data "$(DATA)")

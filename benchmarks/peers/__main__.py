@@ -1,6 +1,6 @@
-"""What a step costs with SQLEnv, and with OpenEnv, TRL and verifiers, in one harness.
+"""What a step costs with SQLEnv, and with OpenEnv and TRL, in one harness.
 
-    python -m benchmarks.peers [--peer NAME] [--json PATH] [--figure PATH]
+    python -m benchmarks.peers [--peer NAME] [--json PATH]
 
 Every peer plays the same episodes at once: a DESCRIBE, a SAMPLE, look-ups and an ANSWER, of
 questions of the shipped data, with rewards, and with SQL in one jailed worker. Actions come from a
@@ -20,7 +20,6 @@ import typer
 
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
 from benchmarks.peers.environments import CACHE
-from benchmarks.peers.figure import draw
 from benchmarks.peers.measure import measure, workload_of
 from benchmarks.peers.report import HEADINGS, PEERS, Report, row
 from shared.console import write_json
@@ -34,7 +33,6 @@ def main(
     waves: Annotated[int, typer.Option(min=1, help="Waves per peer.")] = 10,
     cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
     json_path: JsonPath = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw the comparison as this PNG.")] = None,
 ) -> None:
     """Compare the cost of a step with that of other frameworks."""
     names = chosen(peer, [one.name for one in PEERS], "peer")
@@ -53,8 +51,6 @@ def main(
         if "not_measured" in one:
             print(f"not measured: {one['title']}: {one['not_measured']}")
     write_json(json_path, report)
-    if figure is not None:
-        draw(report, figure)
 
 
 if __name__ == "__main__":

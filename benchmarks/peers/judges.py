@@ -1,28 +1,21 @@
-"""The process that judges SQL as one environment does, a case for each line that it reads.
+"""Judges of SQL: each yields what turns a case into the reward that its environment gives.
 
-    python -m benchmarks.peers.judges JUDGE FOLDER
-
-It runs in the peer's environment, so this module imports only the standard library. FOLDER is a
-data directory of SQLEnv's, whose databases the peer may spoil. A line is a JSON object with
-`question_id`, `question`, `db_id`, `gold_sql` and `sql`, what an agent sends; each reply is the
-reward, in [0, 1]. The first line of output has the versions of the packages.
+A judge runs in the peer's environment, so this module imports only the standard library. FOLDER is
+a data directory of SQLEnv's, whose databases the peer may spoil. A case has `question_id`,
+`question`, `db_id`, `gold_sql` and `sql`, what an agent sends; rewards are in [0, 1].
 """
 
-import asyncio
-import atexit
-import json
-import sys
-from collections.abc import Callable
-from importlib.metadata import version
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-MODULE = "benchmarks.peers.judges"
+from benchmarks.peers.worker import Answer
+
 Case = dict[str, str]
-Judge = Callable[[Case], float]
 
 
-def nemo_gym(folder: Path) -> Judge:
+@asynccontextmanager
+async def nemo_gym(folder: str) -> AsyncIterator[Answer]:
     """NeMo Gym's resources server `bird_sql`: the statement is the answer."""
     from unittest.mock import MagicMock
 
@@ -30,12 +23,11 @@ def nemo_gym(folder: Path) -> Judge:
     from nemo_gym.server_utils import ServerClient
     from resources_servers.bird_sql import app
 
-    app.ensure_bird_sql = lambda _: folder / "databases"  # else it downloads BIRD
+    app.ensure_bird_sql = lambda _: Path(folder, "databases")  # else it downloads BIRD
     config = app.BirdSqlResourcesServerConfig(host="127.0.0.1", port=1, entrypoint="")
     server = app.BirdSqlResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
-    loop = asyncio.new_event_loop()
 
-    def judge(case: Case) -> float:
+    async def judge(case: Case) -> float:
         text = f"```sql\n{case['sql']}\n```"
         content = [{"type": "output_text", "text": text, "annotations": []}]
         message = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
@@ -50,78 +42,59 @@ def nemo_gym(folder: Path) -> Judge:
             gt_sql=case["gold_sql"],
             db_id=case["db_id"],
         )
-        return float(loop.run_until_complete(server.verify(request)).reward)
+        return float((await server.verify(request)).reward)
 
-    return judge
+    yield judge
 
 
-def skyrl_gym(folder: Path) -> Judge:
+@asynccontextmanager
+async def skyrl_gym(folder: str) -> AsyncIterator[Answer]:
     """SkyRL-gym's `text2sql`: the statement is run as a tool call, and then sent as the answer."""
     from skyrl_gym.envs.sql.env import SQLEnv, Text2SQLEnvConfig
 
-    databases = folder / "bird" / "train" / "train_databases"  # where it looks for BIRD's
+    databases = Path(folder, "bird", "train", "train_databases")  # where it looks for BIRD's
     databases.parent.mkdir(parents=True, exist_ok=True)
     if not databases.exists():
-        databases.symlink_to(folder / "databases", target_is_directory=True)
+        databases.symlink_to(Path(folder, "databases"), target_is_directory=True)
 
-    def judge(case: Case) -> float:
+    async def judge(case: Case) -> float:
         gold = {"ground_truth": case["gold_sql"]}
         extras = {"db_id": case["db_id"], "reward_spec": gold, "data": "bird"}
-        environment = SQLEnv(Text2SQLEnvConfig(db_path=str(folder)), extras)
+        environment = SQLEnv(Text2SQLEnvConfig(db_path=folder), extras)
         environment.init([{"role": "user", "content": case["question"]}])
         environment.step(f"<think>a</think><sql>{case['sql']}</sql>")
         last = environment.step(f"<think>a</think><solution>{case['sql']}</solution>")
         return max(0.0, float(last["reward"]))
 
-    return judge
+    yield judge
 
 
-def sqlenv(folder: Path) -> Judge:
+@asynccontextmanager
+async def sqlenv(folder: str) -> AsyncIterator[Answer]:
     """SQLEnv's server: the statement is a QUERY, and what it shows is the ANSWER."""
-    from contextlib import ExitStack
-
     from shared.client import SQLEnvClient
     from shared.server_process import running_server
     from trainer.sft.recorded import answer_shown
 
-    stack = ExitStack()
-    server = stack.enter_context(running_server(folder, "--workers", "1"))
-    client = stack.enter_context(SQLEnvClient(server.url).sync())
+    with running_server(Path(folder), "--workers", "1") as server:
+        async with SQLEnvClient(server.url) as client:
 
-    def judge(case: Case) -> float:
-        episode = client.reset(question_id=case["question_id"]).episode_id
-        reply = client.step(episode, f"QUERY: {case['sql']}")
-        if reply.done:  # the query killed its worker twice
-            return 0.0
-        seen = reply.observation
-        answer = None if seen.error else answer_shown(seen.result)
-        last = client.step(episode, f"ANSWER: {answer or 'nothing'}")
-        return float(last.info.outcome == "correct")
+            async def judge(case: Case) -> float:
+                episode = (await client.reset(question_id=case["question_id"])).episode_id
+                reply = await client.step(episode, f"QUERY: {case['sql']}")
+                if reply.done:  # the query killed its worker twice
+                    return 0.0
+                seen = reply.observation
+                answer = None if seen.error else answer_shown(seen.result)
+                last = await client.step(episode, f"ANSWER: {answer or 'nothing'}")
+                return float(last.info.outcome == "correct")
 
-    atexit.register(stack.close)
-    return judge
+            yield judge
 
 
-JUDGES: dict[str, tuple[Callable[[Path], Judge], tuple[str, ...]]] = {
-    "sqlenv": (sqlenv, ()),
-    "nemo-gym": (nemo_gym, ("nemo-gym",)),
-    "skyrl-gym": (skyrl_gym, ("skyrl-gym",)),
+# environment -> its judge, and the packages whose versions count
+JUDGES = {
+    "sqlenv": ("judges:sqlenv", ()),
+    "nemo-gym": ("judges:nemo_gym", ("nemo-gym",)),
+    "skyrl-gym": ("judges:skyrl_gym", ("skyrl-gym",)),
 }
-
-
-def main(name: str, folder: str) -> None:
-    """Judge the cases on stdin until it ends."""
-    out, sys.stdout = sys.stdout, sys.stderr  # for what a peer prints
-
-    def reply(value: Any) -> None:
-        print(json.dumps(value), file=out, flush=True)
-
-    make, packages = JUDGES[name]
-    judge = make(Path(folder))
-    reply({package: version(package) for package in packages})
-    for line in sys.stdin:
-        reply(judge(json.loads(line)))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

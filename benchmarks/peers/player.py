@@ -1,23 +1,12 @@
-"""The process that plays one peer's episodes, a wave for each line that it reads.
+"""What a player of a peer gets: the episodes, from a file.
 
-    python -m benchmarks.peers.player PLAYER WORKLOAD URL [PACKAGE]...
-
-It runs in the peer's environment, so this module imports only the standard library. PLAYER is
-`module:function` in `players/`, WORKLOAD a JSON file, URL empty if the peer has no server. The
-first line of output has the versions of the packages, each further one the sum of a wave's rewards.
+It runs in the peer's environment, so this module imports only the standard library.
 """
 
-import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
-
-MODULE = "benchmarks.peers.player"
+from typing import Any, NamedTuple
 
 
 class Episode(NamedTuple):
@@ -39,9 +28,7 @@ class Workload(NamedTuple):
     episodes: list[Episode]
 
 
-Play = Callable[[], Awaitable[float]]  # plays a wave and returns the sum of its rewards
-Opened = AbstractAsyncContextManager[Play]
-Player = Callable[[Workload, str], Opened]
+Play = Callable[[Any], Awaitable[float]]  # plays a wave and returns the sum of its rewards
 
 
 def write_workload(path: Path, workload: Workload) -> None:
@@ -49,38 +36,7 @@ def write_workload(path: Path, workload: Workload) -> None:
     path.write_text(json.dumps([str(workload.data.resolve()), workload.episodes]))
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: str) -> Workload:
     """Read what `write_workload` wrote."""
-    data, episodes = json.loads(path.read_text())
+    data, episodes = json.loads(Path(path).read_text())
     return Workload(Path(data), [Episode(*one) for one in episodes])
-
-
-def find_player(name: str) -> Player:
-    """Return the function that `module:function` names."""
-    module, _, function = name.partition(":")
-    found: Player = getattr(import_module(f"benchmarks.peers.players.{module}"), function)
-    return found
-
-
-async def serve(opened: Opened, packages: list[str], reply: Callable[[object], None]) -> None:
-    """Play a wave for each line of stdin, until it ends."""
-    async with opened as play:
-        reply({name: version(name) for name in packages})
-        # in a thread, so that open connections answer pings meanwhile
-        while await asyncio.to_thread(sys.stdin.readline):
-            reply(await play())
-
-
-def main(name: str, workload: str, url: str, *packages: str) -> None:
-    """Serve; what a package prints goes to stderr."""
-    replies, sys.stdout = sys.stdout, sys.stderr
-
-    def reply(value: object) -> None:
-        print(json.dumps(value), file=replies, flush=True)
-
-    opened = find_player(name)(read_workload(Path(workload)), url)
-    asyncio.run(serve(opened, [*packages], reply))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,85 +1,107 @@
-"""The players of peers, as child processes whose CPU time can be read."""
+"""Workers of peers, as child processes whose CPU time and memory can be read."""
 
-import contextlib
 import json
-import os
 import selectors
-import signal
 import subprocess
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from benchmarks.measuring import memory_mib
 from benchmarks.peers.environments import NotMeasured, reason
-from benchmarks.peers.player import MODULE
+from benchmarks.peers.worker import MODULE
 from shared.server_process import child_environment, session_cpu_s
 
-ANSWER_TIMEOUT_S = 300.0  # of a wave, and of the start of a player, which may import torch
+PATIENCE_S = 300.0  # for a reply, and for a start, which may import torch
+SAMPLE_S = 0.1  # between two readings of memory
 
 
-class PlayerProcess:
-    """A player in a session of its own, with the workers that it starts. Use `with`."""
+class Worker:
+    """A worker that is started when it is asked, again if it was killed. Use `with`."""
 
     def __init__(
         self,
         python: Path,
-        player: str,
-        workload: Path,
-        url: str,
+        function: str,
         packages: Sequence[str],
+        *arguments: str,
         log: Path,
+        folder: Path | None = None,
     ) -> None:
-        self._log = log
-        command = [str(python), "-m", MODULE, player, str(workload), url, *packages]
-        with log.open("wb") as errors:
+        """Prepare `worker.py`, which runs in `folder`."""
+        self.versions: dict[str, str] = {}
+        self.peak_mib: float | None = None  # a number is raised to the memory while it works
+        self._command = [str(python), "-m", MODULE, function, ",".join(packages), *arguments]
+        self._log, self._folder = log, folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):  # it has ended
+                self._process.communicate(timeout=10.0)
+        self.kill()
+
+    def start(self) -> None:
+        """Start it in a session of its own. Raises `NotMeasured` if that fails."""
+        with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
-                command,
+                self._command,
                 env=child_environment(),
+                cwd=self._folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
             )
-
-    def __enter__(self) -> "PlayerProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended
-            self._process.stdin.close()
-        try:
-            self._process.wait(10.0)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self.versions = self._reply(self._process, PATIENCE_S)
 
     def kill(self) -> None:
-        """Kill the player and the processes that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill it and the processes that it started, whatever their sessions."""
+        if self._process is not None:
+            with suppress(psutil.NoSuchProcess):
+                worker = psutil.Process(self._process.pid)
+                for process in (*worker.children(recursive=True), worker):
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+            with suppress(ValueError):  # its pipes are closed
+                self._process.communicate()
+            self._process = None
 
     def cpu_s(self) -> float:
-        """Return the CPU-seconds of the player and of the processes that it started."""
-        return session_cpu_s(self._process.pid)
+        """Return the CPU-seconds of the worker and of the processes that it started."""
+        return session_cpu_s(self._process.pid) if self._process else 0.0
 
-    def play(self) -> float:
-        """Play a wave and return the sum of its rewards. Raises `NotMeasured` if that fails."""
+    def ask(self, request: Any, patience_s: float = PATIENCE_S) -> Any:
+        """Return the reply to a request. Without one, kill the worker and raise `NotMeasured`."""
+        if self._process is None:
+            self.start()
+        assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # `answer` says why
-            self._process.stdin.write(b"\n")
+        with suppress(OSError):  # `_reply` says why
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-        return float(self.answer())
+        return self._reply(self._process, patience_s)
 
-    def answer(self) -> Any:
-        """Return the next line that the player writes. Raises `NotMeasured` without one."""
-        assert self._process.stdout is not None
+    def _reply(self, process: "subprocess.Popen[bytes]", patience_s: float) -> Any:
+        assert process.stdout is not None
+        until, ready = time.monotonic() + patience_s, False
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(ANSWER_TIMEOUT_S):
-                raise NotMeasured(f"its player did not answer within {ANSWER_TIMEOUT_S:.0f} s")
-        if line := self._process.stdout.readline():
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not ready and time.monotonic() < until:
+                ready = bool(selector.select(patience_s if self.peak_mib is None else SAMPLE_S))
+                if self.peak_mib is not None:
+                    with suppress(psutil.Error):  # it has ended
+                        self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
+        if ready and (line := process.stdout.readline()):
             return json.loads(line)
-        raise NotMeasured(f"its player ended: {reason(self._log.read_text(errors='replace'))}")
+        self.kill()
+        why = reason(self._log.read_text(errors="replace"))
+        late = f"it did not answer within {patience_s:.0f} s"
+        raise NotMeasured(f"it ended: {why}" if ready else late)

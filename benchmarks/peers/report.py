@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any, Literal
 
 from benchmarks.measuring import Timing
-from benchmarks.peers.environments import NotMeasured
+from shared.console import failure
 
 CLIENT, LOOP = "sqlenv", "sqlenv-loop"  # SQLEnv's own, with which others are compared
 Report = dict[str, Any]
@@ -19,7 +19,7 @@ class Peer:
     name: str
     title: str
     player: str
-    """`module:function` in `players/`."""
+    """`module:function` for `worker.py`."""
     server: Literal["sqlenv", "openenv"] | None
     environment: str | None = None
     """Its file in `requirements/`; None is SQLEnv's own environment."""
@@ -30,28 +30,24 @@ class Peer:
 
 
 PEERS = (
-    Peer(CLIENT, "SQLEnv: client and server", "sqlenv:client", "sqlenv"),
+    Peer(CLIENT, "SQLEnv: client and server", "players.sqlenv:client", "sqlenv"),
     Peer(
-        "httpx", "one httpx request per step, SQLEnv's server", "sqlenv:plain", "sqlenv", None,
-        ("httpx",),
+        "httpx", "one httpx request per step, SQLEnv's server", "players.sqlenv:plain", "sqlenv",
+        None, ("httpx",),
     ),
     Peer(
-        "openenv", "OpenEnv: client and server", "openenv:client", "openenv", "openenv",
+        "openenv", "OpenEnv: client and server", "players.openenv:client", "openenv", "openenv",
         ("openenv",),
     ),
     Peer(
-        "openenv-client", "OpenEnv's client, SQLEnv's server", "openenv:client", "sqlenv",
+        "openenv-client", "OpenEnv's client, SQLEnv's server", "players.openenv:client", "sqlenv",
         "openenv", ("openenv",),
     ),
-    Peer("bare", "SQLEnv's environment alone, no server", "sqlenv:in_process", None),
-    Peer(LOOP, "SQLEnv: rollout loop and server", "sqlenv:loop", "sqlenv", base=LOOP),
+    Peer("bare", "SQLEnv's environment alone, no server", "players.sqlenv:in_process", None),
+    Peer(LOOP, "SQLEnv: rollout loop and server", "players.sqlenv:loop", "sqlenv", base=LOOP),
     Peer(
-        "trl", "TRL's environment_factory, SQLEnv's server", "trl_loop:tools", "sqlenv", None,
-        ("trl",), LOOP,
-    ),
-    Peer(
-        "verifiers", "verifiers' MultiTurnEnv, no server", "verifiers_env:in_process", None,
-        "verifiers", ("verifiers",), LOOP,
+        "trl", "TRL's environment_factory, SQLEnv's server", "players.trl_loop:tools", "sqlenv",
+        None, ("trl",), LOOP,
     ),
 )  # fmt: skip
 
@@ -80,11 +76,11 @@ def order(names: Sequence[str], waves: int) -> list[str]:
 def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
     """Return the costs of a peer per step, as multiples of its base's, too.
 
-    A ratio is of two waves of the same number, played one soon after the other. Raises
-    `NotMeasured` if a wave was too short for the clock of CPU time.
+    A ratio is of two waves of the same number, played one soon after the other. Ends the benchmark
+    if a wave was too short for the clock of CPU time.
     """
     if not all(wave.cpu_us > 0 for wave in (*waves, *base)):
-        raise NotMeasured("too few steps to measure CPU time: raise --episodes or --steps")
+        raise failure("too few steps to measure CPU time: raise --episodes or --steps")
     steps = sum(wave.client.steps for wave in waves)
     client = sum(wave.client.cpu_s for wave in waves) / steps * 1e6
     server = sum(wave.server.cpu_s for wave in waves) / steps * 1e6

@@ -7,7 +7,9 @@ a process and a virtual environment of its own, on a copy of the databases:
 
 - the hostile statements of the conformance suite: does one change the database, make a file, take
   more than 10 s, or spoil the verdict on a right answer that comes next, and how much memory does
-  the peer use? What one breaks is mended before the next.
+  the peer use? What one breaks is mended before the next. Bytes written are those of the blocks of
+  4 KiB that differ afterwards, so what was written and taken back does not count.
+- those of them that name a file, again, with the path of a database that is no peer's: is it read?
 - constant policies, which send one statement per database to every question, the first question's
   effects included: which share of the questions do they earn?
 - statements that return other rows than the gold: which ones are accepted?
@@ -15,115 +17,53 @@ a process and a virtual environment of its own, on a copy of the databases:
 Linux only (reads /proc).
 """
 
-import hashlib
-import json
-import selectors
+import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 import typer
 from sqlglot.errors import SqlglotError
 
-from benchmarks.measuring import DataDir, JsonPath, chosen, memory_mib, print_table
-from benchmarks.peers.environments import CACHE, NotMeasured, make_environment, reason
-from benchmarks.peers.judges import JUDGES, MODULE, Case
+from benchmarks.measuring import DataDir, JsonPath, chosen, print_table
+from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
+from benchmarks.peers.judges import JUDGES, Case
+from benchmarks.peers.processes import Worker
 from env_server.conformance import corpus
 from shared.console import write_json
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
-from shared.server_process import child_environment
 from shared.sqltext import quote_identifier
 
 HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed
-START_S = 120.0
-SAMPLE_S = 0.1  # between two readings of memory
+BLOCK_BYTES = 4096
 WRONG_OF_A_KIND = 8
 CONSTANTS = ("SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0")
 OF_A_TABLE = ("SELECT * FROM {} LIMIT 1", "SELECT COUNT(*) FROM {}", "DELETE FROM {}")
 HEADINGS = (
-    "environment", "databases changed", "files made", "over 10 s", "next verdict wrong", "MiB",
-    "DELETE earns", "best constant", "wrong accepted",
+    "environment", "bytes written", "files read", "files made", "over 10 s", "next verdict wrong",
+    "MiB", "DELETE earns", "best constant", "wrong accepted",
 )  # fmt: skip
 Rows = list[tuple[Any, ...]]
 
 
-class JudgeProcess:
-    """A judge in a session of its own, started when it is asked."""
-
-    def __init__(self, python: Path, name: str, folder: Path, scratch: Path) -> None:
-        self.peak_mib = 0.0
-        self.versions: dict[str, str] = {}
-        self._command = [str(python), "-m", MODULE, name, str(folder)]
-        self._scratch, self._log = scratch, scratch.with_suffix(".log")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ask(self, case: Case) -> tuple[float | None, float]:
-        """Return the reward and the seconds; no reward if the judge died or did not answer."""
-        process = self._process or self._start()
-        assert process.stdin is not None
-        began = time.monotonic()
-        with suppress(OSError):
-            process.stdin.write(json.dumps(case).encode() + b"\n")
-            process.stdin.flush()
-        reward = self._answer(process, PATIENCE_S)
-        if reward is None:
-            self.stop()
-        return reward, time.monotonic() - began
-
-    def stop(self) -> None:
-        """Kill the judge and the processes that it started, whatever their sessions."""
-        if self._process is not None:
-            with suppress(psutil.NoSuchProcess):
-                judge = psutil.Process(self._process.pid)
-                for process in (*judge.children(recursive=True), judge):
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
-            self._process.communicate()  # closes the pipes
-            self._process = None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=child_environment(),
-                cwd=self._scratch,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-        versions = self._answer(self._process, START_S)
-        if versions is None:
-            self.stop()
-            raise NotMeasured(f"it did not start: {reason(self._log.read_text(errors='replace'))}")
-        self.versions = versions
-        return self._process
-
-    def _answer(self, process: subprocess.Popen[bytes], patience_s: float) -> Any:
-        assert process.stdout is not None
-        until = time.monotonic() + patience_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while time.monotonic() < until:
-                ready = selector.select(SAMPLE_S)
-                with suppress(Exception):  # it has ended
-                    self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
-                if ready:
-                    line = process.stdout.readline()
-                    return json.loads(line) if line else None
-        return None
+def ask(worker: Worker, case: Case) -> tuple[float | None, float]:
+    """Return a judge's reward and the seconds; no reward if it died or did not answer."""
+    began = time.monotonic()
+    try:
+        reward = float(worker.ask(case, PATIENCE_S))
+    except NotMeasured:
+        return None, time.monotonic() - began
+    return reward, time.monotonic() - began
 
 
 @dataclass
@@ -131,7 +71,8 @@ class Found:
     """What one peer did."""
 
     statements: int = 0
-    changed: list[str] = field(default_factory=list)  # names of statements
+    written: dict[str, int] = field(default_factory=dict)  # statement -> bytes
+    read: list[str] = field(default_factory=list)  # names of statements
     files: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)  # the next verdict
@@ -222,6 +163,13 @@ def constant(template: str, questions: Sequence[Question]) -> list[Case]:
     ]
 
 
+def bytes_written(before: bytes, after: bytes) -> int:
+    """Return the size of the blocks of a file that differ."""
+    starts = range(0, max(len(before), len(after)), BLOCK_BYTES)
+    blocks = ((one[start : start + BLOCK_BYTES] for one in (before, after)) for start in starts)
+    return sum(max(len(old), len(new)) for old, new in blocks if old != new)
+
+
 class Copy:
     """A copy of a data directory that a peer may spoil."""
 
@@ -229,70 +177,92 @@ class Copy:
         self.folder = folder
         self._data = data
         shutil.copytree(data, folder)
-        self._digests = self._read()
+        self._files = self._read()
 
-    def _read(self) -> dict[Path, str]:
-        files = sorted((self.folder / "databases").rglob("*"))
-        return {one: hashlib.sha256(one.read_bytes()).hexdigest() for one in files if one.is_file()}
+    def _read(self) -> dict[Path, bytes]:
+        files = (self.folder / "databases").rglob("*")
+        return {one: one.read_bytes() for one in files if one.is_file()}
 
-    def restore(self) -> bool:
-        """Put back the databases if they, or the files beside them, changed; return whether."""
-        if self._read() == self._digests:
-            return False
+    def restore(self) -> int:
+        """Put back the databases if they, or the files beside them, changed; return the bytes."""
+        found = self._read()
+        if found == self._files:
+            return 0
         shutil.rmtree(self.folder / "databases")
         shutil.copytree(self._data / "databases", self.folder / "databases")
-        return True
+        files = found.keys() | self._files.keys()
+        return sum(bytes_written(self._files.get(one, b""), found.get(one, b"")) for one in files)
 
 
 def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) -> Found:
     """Put every statement before one peer."""
     found = Found(questions=len(questions))
+    function, packages = JUDGES[name]
     with tempfile.TemporaryDirectory(prefix="sqlenv-trust-") as scratch:
         copy, work = Copy(data, Path(scratch, "data")), Path(scratch, "work")
         work.mkdir()
-        process = JudgeProcess(python, name, copy.folder, work)
-        try:
-            _hostile(process, copy, work, questions[0], found)
-            found.peak_mib = process.peak_mib
+        log = Path(scratch, "log")
+        with Worker(python, function, packages, str(copy.folder), log=log, folder=work) as worker:
+            worker.start()
+            found.versions, worker.peak_mib = worker.versions, 0.0
+            _hostile(worker, copy, work, questions[0], found)
+            _reading(worker, copy, Path(scratch, "outside"), questions[0], found)
+            found.peak_mib, worker.peak_mib = worker.peak_mib, None
             for template in (*CONSTANTS, *OF_A_TABLE):
                 cases = constant(template, questions)
-                rewards = [process.ask(one)[0] or 0.0 for one in cases]
+                rewards = [ask(worker, one)[0] or 0.0 for one in cases]
                 found.earned[template.format("T")] = sum(rewards) / len(rewards)
                 if copy.restore():
-                    process.stop()
+                    worker.kill()
             for kind, case in wrong_statements(data, questions):
                 found.wrong += 1
-                found.accepted[kind] += bool(process.ask(case)[0])
-        finally:
-            process.stop()
-        found.versions = process.versions
+                found.accepted[kind] += bool(ask(worker, case)[0])
     return found
 
 
-def _hostile(
-    process: JudgeProcess, copy: Copy, work: Path, question: Question, found: Found
-) -> None:
-    table = question.tables_involved[0]
-    path = database_path(copy.folder, question.database_name)
-    with closing(sqlite3.connect(path)) as database:
-        column = database.execute(f"SELECT * FROM {quote_identifier(table)}").description[0][0]
-    for query in corpus.load():
-        target = work / "made"
-        _, seconds = process.ask(case_of(question, query.statement(table, column, str(target))))
+def _hostile(worker: Worker, copy: Copy, work: Path, question: Question, found: Found) -> None:
+    for query, sql in _statements(copy.folder, question, work / "made"):
+        _, seconds = ask(worker, case_of(question, sql))
         found.statements += 1
         if seconds > HANG_S:
             found.slow.append(query.name)
-            process.stop()  # it may still be at work on it
-        if copy.restore():
-            found.changed.append(query.name)
-            process.stop()
+            worker.kill()  # it may still be at work on it
+        written = copy.restore()
         if made := list(work.iterdir()):
             found.files.append(query.name)
             for one in made:
+                written += one.stat().st_size
                 one.unlink()
-        if process.ask(case_of(question, question.gold_sql))[0] != 1.0:
+        if written:
+            found.written[query.name] = written
+            worker.kill()
+        if ask(worker, case_of(question, question.gold_sql))[0] != 1.0:
             found.spoiled.append(query.name)
-            process.stop()
+            worker.kill()
+
+
+def _reading(worker: Worker, copy: Copy, outside: Path, question: Question, found: Found) -> None:
+    """Send what names a file, the path of a database outside; the time of access shows a read."""
+    for query, sql in _statements(copy.folder, question, outside):
+        if "@file@" not in query.sql:
+            continue
+        shutil.copyfile(database_path(copy.folder, question.database_name), outside)
+        os.utime(outside, (0, 0))
+        ask(worker, case_of(question, sql))
+        if outside.stat().st_atime:
+            found.read.append(query.name)
+        copy.restore()
+
+
+def _statements(
+    data: Path, question: Question, file: Path
+) -> Iterator[tuple[corpus.HostileQuery, str]]:
+    """Yield the hostile queries and their SQL for the question's first table."""
+    table = question.tables_involved[0]
+    with closing(sqlite3.connect(database_path(data, question.database_name))) as database:
+        column = database.execute(f"SELECT * FROM {quote_identifier(table)}").description[0][0]
+    for query in corpus.load():
+        yield query, query.statement(table, column, str(file))
 
 
 def row(name: str, found: Found) -> tuple[str, ...]:
@@ -306,10 +276,9 @@ def row(name: str, found: Found) -> tuple[str, ...]:
     of = f"of {found.statements}"
     return (
         f"{name}{version}",
-        *(
-            f"{len(names)} {of}"
-            for names in (found.changed, found.files, found.slow, found.spoiled)
-        ),
+        f"{sum(found.written.values()):,} ({len(found.written)} {of})",
+        str(len(found.read)),
+        *(f"{len(names)} {of}" for names in (found.files, found.slow, found.spoiled)),
         f"{found.peak_mib:,.0f}",
         f"{delete:.1%}",
         f"{share:.1%} ({best})",

@@ -1,25 +1,46 @@
 """Hostile and wrong SQL before environments."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers import trust
-from benchmarks.peers.trust import Copy, JudgeProcess, case_of, main, wrong_statements
+from benchmarks.peers.judges import JUDGES
+from benchmarks.peers.processes import Worker
+from benchmarks.peers.trust import (
+    BLOCK_BYTES,
+    Copy,
+    ask,
+    bytes_written,
+    case_of,
+    main,
+    wrong_statements,
+)
 from env_server.conformance import corpus
 from shared.dataset import load_splits
 
 
 def test_a_spoiled_copy_is_noticed_and_restored(tiny_data: Path, tmp_path: Path) -> None:
     copy = Copy(tiny_data, tmp_path / "copy")
-    assert not copy.restore()
+    assert copy.restore() == 0
     [database, *_] = sorted((copy.folder / "databases").rglob("*.sqlite"))
     whole = database.read_bytes()
     database.chmod(0o644)
     database.write_bytes(b"")
-    assert copy.restore()
+    (database.parent / "made").write_bytes(b"x" * 5000)
+    assert copy.restore() == len(whole) + 5000
+    assert not (database.parent / "made").exists()
     assert database.read_bytes() == whole
+
+
+def test_bytes_written_are_those_of_the_blocks_that_differ() -> None:
+    before = bytes(3 * BLOCK_BYTES)
+    assert bytes_written(before, before) == 0
+    assert bytes_written(before, b"x" + before[1:]) == BLOCK_BYTES
+    assert bytes_written(before, before + b"x") == 1
+    assert bytes_written(before, b"") == len(before)
 
 
 @pytest.mark.slow
@@ -33,7 +54,8 @@ def test_hostile_sql_harms_nothing_here_and_earns_nothing(
     main(tiny_data, ["sqlenv"], json_path=result)
     found = json.loads(result.read_text())["sqlenv"]
     assert found["statements"] == len(names)
-    for kind in ("changed", "files", "slow", "spoiled"):
+    assert found["written"] == {}
+    for kind in ("read", "files", "slow", "spoiled"):
         assert found[kind] == []
     assert found["earned"]["DELETE FROM T"] == 0.0 < found["peak_mib"]
 
@@ -43,12 +65,10 @@ def test_a_right_statement_is_rewarded_and_a_wrong_one_is_not(
     tiny_data: Path, tmp_path: Path
 ) -> None:
     questions = load_splits(tiny_data)["eval"]
-    (work := tmp_path / "work").mkdir()
-    process = JudgeProcess(Path(trust.sys.executable), "sqlenv", tiny_data, work)
-    try:
+    function, packages = JUDGES["sqlenv"]
+    python, log = Path(sys.executable), tmp_path / "log"
+    with Worker(python, function, packages, str(tiny_data), log=log) as worker:
         for question in questions[:3]:
-            assert process.ask(case_of(question, question.gold_sql))[0] == 1.0
+            assert ask(worker, case_of(question, question.gold_sql))[0] == 1.0
         for _, case in [*wrong_statements(tiny_data, questions)][:3]:
-            assert process.ask(case)[0] == 0.0
-    finally:
-        process.stop()
+            assert ask(worker, case)[0] == 0.0

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from benchmarks.peers.player import Episode, Play, Workload
+from benchmarks.peers.player import Episode, Play, read_workload
 from shared.agents.openenv import SQLEnv
 
 
@@ -23,8 +23,9 @@ class Client(SQLEnv):
 
 
 @asynccontextmanager
-async def client(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def client(path: str, url: str) -> AsyncIterator[Play]:
     """Play with a typed `EnvClient` on OpenEnv's server, or on SQLEnv's `/ws`."""
+    workload = read_workload(path)
     async with AsyncExitStack() as stack:
         connections = [
             await stack.enter_async_context(Client(base_url=url)) for _ in workload.episodes
@@ -36,7 +37,7 @@ async def client(workload: Workload, url: str) -> AsyncIterator[Play]:
             steps = [await connection.step(action) for action in episode.actions]
             return sum(step.reward or 0.0 for step in steps)
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             return sum(await asyncio.gather(*map(play, connections, workload.episodes)))
 
         yield wave

@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from benchmarks.peers.player import Episode, Play, Workload
+from benchmarks.peers.player import Episode, Play, read_workload
 from shared.client import SQLEnvClient
 
 
 @asynccontextmanager
-async def client(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def client(path: str, url: str) -> AsyncIterator[Play]:
     """Play with the public client, which sends the steps of one moment together."""
+    workload = read_workload(path)
     async with SQLEnvClient(url) as server:
 
         async def play(episode: Episode) -> float:
@@ -24,15 +25,16 @@ async def client(workload: Workload, url: str) -> AsyncIterator[Play]:
             steps = [await server.step(reset.episode_id, action) for action in episode.actions]
             return sum(step.reward or 0.0 for step in steps)
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             return sum(await asyncio.gather(*map(play, workload.episodes)))
 
         yield wave
 
 
 @asynccontextmanager
-async def plain(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def plain(path: str, url: str) -> AsyncIterator[Play]:
     """Play with one httpx request per reset and per step, as a plain `rollout_func` does."""
+    workload = read_workload(path)
     async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False) as server:
 
         async def post(path: str, body: dict[str, object]) -> httpx.Response:
@@ -47,15 +49,16 @@ async def plain(workload: Workload, url: str) -> AsyncIterator[Play]:
                 rewards.append((await post("/step", body)).json()["reward"] or 0.0)
             return sum(rewards)
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             return sum(await asyncio.gather(*map(play, workload.episodes)))
 
         yield wave
 
 
 @asynccontextmanager
-async def loop(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def loop(path: str, url: str) -> AsyncIterator[Play]:
     """Play with the trainer's rollout loop and a policy that only reads the script."""
+    workload = read_workload(path)
     from trainer.config import GRPOConfig
     from trainer.rollout.loop import open_client, play_scripted
 
@@ -64,7 +67,7 @@ async def loop(workload: Workload, url: str) -> AsyncIterator[Play]:
     config = GRPOConfig(server_urls=[url], step_budget=budget)
     with open_client(config) as server:
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             rows = await asyncio.to_thread(play_scripted, scripts, None, config, server)
             return sum(row.reward or 0.0 for row in rows)
 
@@ -72,8 +75,9 @@ async def loop(workload: Workload, url: str) -> AsyncIterator[Play]:
 
 
 @asynccontextmanager
-async def in_process(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def in_process(path: str, url: str) -> AsyncIterator[Play]:
     """Play with calls of the environment, whose SQL runs in one jailed worker."""
+    workload = read_workload(path)
     from env_server.environment import SQLEnvironment
     from env_server.questions import QuestionBank
     from env_server.sql import drive_async
@@ -91,7 +95,7 @@ async def in_process(workload: Workload, url: str) -> AsyncIterator[Play]:
             ]
             return sum(step.reward or 0.0 for step in steps)
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             return sum(await asyncio.gather(*map(play, workload.episodes)))
 
         yield wave

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from trl import GRPOTrainer
 from trl.trainer import grpo_trainer
 
-from benchmarks.peers.player import Episode, Play, Workload
+from benchmarks.peers.player import Episode, Play, read_workload
 from shared.agents.tools import SQLEnvTools
 from shared.client import SQLEnvClient
 
@@ -42,7 +42,7 @@ class ScriptedTrainer:
     model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=sys.maxsize))
     environment_factories, tools, _tokenizer = None, (), None
 
-    def __init__(self, environments: Sequence[SQLEnvTools]) -> None:
+    def __init__(self, environments: Sequence[Any]) -> None:
         self._sync_tool_dicts = [
             {name: getattr(one, name) for name in ARGUMENTS} for one in environments
         ]
@@ -54,8 +54,8 @@ class ScriptedTrainer:
     def _generate_single_turn(self, ids: Sequence[Ids], *_: Any, **__: Any) -> tuple[Any, None]:
         return [[len(one) - 1] for one in ids], None  # a row's number, then its turns
 
-    def play(self, episodes: Sequence[Episode]) -> None:
-        """Play all episodes with TRL's loop."""
+    def play(self, episodes: Sequence[Episode]) -> tuple[int, int]:
+        """Play all episodes with TRL's loop; return how many calls it made, and how many failed."""
 
         def parse(tokenizer: None, ids: Ids, prefix: Ids, tools: object) -> dict[str, Any]:
             return tool_call(episodes[prefix[0]], ids[0])
@@ -68,22 +68,24 @@ class ScriptedTrainer:
                 self, prompts, prompt_ids, [[0] for _ in episodes], first, None, None, {}
             )
         calls, failures = found[4:6]
-        if failures or calls != sum(len(one.actions) for one in episodes):
-            raise RuntimeError(f"TRL's loop made {calls} calls, of which {failures} failed")
+        return calls, failures
 
 
 @asynccontextmanager
-async def tools(workload: Workload, url: str) -> AsyncIterator[Play]:
+async def tools(path: str, url: str) -> AsyncIterator[Play]:
     """Play with the tools that SQLEnv has for TRL."""
+    workload = read_workload(path)
     budget = len(workload.episodes[0].actions)
     with SQLEnvClient(url).sync() as server:
         environments = [SQLEnvTools(server, step_budget=budget) for _ in workload.episodes]
         trainer = ScriptedTrainer(environments)
 
-        async def wave() -> float:
+        async def wave(_: object) -> float:
             for environment, episode in zip(environments, workload.episodes, strict=True):
                 environment.reset(question_id=episode.question_id)
-            trainer.play(workload.episodes)
+            calls, failures = trainer.play(workload.episodes)
+            if failures or calls != sum(len(one.actions) for one in workload.episodes):
+                raise RuntimeError(f"TRL's loop made {calls} calls, of which {failures} failed")
             return sum(environment.get_reward() or 0.0 for environment in environments)
 
         yield wave

@@ -1,0 +1,268 @@
+"""A tiny model that learns from a peer's rewards, undisturbed and then under faults.
+
+In each update TRL's own tool-calling loop plays a group of episodes for each question: always the
+same look-ups, then one of the possible answers, which the model samples. The right one earns 1, any
+other 0. The advantages are GRPO's, without the rows that have no reward, as in TRL. A fault strikes
+after half of an update's calls and is over before the next update.
+"""
+
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partialmethod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.chaos.cluster import Cluster, free_ports
+from benchmarks.chaos.faults import Chaos, Fault
+from benchmarks.chaos.link import Link
+from benchmarks.peers.player import Episode
+from benchmarks.peers.players.trl_loop import ScriptedTrainer
+from benchmarks.peers.worker import Answer
+from shared.actions import as_action
+from shared.agents.tools import SQLEnvTools
+from shared.client import SQLEnvClient
+from shared.dataset import Question, load_splits
+from shared.server_process import COMMAND, running_server
+
+QUESTIONS, GROUP, ANSWERS, UPDATES = 8, 8, 4, 20
+EPISODES = QUESTIONS * GROUP  # of an update
+CALLS = 4  # of an episode
+# update -> its fault. One stall is longer than the 60 s that OpenEnv's client waits for a reply.
+FAULTS = {
+    3: Fault("kill", 0, 5.0),
+    7: Fault("cut", 0, 2.0),
+    11: Fault("sleep", 0, 10.0),
+    15: Fault("sleep", 0, 90.0),
+}
+
+
+@dataclass
+class Update:
+    """What happened in an update."""
+
+    fault: str
+    failed_calls: int = 0  # each is an error that the model reads as its tool's result
+    of_another_step: int = 0  # replies
+    lost: int = 0  # episodes whose answer was not judged
+    left_out: int = 0  # rows without a reward
+    became_zero: int = 0  # rewards of right answers
+    seconds: float = 0.0
+
+
+class Watch:
+    """What a training's clients share: the faults of an update, and what they saw in it."""
+
+    chaos: Chaos
+
+    def begin(self, chaos: Chaos) -> None:
+        """Begin an update."""
+        self.chaos, self.steps, self.of_another_step = chaos, 0, 0
+
+
+class WatchedClient:
+    """A client whose steps let faults happen, and whose replies are compared with the steps."""
+
+    def __init__(self, client: Any, watch: Watch) -> None:
+        self._client, self._watch = client, watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def step(self, *arguments: Any) -> Any:
+        """Take a step; its action is the last argument."""
+        self._watch.chaos.pass_step(self._watch.steps)
+        self._watch.steps += 1
+        reply, action = self._client.step(*arguments), as_action(arguments[-1])
+        sent = f"{action.action_type}: {action.argument}"
+        self._watch.of_another_step += reply.observation.action_history[-1] != sent
+        return reply
+
+
+class OpenEnvTools:
+    """An environment on OpenEnv's client, as TRL's examples have them (`grpo_wordle.py`)."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def reset(self, **row: Any) -> None:
+        """Start an episode."""
+        self.client.reset(**row)
+        self.reward, self.done = 0.0, False
+
+    def get_reward(self) -> float:
+        """Return the reward so far, as `reward_func` of the examples does."""
+        return self.reward
+
+    def _step(self, kind: str, **argument: str) -> str:
+        if self.done:
+            raise ValueError("Game over.")
+        [text] = argument.values()
+        result = self.client.step(f"{kind}: {text}")
+        self.done = result.done
+        self.reward = float(result.done and result.reward > 0.5)  # a wrong answer earns less
+        return str(result.observation.result)
+
+    describe = partialmethod(_step, "DESCRIBE")
+    sample = partialmethod(_step, "SAMPLE")
+    query = partialmethod(_step, "QUERY")
+    answer = partialmethod(_step, "ANSWER")
+
+
+class OwnTools(SQLEnvTools):
+    """SQLEnv's tools, with a reward for the right answer only."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode came to its end."""
+        return self.outcome is not None
+
+    def get_reward(self) -> float | None:
+        """Return the reward; None if the server failed."""
+        return None if self.lost else float(self.outcome == "correct")
+
+
+Tools = Sequence[OwnTools | OpenEnvTools]
+
+
+@contextmanager
+def sqlenv_tools(url: str, watch: Watch) -> Iterator[Tools]:
+    """Yield SQLEnv's tools, which share a client with its default limits."""
+    with SQLEnvClient(url).sync() as client:
+        watched: Any = WatchedClient(client, watch)
+        yield [OwnTools(watched) for _ in range(EPISODES)]
+
+
+@contextmanager
+def openenv_tools(url: str, watch: Watch) -> Iterator[Tools]:
+    """Yield tools on OpenEnv's client; each has a connection of its own, with default limits."""
+    from benchmarks.peers.players.openenv import Client
+
+    with ExitStack() as stack:
+        clients = [Client(base_url=url).sync() for _ in range(EPISODES)]
+        opened = [stack.enter_context(closing(one)) for one in clients]
+        yield [OpenEnvTools(WatchedClient(one, watch)) for one in opened]
+
+
+class Peer(NamedTuple):
+    """Its tools, its server's command and options, and the packages whose versions count."""
+
+    tools: Callable[[str, Watch], Any]
+    command: Sequence[str]
+    options: Sequence[str]
+    packages: Sequence[str]
+
+
+OPENENV = (sys.executable, "-m", "benchmarks.peers.openenv_server")
+PEERS = {
+    "sqlenv": Peer(sqlenv_tools, COMMAND, ("--workers", "1"), ("trl",)),
+    # twice the sessions, so that those that a fault left behind take no episode's place
+    "openenv": Peer(
+        openenv_tools, OPENENV, ("--sessions", str(2 * EPISODES)), ("openenv", "trl")
+    ),
+}  # fmt: skip
+
+
+def possible_answers(question: Question, questions: Sequence[Question]) -> list[str]:
+    """Return the right answer, and then wrong ones: other questions'."""
+    others = sorted({one.answer_text for one in questions} - {question.answer_text})
+    return [question.answer_text, *random.Random(0).sample(others, ANSWERS - 1)]
+
+
+def script(question: Question, answer: str) -> Episode:
+    """Return an episode of `CALLS` actions that gives an answer."""
+    table = question.tables_involved[0]
+    looks = [f"DESCRIBE: {table}", f"SAMPLE: {table}", f'QUERY: SELECT COUNT(*) FROM "{table}"']
+    return Episode(question.question_id, [*looks, f"ANSWER: {answer}"])
+
+
+def advantages(rewards: Tensor) -> Tensor:
+    """Return GRPO's advantages of rows of rewards; that of a reward that is NaN is 0."""
+    centred = rewards - rewards.nanmean(dim=1, keepdim=True)
+    spread = centred.square().nanmean(dim=1, keepdim=True).sqrt()
+    return (centred / (spread + 1e-4)).nan_to_num(0.0)
+
+
+class Training:
+    """The trainings of one peer, on its running server."""
+
+    def __init__(self, tools: Tools, watch: Watch, cluster: Cluster, data: Path) -> None:
+        self._tools, self._watch, self._cluster = tools, watch, cluster
+        questions = load_splits(data)["train"]
+        self._asked = questions[:: len(questions) // QUESTIONS][:QUESTIONS]
+        self._answers = [possible_answers(one, questions) for one in self._asked]
+
+    def run(self, faults: Mapping[int, Fault]) -> tuple[Tensor, list[Update]]:
+        """Train a model; return how its weights changed, and what happened in each update."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(QUESTIONS, 16), nn.Linear(16, ANSWERS))
+        start = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        numbers = torch.arange(QUESTIONS).repeat_interleave(GROUP)
+        updates = []
+        for number in range(UPDATES):
+            log_probs = model(numbers).log_softmax(dim=1)
+            choices = log_probs.detach().exp().multinomial(1)
+            pairs = [*zip(numbers.tolist(), choices[:, 0].tolist(), strict=True)]
+            rewards, update = self._play(pairs, faults.get(number))
+            wanted = advantages(rewards.view(QUESTIONS, GROUP)).view(-1)
+            optimizer.zero_grad()
+            (-wanted * log_probs.gather(1, choices)[:, 0]).mean().backward()
+            optimizer.step()
+            updates.append(update)
+        return nn.utils.parameters_to_vector(model.parameters()).detach() - start, updates
+
+    def _play(
+        self, choices: Sequence[tuple[int, int]], fault: Fault | None
+    ) -> tuple[Tensor, Update]:
+        """Play episodes of questions and answers; return the rewards, NaN where there is none."""
+        episodes = [script(self._asked[one], self._answers[one][choice]) for one, choice in choices]
+        update = Update(f"{fault.kind}, {fault.seconds:g} s" if fault else "")
+        faults = [fault] if fault else []
+        with Chaos(self._cluster, faults, every=EPISODES * CALLS // 2) as chaos:
+            self._watch.begin(chaos)
+            began = time.monotonic()
+            for tools, one in zip(self._tools, episodes, strict=True):
+                tools.reset(question_id=one.question_id, step_budget=CALLS)
+            _, update.failed_calls = ScriptedTrainer(self._tools).play(episodes)
+            rewards = [one.get_reward() for one in self._tools]
+            update.seconds = time.monotonic() - began
+        update.lost = sum(not one.done for one in self._tools)
+        update.left_out = rewards.count(None)
+        update.of_another_step = self._watch.of_another_step
+        pairs = zip(choices, rewards, strict=True)
+        update.became_zero = sum(choice == 0 and reward == 0.0 for (_, choice), reward in pairs)
+        return torch.tensor([torch.nan if one is None else one for one in rewards]), update
+
+
+def measure(peer: Peer, data: Path) -> dict[str, Any]:
+    """Train undisturbed and under faults; return what happened and how far the weights differ."""
+    [port] = free_ports(1)
+    started = running_server(data, *peer.options, port=port, command=peer.command)
+    with started as server, Link(server.port) as link:
+        cluster, watch = Cluster([server], [link]), Watch()
+        with peer.tools(cluster.urls[0], watch) as tools:
+            training = Training(tools, watch, cluster, data)
+            (calm, undisturbed), (change, disturbed) = training.run({}), training.run(FAULTS)
+    return {
+        "weights_changed": float(calm.norm()),
+        "weights_differ": float((change - calm).norm() / calm.norm()),
+        "undisturbed": [asdict(one) for one in undisturbed],
+        "disturbed": [asdict(one) for one in disturbed],
+    }
+
+
+@asynccontextmanager
+async def opened(name: str, data: str) -> AsyncIterator[Answer]:
+    """Measure a peer, whatever the request is."""
+
+    async def answer(_: Any) -> dict[str, Any]:
+        return measure(PEERS[name], Path(data))
+
+    yield answer

@@ -47,8 +47,6 @@ _NOTES = {
     "guessable-mode": "at least half of the rows of its column hold the answer",
     "repeated": "one split asks the same of the same database twice",
     "null-cells": "some cells of the answer are NULL",
-    "letter-case": "a literal of the gold is in the data in another letter case only",
-    "text-arithmetic": "the gold calculates with values that are text",
     **{
         kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"
         for reason in sorted(KEEP_TIES | KEEP_EMPTY | KEEP_OVERSIZE | KEEP_UNDECIDED)

@@ -112,13 +112,6 @@ def import_csv_command(
     questions: Questions = None,
     eval_questions: EvalQuestions = None,
     out: Out = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of the CSV files.",
-            show_default="that of a byte order mark, UTF-8, or cp1252",
-        ),
-    ] = None,
     eval_share: EvalShare = Splitting.eval_share,
     seed: Seed = Splitting.seed,
     force: Force = False,
@@ -130,7 +123,7 @@ def import_csv_command(
     keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
     out = out or named_after(directory)
     request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_csv, directory, request, encoding), out)
+    _import(partial(import_csv, directory, request), out)
 
 
 @import_app.command("postgres")

@@ -71,13 +71,13 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     return sorted(found)
 
 
-def import_csv(folder: Path, request: Request, encoding: str | None = None) -> ImportReport:
+def import_csv(folder: Path, request: Request) -> ImportReport:
     """Import a folder of table files as one database with its name, or one file."""
     files = table_files(folder, without=request.files)
     report = ImportReport("csv", str(folder.resolve()))
 
     def write(_folder: Path, target: Path) -> None:
-        write_database(files, target, report, encoding)
+        write_database(files, target, report)
 
     return _import(report, files, {name_of(folder): folder}, write, request)
 

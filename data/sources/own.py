@@ -1,10 +1,8 @@
 """Import a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import apsw
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
@@ -16,7 +14,6 @@ from data.sources.split import Splitting
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.errors import DatabaseLoadError, DataError
-from shared.sqltext import quote_identifier
 
 
 @dataclass(frozen=True)
@@ -133,25 +130,5 @@ def _import(
         return databases[name]
 
     written = [only] if only else []
-    source = Source(report, rows, file_of, write, _notes, written, dialect)
+    source = Source(report, rows, file_of, write, written, dialect)
     return import_source(source, request.out, request.splitting)
-
-
-def _notes(connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
-    """Yield what a user should know of a database's tables."""
-    for table in tables:
-        name = quote_identifier(table)
-        try:
-            columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
-            tests = [f"max(typeof({quote_identifier(column)}) = 'blob')" for column in columns]
-            wanted = ", ".join(["count(*)", *tests])
-            count, *blobs = next(connection.execute(f"SELECT {wanted} FROM {name}"))
-        except apsw.Error as error:  # a view of what is not there
-            yield f"{table} cannot be read: {error}"
-            continue
-        if not count:
-            yield f"table {table} has no rows: a question about it has no answer"
-        for column, found in zip(columns, blobs, strict=True):
-            if found:
-                fact = "an agent sees only their size, and no gold answer can contain one"
-                yield f"{table}.{column} holds BLOBs: {fact}"

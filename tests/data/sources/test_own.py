@@ -14,7 +14,6 @@ from data.sources.questions import bare_sql
 from shared.dataset import Question, database_path, load_splits
 from tests.data.sources.importing import (
     QUESTIONS,
-    SHOP,
     files_of,
     make_database,
     run_import,
@@ -222,19 +221,6 @@ def test_dropped_questions_are_named_with_what_helps(home: Path) -> None:
     report = json.loads((home / "out" / "import_report.json").read_text())
     rows = sum(split["rows"] for split in report["splits"].values())
     assert (rows, len(report["dropped"])) == (11, 5)
-
-
-def test_what_an_agent_cannot_read_is_noted(home: Path) -> None:
-    make_database(
-        home / "odd.db",
-        SHOP + "CREATE TABLE photo (id INTEGER, data); INSERT INTO photo VALUES (1, x'00');"
-        "CREATE TABLE later (id INTEGER); CREATE VIEW broken AS SELECT * FROM absent;",
-    )
-    status, text = run_import("sqlite", "odd.db", "--questions", "q.jsonl", "--out", "out")
-    assert status == 0
-    assert "problem: photo.data holds BLOBs: " in text
-    assert "problem: table later has no rows: " in text
-    assert "problem: broken cannot be read: no such table: main.absent" in text
 
 
 @pytest.mark.parametrize(

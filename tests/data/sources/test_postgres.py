@@ -155,8 +155,6 @@ def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
     for line in (
         "Odd Name REAL (numeric(10,2)), code INTEGER (numeric(12,0))",
         'problem: view public."my (own) view" is not copied',
-        "problem: table empty_table has no rows",
-        "problem: customer.photo holds BLOBs",
         "problem: long.n: integers of more than 64 bits are rounded",
     ):
         assert line in " ".join(text.replace("│", " ").split())

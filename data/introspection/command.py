@@ -1,5 +1,6 @@
 """`python -m data questions DATABASE`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +23,8 @@ def questions_command(
 
     The data directory can be trained on: make train DATA=OUT.
     """
-    out = out or named_after(databases[0])
+    target = out or named_after(databases[0])
+    paths, splitting = list(map(Path, databases)), Splitting(eval_share, seed)
     with one_line_errors():
-        report = make_questions(databases, out, count, Splitting(eval_share, seed), force=force)
-    show_report(report, out)
+        report = make_questions(paths, target, count, splitting, force=force)
+    show_report(report, target)

@@ -13,7 +13,6 @@ from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECI
 from data.sources.bird import import_bird
 from data.sources.fetch import SPIDER_URL, fetch_spider
 from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
-from data.sources.postgres import database_name
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
 from data.sources.split import Splitting
@@ -30,9 +29,9 @@ def _fetch() -> None:
     """Keep the name of the only command."""
 
 
-Databases = Annotated[
-    list[Path], typer.Argument(help="SQLite files, or folders with some. They are only read.")
-]
+Importer = Callable[[list[str], Request], ImportReport]
+FILES = "SQLite files, or folders with some. They are only read."
+Databases = Annotated[list[str], typer.Argument(help=FILES)]
 Directory = Annotated[Path, typer.Option(help="Data directory to write.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace OUT even if it is not from an import.")
@@ -81,70 +80,46 @@ Out = Annotated[
 ]
 
 
-@import_app.command("sqlite")
-def import_sqlite_command(
-    databases: Databases,
-    questions: Questions = None,
-    eval_questions: EvalQuestions = None,
-    out: Out = None,
-    eval_share: EvalShare = Splitting.eval_share,
-    seed: Seed = Splitting.seed,
-    force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
-) -> None:
-    """Import your own SQLite databases with questions about them."""
-    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
-    out = out or named_after(databases[0])
-    request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_sqlite, databases, request), out)
+def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> None:
+    """Add the import of one kind of a user's own data."""
+
+    @import_app.command(name, help=about)
+    def command(
+        sources: Annotated[list[str], typer.Argument(help=sources_are)],
+        questions: Questions = None,
+        eval_questions: EvalQuestions = None,
+        out: Out = None,
+        eval_share: EvalShare = Splitting.eval_share,
+        seed: Seed = Splitting.seed,
+        force: Force = False,
+        keep_ties: KeepTies = False,
+        keep_empty: KeepEmpty = False,
+        keep_undecided: KeepUndecided = False,
+    ) -> None:
+        keep = _reasons(keep_ties, keep_empty, keep_undecided)
+        splitting = Splitting(eval_share, seed)
+        with one_line_errors():
+            target = out or named_after(sources[0])
+            request = Request(target, questions, eval_questions, splitting, force, keep)
+            report = importer(sources, request)
+        show_report(report, target)
 
 
-@import_app.command("csv")
-def import_csv_command(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of .csv, .tsv, .parquet or .jsonl files: a table each; or one such file."
-        ),
-    ],
-    questions: Questions = None,
-    eval_questions: EvalQuestions = None,
-    out: Out = None,
-    eval_share: EvalShare = Splitting.eval_share,
-    seed: Seed = Splitting.seed,
-    force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
-) -> None:
-    """Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."""
-    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
-    out = out or named_after(directory)
-    request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_csv, directory, request), out)
-
-
-@import_app.command("postgres")
-def import_postgres_command(
-    source: Annotated[str, typer.Argument(help="URL of a PostgreSQL database: postgresql://...")],
-    questions: Questions = None,
-    eval_questions: EvalQuestions = None,
-    out: Out = None,
-    eval_share: EvalShare = Splitting.eval_share,
-    seed: Seed = Splitting.seed,
-    force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
-) -> None:
-    """Copy a PostgreSQL database, which is only read, with questions if you have some."""
-    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
-    with one_line_errors():
-        out = out or Path(f"{database_name(source)}-data")
-    request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_postgres, source, request), out)
+_add_own(
+    "sqlite", "Import your own SQLite databases with questions about them.", FILES, import_sqlite
+)
+_add_own(
+    "csv",
+    "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some.",
+    "Folder of .csv, .tsv, .parquet or .jsonl files: a table each; or one such file.",
+    import_csv,
+)
+_add_own(
+    "postgres",
+    "Copy a PostgreSQL database, which is only read, with questions if you have some.",
+    "URL of a PostgreSQL database: postgresql://...",
+    import_postgres,
+)
 
 
 @import_app.command("bird")
@@ -221,9 +196,9 @@ def _reasons(ties: bool, empty: bool, undecided: bool, oversize: bool = False) -
     return frozenset().union(*(reasons for reasons, wanted in asked.items() if wanted))
 
 
-def named_after(path: Path) -> Path:
+def named_after(source: Path | str) -> Path:
     """Return the default of --out."""
-    return Path(f"{name_of(path)}-data")
+    return Path(f"{name_of(source)}-data")
 
 
 def _import(importer: Callable[[], ImportReport], out: Path) -> None:

@@ -36,12 +36,13 @@ class Request:
         return [path for path in (self.questions, self.eval_questions) if path]
 
 
-def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
+def import_sqlite(sources: Sequence[str], request: Request) -> ImportReport:
     """Import SQLite files, and those below folders; a database is named after its file."""
     if not request.files:
         named = "name a file with --questions (see docs/own-data.md)"
         made = "generate some: python -m data questions DATABASE"
         raise DataError(f"no questions: {named}, or {made}")
+    paths = list(map(Path, sources))
     found = sqlite_files(paths, request.out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
     return _import(report, found.values(), found, copy_database, request)
@@ -68,8 +69,9 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     return sorted(found)
 
 
-def import_csv(folder: Path, request: Request) -> ImportReport:
+def import_csv(sources: Sequence[str], request: Request) -> ImportReport:
     """Import a folder of table files as one database with its name, or one file."""
+    folder = Path(_only(sources))
     files = table_files(folder, without=request.files)
     report = ImportReport("csv", str(folder.resolve()))
 
@@ -79,14 +81,9 @@ def import_csv(folder: Path, request: Request) -> ImportReport:
     return _import(report, files, {name_of(folder): folder}, write, request)
 
 
-def name_of(path: Path) -> str:
-    """Return the name of a folder, or of a file without its suffix."""
-    path = path.resolve()
-    return path.name if path.is_dir() else path.stem
-
-
-def import_postgres(source: str, request: Request) -> ImportReport:
+def import_postgres(sources: Sequence[str], request: Request) -> ImportReport:
     """Import a PostgreSQL database, named by its URL; golds may be in its SQL."""
+    source = _only(sources)
     name = database_name(source)
     report = ImportReport("postgres", shown(source))
 
@@ -95,6 +92,20 @@ def import_postgres(source: str, request: Request) -> ImportReport:
 
     databases = {name: Path(report.path)}
     return _import(report, [], databases, write, request, dialect="postgres")
+
+
+def _only(sources: Sequence[str]) -> str:
+    if len(sources) > 1:
+        raise DataError(f"expected one source, got {len(sources)}: import them one by one")
+    return sources[0]
+
+
+def name_of(source: Path | str) -> str:
+    """Return the name of a folder, of a file without its suffix, or of a URL's database."""
+    if "://" in str(source):
+        return database_name(str(source))
+    path = Path(source).resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def _import(

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -196,43 +195,17 @@ def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) 
     assert not audit(write(tmp_path / "b", train, [])).errors
 
 
-def twin(root: Path, change: Callable[[str], str]) -> AuditReport:
+@pytest.mark.parametrize(("script", "same"), [(FARM, True), (FARM.replace("moo", "low"), False)])
+def test_a_training_database_under_another_name_is_flagged(
+    tmp_path: Path, script: str, same: bool
+) -> None:
     unseen = {**LEGS, "database_name": "ranch"}
-    write(
-        root,
-        [SOUND],
-        [
-            unseen,
-            {**unseen, "question_text": "Legs?", "gold_sql": "SELECT sum(legs) + 0 FROM animal"},
-        ],
-    )
-    make_database(root / "databases" / "ranch" / "ranch.sqlite", change(FARM))
-    return audit(root)
-
-
-def test_a_training_database_under_another_name_is_flagged(tmp_path: Path) -> None:
-    found = twin(tmp_path / "same", lambda script: script).findings
-    assert [(one.flag, one.question_id) for one in found] == [
-        ("shared-database", f"eval-{n}") for n in (0, 1)
-    ]
-    assert "the file of the training database farm" in found[0].detail
-    other_rows = twin(tmp_path / "rows", lambda script: script.replace("'moo'", "'low'")).findings
-    assert {one.flag for one in other_rows} == {"shared-database"}
-    assert "4 of its 4 tables" in other_rows[0].detail
-    renamed = twin(
-        tmp_path / "renamed", lambda s: s.replace("sound", "noise").replace("day", "week")
-    )
-    assert not renamed.errors  # one table of three in common
-
-
-def test_virtual_tables_of_unknown_modules_are_not_compared(tmp_path: Path) -> None:
-    virtual = (
-        "PRAGMA writable_schema = ON; INSERT INTO sqlite_master VALUES "
-        "('table', 'v', 'v', 0, 'CREATE VIRTUAL TABLE v USING absent(x)')"
-    )
-    report = twin(tmp_path, lambda script: f"{script};{virtual}")
-    assert {one.flag for one in report.findings} == {"shared-database"}
-    assert "4 of its 4 tables" in report.findings[0].detail
+    legs = {**unseen, "question_text": "Legs?", "gold_sql": "SELECT sum(legs) + 0 FROM animal"}
+    write(tmp_path, [SOUND], [unseen, legs])
+    make_database(tmp_path / "databases" / "ranch" / "ranch.sqlite", script)
+    found = audit(tmp_path).findings
+    flagged = [("shared-database", f"eval-{n}") for n in (0, 1)]
+    assert [(one.flag, one.question_id) for one in found] == (flagged if same else [])
 
 
 def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def _write_splits(
     for one in kept:
         split = one.row.split or (EVAL if one.row.question_id in chosen else TRAIN)
         by_split[split][one.row.question_id] = one.question
-        report.count(split, one.question)
+        report.count(split)
         for reason, detail in one.gold.kept.items():
             report.keep_flagged(_flagged(one.row, split, str(reason), detail))
     for split in report.splits:

@@ -82,15 +82,3 @@ def test_a_few_per_cent_of_names_are_not_ascii() -> None:
         share = sum(not cell.isascii() for cell in cells) / COUNT
         assert 0.02 < share < 0.15
     assert all(str(cell).isascii() for cell in values.emails()(random.Random(4), COUNT))
-
-
-def test_few_cities_are_shared_by_many_rows() -> None:
-    cells = values.cities(6)(random.Random(5), COUNT)
-    assert len(set(cells)) == 6
-
-
-def test_accents_are_dropped_from_mail_names() -> None:
-    assert values.ascii_letters("Łukasz") == "lukasz"
-    assert values.ascii_letters("Søren") == "soren"
-    assert values.ascii_letters("O'Brien") == "obrien"
-    assert values.ascii_letters("山本") == "x"

@@ -90,15 +90,6 @@ def test_natural_files_just_work(
     )
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-def test_csv_questions_may_have_any_line_ends(home: Path, line_end: str) -> None:
-    lines = ["question;sql", *(f"{text};{sql}" for text, sql in QUESTIONS)]
-    (home / "q.csv").write_text(line_end.join(lines), newline="")
-    status, text = run_import("sqlite", "shop.db", "--questions", "q.csv", "--out", "out")
-    assert status == 0, text
-    assert len(by_id(home / "out")) == len(QUESTIONS)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -152,17 +143,6 @@ def test_eval_questions_alone_are_for_evaluation(home: Path) -> None:
     assert "python -m trainer evaluate --data out" in text
 
 
-def test_the_split_is_the_seeds(home: Path) -> None:
-    def eval_ids(seed: int) -> list[str]:
-        args = ("--questions", "q.jsonl", "--out", "out", "--seed", seed, "--eval-share", 0.3)
-        assert run_import("sqlite", "shop.db", *args)[0] == 0
-        return [one.question_id for one in load_splits(home / "out")["eval"]]
-
-    found = [eval_ids(seed) for seed in (1, 2, 3, 4, 1)]
-    assert found[0] == found[4]
-    assert len({tuple(ids) for ids in found}) > 1
-
-
 def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
     rows = []
     for name in ("a", "b", "c", "d", "e"):
@@ -196,31 +176,6 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
     assert (status, text.count("\n")) == (1, 1)
     assert "mine.jsonl overlap: name another directory" in text
     assert files_of(home) == before
-
-
-def test_dropped_questions_are_named_with_what_helps(home: Path) -> None:
-    bad = [
-        ("Nope?", "SELECT nope FROM item"),
-        ("Delete?", "DELETE FROM item"),
-        ("The dearest two?", "SELECT name FROM item ORDER BY price LIMIT 2"),
-        ("Over 100?", "SELECT name FROM item WHERE price > 100"),
-        ("A picture?", "SELECT x'00'"),
-    ]
-    write_questions(home / "q.jsonl", [*QUESTIONS, *bad])
-    status, text = run_import("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
-    assert status == 0
-    for line in (
-        "not kept: q-0007: failing: no such column: nope",
-        "not kept: q-0008: failing: not a SELECT",
-        "not kept: q-0009: tied: rows 2 to 3 differ and are equal in the sort key 9.5",
-        "not kept: q-0010: empty: no rows",
-        "not kept: q-0011: unstable: a blob of 1 byte",
-        "tied: name more columns in ORDER BY, or pass --keep-ties",
-    ):
-        assert line in text
-    report = json.loads((home / "out" / "import_report.json").read_text())
-    rows = sum(split["rows"] for split in report["splits"].values())
-    assert (rows, len(report["dropped"])) == (11, 5)
 
 
 @pytest.mark.parametrize(

@@ -160,13 +160,6 @@ def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
         assert line in " ".join(text.replace("│", " ").split())
 
 
-def test_long_numerics_are_numbers(url: str, tmp_path: Path) -> None:
-    assert run_import("postgres", url, "--out", tmp_path / "out")[0] == 0
-    path = database_path(tmp_path / "out", database_name(url))
-    numbers = [(None,), (-1,), (9,), (10,), (1.2345678901234568e29,)]
-    assert rows(path, "SELECT n FROM long ORDER BY n") == numbers
-
-
 def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -> None:
     questions = write_questions(tmp_path / "q.jsonl", QUESTIONS)
     args = ("--questions", questions, "--out", tmp_path / "out")
@@ -238,15 +231,6 @@ def test_a_url_without_the_package_is_one_error(
     status, text = run_import("postgres", "postgresql://ann@host/shop", "--out", tmp_path / "out")
     assert (status, text.count("\n")) == (1, 1)
     assert "pip install 'psycopg[binary]'" in text
-
-
-def test_the_current_directory_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    status, text = run_import("postgres", "postgresql://ann@host/shop", "--out", "..", "--force")
-    assert (status, "contains the current directory" in text) == (1, True)
 
 
 def test_a_url_is_shown_without_its_password() -> None:

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from shared.dataset import database_path, load_splits
-from tests.data.sources.importing import QUESTIONS, files_of, run_import, write_questions
+from tests.data.sources.importing import QUESTIONS, files_of, run_import
 
 ITEMS = "id,name,price\n1,pen,9.5\n2,cup,9.5\n3,cap,1\n4,jug,12.0\n"
 
@@ -241,10 +241,3 @@ def test_a_csv_file_is_not_replaced(home: Path, out: str, monkeypatch: pytest.Mo
     assert (status, text.count("\n")) == (1, 1), text
     assert "item.csv overlap: name another directory" in text
     assert files_of(home) == {"shop/item.csv": ITEMS.encode()}
-
-
-def test_one_file_is_a_database_too(home: Path) -> None:
-    (home / "item.csv").write_text(ITEMS)
-    write_questions(home / "q.jsonl")
-    assert run_import("csv", "item.csv", "--questions", "q.jsonl", "--out", "out")[0] == 0
-    assert {one.database_name for one in load_splits(home / "out")["train"]} == {"item"}

@@ -213,9 +213,7 @@ def show_report(report: ImportReport, out: Path) -> None:
     counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
     directory = shlex.quote(str(out))
-    files = list(out.glob("databases/*/*.sqlite"))
-    path = files[0] if len(files) == 1 else out / "databases/NAME/NAME.sqlite"
-    database = shlex.quote(str(path))
+    database = shlex.quote(str(next(out.glob("databases/*/*.sqlite"))))
     kept = {split for split, count in report.splits.items() if count.kept}
     if kept == {TRAIN, EVAL}:
         typer.echo(f"Train on it with: make train DATA={directory}")
@@ -225,11 +223,8 @@ def show_report(report: ImportReport, out: Path) -> None:
     elif kept:
         typer.echo("It has no training questions, so it is for evaluation and play:")
         typer.echo(f"  python -m trainer evaluate --data {directory}")
-        typer.echo(f"  python -m trainer play --db {database}")
     else:
-        typer.echo(
-            "It has no questions: import some with --questions, generate some, or ask your own:"
-        )
-        made = shlex.quote(f"{path.stem}-questions")  # the default is perhaps this directory
+        typer.echo("It has no questions: import some with --questions, make some, or ask yours:")
+        made = shlex.quote(f"{out.name}-questions")  # the default is perhaps this directory
         typer.echo(f"  python -m data questions {database} --out {made}")
         typer.echo(f"  python -m trainer play --db {database}")

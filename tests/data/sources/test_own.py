@@ -93,7 +93,7 @@ def test_natural_files_just_work(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("q.json", '{\n "question": "How many?",\n "sql": "SELECT count(*) FROM item"\n}'),
+        ("q.json", '{"question": "How many?", "sql": "SELECT count(*) FROM item"}'),
         (
             "q.tsv",
             "question\tsql\ttags, or, notes, if, any\nHow many?\tSELECT count(*) FROM item\t",
@@ -185,7 +185,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
         ("", "q.csv", "q.csv holds no question"),
         ("[]", "q.json", "q.json holds no question"),
         ('{"db_id": "d", "questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
-         "q.json holds one object: expected an array of questions, or one object per line"),
+         "write an array of questions, or one object per line"),
         ('{"question": "x"', "q.jsonl", "q.jsonl is not JSON: line 1: "),
         ("no json", "q.json", "q.json is not JSON: "),
         ('"a"', "q.json", "q.json holds no JSON array of questions"),

@@ -69,6 +69,8 @@ def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_pat
     lines = [line.replace("│", " ").split() for line in text.splitlines()]
     for line in ("rows read 4 4", "dropped: tied 1 -", "kept 2 2"):
         assert line.split() in lines
+    assert "not kept: spider-train-0002: tied: rows 1 to 2 differ and are equal in the sort" in text
+    assert "tied: name more columns in ORDER BY, or pass --keep-ties" in text
     written = json.loads((tmp_path / "out" / "import_report.json").read_text())
     assert {name: split["dropped"] for name, split in written["splits"].items()} == {
         "train": {"tied": 1, "empty": 1},

@@ -47,7 +47,7 @@ def test_without_questions_the_database_is_written(home: Path) -> None:
     assert status == 0
     assert "wrote 0 questions on 1 database" in text
     assert "python -m trainer play --db shop-data/databases/shop/shop.sqlite" in text
-    made = "questions shop-data/databases/shop/shop.sqlite --out shop-questions"
+    made = "questions shop-data/databases/shop/shop.sqlite --out shop-data-questions"
     assert f"python -m data {made}" in text
     assert not (home / "shop-data" / "questions").exists()
     assert table(home, "SELECT sum(price), typeof(price) FROM item") == [(32.0, "real")]

@@ -29,7 +29,6 @@ _ERRORS = {
     Reason.OVERSIZE: "the result is larger than what an agent is shown",
     Reason.RUNAWAY: "the gold takes more steps than an agent's query may",
     Reason.UNSTABLE: "the result is non-deterministic, or not a number or text",
-    "same-id": "two questions have the same id; no server loads such data",
     "blank": "the question has no text",
     "stale": "the stored answer or its type is not what the gold returns",
     "guessable-number": "the answer is a number in the question",

@@ -10,8 +10,8 @@ from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding, kept_flag
 from data.choose import contains_answer
-from data.golds.columns import table_of
 from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
+from data.golds.undecided import table_of
 from shared.console import percent
 from shared.dataset import Question
 from shared.order_by import parse_query

@@ -20,7 +20,6 @@ Splits = Mapping[str, Sequence[Question]]
 
 def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     """Yield the findings on questions compared with others."""
-    yield from _same_ids(splits)
     yield from _constants(splits)
     keyed = {split: [Keyed(question) for question in splits[split]] for split in splits}
     for split, questions in keyed.items():
@@ -46,16 +45,6 @@ def by_audience(splits: Splits) -> dict[str, list[tuple[str, Question]]]:
             seen = "seen" if question.database_name in known else "unseen"
             groups[split if split == TRAIN else f"{split}, {seen}"].append((split, question))
     return dict(groups)
-
-
-def _same_ids(splits: Splits) -> Iterator[Finding]:
-    first: dict[str, str] = {}  # id -> its first split
-    for split, questions in splits.items():
-        for question in questions:
-            if question.question_id in first:
-                detail = f"another question of split {first[question.question_id]} has this id"
-                yield Finding.on(question, "same-id", split, detail)
-            first.setdefault(question.question_id, split)
 
 
 def _constants(splits: Splits) -> Iterator[Finding]:

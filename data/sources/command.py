@@ -138,19 +138,13 @@ def import_bird_command(
             "--descriptions", help="Let DESCRIBE show BIRD's descriptions of the columns."
         ),
     ] = False,
-    keep_oversize: Annotated[
-        bool,
-        typer.Option(
-            help="Keep questions whose answers are too large to show; they ask for the SQL instead."
-        ),
-    ] = True,
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
-    keep = _reasons(keep_ties, keep_empty, keep_undecided, keep_oversize)
+    keep = _reasons(keep_ties, keep_empty, keep_undecided) | KEEP_OVERSIZE
     importer = partial(import_bird, evidence=evidence, descriptions=descriptions)
     _import(partial(importer, directory, out, force=force, keep=keep), out)
 
@@ -191,8 +185,8 @@ def fetch_spider_command(
     _import(partial(fetch_spider, out, url, sha256, force=force, keep=keep), out)
 
 
-def _reasons(ties: bool, empty: bool, undecided: bool, oversize: bool = False) -> frozenset[Reason]:
-    asked = {KEEP_TIES: ties, KEEP_EMPTY: empty, KEEP_UNDECIDED: undecided, KEEP_OVERSIZE: oversize}
+def _reasons(ties: bool, empty: bool, undecided: bool) -> frozenset[Reason]:
+    asked = {KEEP_TIES: ties, KEEP_EMPTY: empty, KEEP_UNDECIDED: undecided}
     return frozenset().union(*(reasons for reasons, wanted in asked.items() if wanted))
 
 

@@ -1,7 +1,6 @@
 """Copy a PostgreSQL database, named by its URL, into a SQLite file."""
 
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,17 +72,6 @@ class _Table:
     foreign_keys: list[tuple[list[str], int, list[str]]] = field(default_factory=list)
 
 
-def _check_url(source: str) -> None:
-    """Raise `DataError` for anything but a URL, such as a dump, and say how to restore it."""
-    if source.partition("://")[0].lower() not in SCHEMES:
-        name = re.sub(r"\W", "_", Path(source).stem) or "mine"
-        restore = f"createdb {name} && psql {name} --file={shlex.quote(source)}"
-        raise DataError(
-            f"{source} is no URL of a PostgreSQL database. Restore a dump ({restore}; pg_restore "
-            f"for other formats), and import the database: postgresql:///{name}"
-        )
-
-
 def shown(source: str) -> str:
     """Return a URL without a password, for reports and messages."""
     url = urlsplit(source)
@@ -95,7 +83,9 @@ def database_name(source: str) -> str:
 
     Raises `DataError` for a malformed URL, without repeating it: it may hold a password.
     """
-    _check_url(source)
+    if source.partition("://")[0].lower() not in SCHEMES:
+        remedy = "restore a dump with psql or pg_restore, and name its database: postgresql:///NAME"
+        raise DataError(f"{source} is no URL of a PostgreSQL database: {remedy}")
     try:
         path = unquote(urlsplit(source).path).strip("/")
     except ValueError as error:

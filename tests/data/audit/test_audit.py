@@ -70,10 +70,6 @@ FLAGGED: dict[str, dict[str, Any]] = {
     "oversize": ask("Which days are there?", "SELECT n FROM day", [1], "list"),
     "runaway": ask("How far can you count?", ENDLESS, 7, "integer"),
     "unstable": ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string"),
-    "same-id": {
-        "question_id": "train-1",
-        **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer"),
-    },
     "blank": ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer"),
     "stale": ask("Hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer"),
     "guessable-number": ask(
@@ -137,8 +133,7 @@ def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> N
     questions = {"train": [SOUND, LEGS], "eval": []}
     questions[split].append(question)
     report = audit(write(tmp_path, questions["train"], questions["eval"]))
-    name = question.get("question_id", f"{split}-{len(questions[split]) - 1}")
-    assert flags_of(report) == {name: {flag}}
+    assert flags_of(report) == {f"{split}-{len(questions[split]) - 1}": {flag}}
     assert bool(report.errors) is (FLAGS[flag][0] is Severity.ERROR)
     assert report.findings[0].detail
 
@@ -167,14 +162,6 @@ def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None
     report_file.write_text(json.dumps({"keep": ["no such reason"]}))
     with pytest.raises(DataError, match="import the data again"):
         audit(tmp_path)
-
-
-def test_many_golds_without_rows_are_not_one_constant(tmp_path: Path) -> None:
-    sqls = [f"SELECT name FROM animal WHERE id = {number + 100}" for number in range(9)]
-    train = [ask(f"Who is {n}?", sql, [], "list") for n, sql in zip("abcdefghi", sqls, strict=True)]
-    write(tmp_path, train, [])
-    (tmp_path / "import_report.json").write_text(json.dumps({"keep": ["empty"]}))
-    assert not audit(tmp_path).errors
 
 
 def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) -> None:

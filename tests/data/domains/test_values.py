@@ -41,11 +41,6 @@ def test_one_stream_gives_one_column(name: str) -> None:
     assert None not in first
 
 
-def test_null_share() -> None:
-    cells = values.person_names(null=0.2)(random.Random(1), COUNT)
-    assert 0.15 < cells.count(None) / COUNT < 0.25
-
-
 @pytest.mark.parametrize(
     "maker",
     [

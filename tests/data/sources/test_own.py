@@ -91,23 +91,6 @@ def test_natural_files_just_work(
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("q.json", '{"question": "How many?", "sql": "SELECT count(*) FROM item"}'),
-        (
-            "q.tsv",
-            "question\tsql\ttags, or, notes, if, any\nHow many?\tSELECT count(*) FROM item\t",
-        ),
-    ],
-)
-def test_files_that_resemble_other_formats(home: Path, name: str, content: str) -> None:
-    (home / name).write_text(content)
-    status, text = run_import("sqlite", "shop.db", "--questions", name, "--out", "out")
-    assert status == 0, text
-    assert [one.gold_answer for one in by_id(home / "out").values()] == [4]
-
-
-@pytest.mark.parametrize(
     ("sql", "bare"),
     [
         ("-- items; all\nSELECT 1", "SELECT 1"),

@@ -89,14 +89,6 @@ def test_a_file_without_a_journal_keeps_its_bytes(shop: Path) -> None:
     os.chmod(shop.parent, 0o755)
 
 
-def test_a_file_that_changes_is_copied_again(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_files, "WAIT_S", 0)
-    changes = iter(range(10, 12))
-    monkeypatch.setattr(shutil, "copyfile", written_to(shop, lambda: next(changes, None)))
-    copy_database(shop, target := shop.parents[1] / "copy.sqlite")
-    assert count(target) == 6
-
-
 def test_a_file_that_never_rests_is_an_error(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_files, "WAIT_S", 0)
     changes = iter(range(10, 100))

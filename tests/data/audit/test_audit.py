@@ -216,11 +216,9 @@ def test_a_missing_database_is_a_finding_on_each_of_its_questions(tmp_path: Path
     [
         ("Days over 1,200.5?", 1200.5, True),
         ("The twelve months?", 12, True),
-        ("Below -3?", -3, True),
         ("Above 3?", 3.0, True),
         ("In 2013?", 13, False),
         ("Version 1.12?", 12, False),
-        ("B12?", 12, False),
         ("Of 30?", "30", False),
         ("Some?", 4, False),
     ],

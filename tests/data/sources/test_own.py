@@ -119,13 +119,6 @@ def test_the_user_names_the_eval_questions(home: Path) -> None:
     assert len(splits["train"]) == 4
 
 
-def test_eval_questions_alone_are_for_evaluation(home: Path) -> None:
-    status, text = run_import("sqlite", "shop.db", "--eval-questions", "q.jsonl", "--out", "out")
-    assert status == 0
-    assert set(load_splits(home / "out")) == {"eval"}
-    assert "python -m trainer evaluate --data out" in text
-
-
 def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
     rows = []
     for name in ("a", "b", "c", "d", "e"):

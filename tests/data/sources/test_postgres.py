@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from data.sources.postgres import database_name, sqlite_type, value_of
+from data.sources.postgres import database_name, value_of
 from shared.dataset import database_path, load_splits
 from tests.data.sources.importing import run_import, write_questions
 
@@ -190,20 +190,6 @@ def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -
 )
 def test_values(text: str | None, kind: str, value: Any) -> None:
     assert value_of(text, kind) == value
-
-
-@pytest.mark.parametrize(
-    ("kind", "own"),
-    [
-        ("bigint", "INTEGER"), ("numeric(18,0)", "INTEGER"), ("numeric(19,0)", "NUMERIC"),
-        ("numeric", "REAL"), ("numeric(10,2)", "REAL"), ("double precision", "REAL"),
-        ("timestamp without time zone", "TIMESTAMP"), ("timestamp(3) with time zone", "TIMESTAMP"),
-        ("time without time zone", "TEXT"), ("integer[]", "TEXT"), ("character varying", "TEXT"),
-        ("uuid", "TEXT"), ("boolean", "BOOLEAN"), ("date", "DATE"), ("bytea", "BLOB"),
-    ],
-)  # fmt: skip
-def test_types(kind: str, own: str) -> None:
-    assert sqlite_type(kind) == own
 
 
 @pytest.mark.parametrize(

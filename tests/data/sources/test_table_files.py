@@ -87,16 +87,6 @@ def test_a_tsv_file_is_divided_at_tabs(home: Path) -> None:
     assert table(home) == [("Berlin, BE, DE", 3)]
 
 
-def test_folders_keep_the_whole_of_a_name_with_a_dot(home: Path) -> None:
-    for year in (2024, 2025):
-        (folder := home / f"sales.{year}").mkdir()
-        (folder / "t.csv").write_text(f"year\n{year}\n")
-        assert run_import("csv", folder.name)[0] == 0
-    for year in (2024, 2025):
-        path = database_path(home / f"sales.{year}-data", f"sales.{year}")
-        assert apsw.Connection(str(path)).execute("SELECT year FROM t").fetchall() == [(year,)]
-
-
 @pytest.mark.parametrize(
     ("text", "columns", "row"),
     [
@@ -219,18 +209,6 @@ def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -
     assert message in text
     assert files_of(home) == before
     assert [path.name for path in home.iterdir()] == ["shop"]
-
-
-def test_the_current_folder_is_imported_again_and_again(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "shop" / "item.csv").write_text(ITEMS)
-    monkeypatch.chdir(home / "shop")
-    for _ in range(2):
-        status, text = run_import("csv", ".")
-        assert status == 0, text
-    path = database_path(home / "shop" / "shop-data", "shop")
-    assert apsw.Connection(str(path)).execute("SELECT count(*) FROM item").fetchall() == [(4,)]
 
 
 @pytest.mark.parametrize("out", [".", "item.csv", "item.csv/out"])

@@ -44,7 +44,6 @@ _ERRORS = {
 _NOTES = {
     "guessable-one": "the answer is 1, the result of SELECT 1",
     "guessable-mode": "at least half of the rows of its column hold the answer",
-    "repeated": "one split asks the same of the same database twice",
     "null-cells": "some cells of the answer are NULL",
     **{
         kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"

@@ -22,8 +22,6 @@ def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     """Yield the findings on questions compared with others."""
     yield from _constants(splits)
     keyed = {split: [Keyed(question) for question in splits[split]] for split in splits}
-    for split, questions in keyed.items():
-        yield from _repeated(split, questions)
     for first, second in combinations(keyed, 2):
         yield from _across(first, keyed[first], second, keyed[second])
     for question in splits.get(TRAIN, []):
@@ -64,17 +62,6 @@ def _constants(splits: Splits) -> Iterator[Finding]:
 def is_empty(answer: Any) -> bool:
     """Return whether a gold answer holds no value: no row, or nothing but NULL."""
     return all(map(is_empty, answer)) if isinstance(answer, list) else answer is None
-
-
-def _repeated(split: str, questions: Sequence[Keyed]) -> Iterator[Finding]:
-    first: dict[tuple[str, str, str], str] = {}
-    for keyed in questions:
-        question = keyed.question
-        for kind, key in (("text", keyed.text), ("gold", keyed.gold)):
-            earlier = first.setdefault((kind, question.database_name, key), question.question_id)
-            if earlier != question.question_id:
-                yield Finding.on(question, "repeated", split, f"the {kind} of {earlier}")
-                break
 
 
 def _across(

@@ -86,7 +86,6 @@ FLAGGED: dict[str, dict[str, Any]] = {
     "guessable-mode": ask(
         "What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string"
     ),
-    "repeated": {**SOUND, "question_text": "What sound does a goat make?"},
     "null-cells": ask(
         "Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"
     ),
@@ -277,6 +276,4 @@ def test_an_import_of_spider_has_the_known_findings(tmp_path: Path) -> None:
     assert errors <= {"guessable-text", "guessable-number", "guessable-constant"}
     assert len(report.errors) < 0.02 * sum(report.questions.values())
     assert set(report.questions) == {"train", "eval, unseen"}
-    assert {"repeated", "null-cells", "guessable-mode"} <= {
-        finding.flag for finding in report.findings
-    }
+    assert {"null-cells", "guessable-mode"} <= {finding.flag for finding in report.findings}

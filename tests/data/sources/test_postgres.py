@@ -152,11 +152,7 @@ def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
     keys = "SELECT name FROM pragma_table_info('empty_table') WHERE pk ORDER BY pk"
     assert rows(path, keys) == [("x",), ("y",)]
     assert rows(path, "SELECT count(*) FROM customer WHERE strftime('%H', joined) = '03'") == [(2,)]
-    for line in (
-        "Odd Name REAL (numeric(10,2)), code INTEGER (numeric(12,0))",
-        'problem: view public."my (own) view" is not copied',
-        "problem: long.n: integers of more than 64 bits are rounded",
-    ):
+    for line in ("Odd Name REAL (numeric(10,2)), code INTEGER (numeric(12,0))",):
         assert line in " ".join(text.replace("│", " ").split())
 
 

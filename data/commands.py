@@ -9,8 +9,19 @@ import typer
 from data.audit.command import audit_command
 from data.build import DATA_DIR, build, compare
 from data.generate import generate_command
-from data.introspection.command import questions_command
-from data.sources.command import fetch_app, import_app
+from data.introspection.questions import make_questions
+from data.sources.command import (
+    Databases,
+    EvalShare,
+    Force,
+    Out,
+    Seed,
+    fetch_app,
+    import_app,
+    named_after,
+    show_report,
+)
+from data.sources.split import Splitting
 from shared.console import counted, errors, failure, one_line_errors, print_line
 
 HELP = "Build, audit, generate, import and fetch data sets."
@@ -46,8 +57,27 @@ def build_command(
     typer.echo(f"{directory} is what the code builds" if check else f"wrote {directory}")
 
 
+@app.command("questions")
+def questions_command(
+    databases: Databases,
+    count: Annotated[int, typer.Option(min=1, help="Questions per database.")] = 300,
+    out: Out = None,
+    eval_share: EvalShare = Splitting.eval_share,
+    seed: Seed = Splitting.seed,
+    force: Force = False,
+) -> None:
+    """Make training and eval questions about your own databases, with gold SQL.
+
+    The data directory can be trained on: make train DATA=OUT.
+    """
+    target = out or named_after(databases[0])
+    paths, splitting = list(map(Path, databases)), Splitting(eval_share, seed)
+    with one_line_errors():
+        report = make_questions(paths, target, count, splitting, force=force)
+    show_report(report, target)
+
+
 app.command("audit")(audit_command)
 app.command("generate")(generate_command)
-app.command("questions")(questions_command)
 app.add_typer(import_app, name="import")
 app.add_typer(fetch_app, name="fetch")

@@ -39,18 +39,17 @@ def generate(
     noise: float = 0.0,
     *,
     eval_databases: int = 0,
-    easy_share: float = EASY_SHARE,
 ) -> int:
     """Write `databases` fresh databases, each with up to that many questions, and demonstrations.
 
     Returns the number of questions, of which a database may yield fewer than requested.
-    `noise` is the share of demonstrations by careless demonstrators; `easy_share` of the questions
-    are easy, the others medium. The questions of the last `eval_databases` databases form the eval
-    split and have no demonstrations. Files of the same names in `out` are replaced.
+    `noise` is the share of demonstrations by careless demonstrators. The questions of the last
+    `eval_databases` databases form the eval split and have no demonstrations. Files of the same
+    names in `out` are replaced.
     """
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     scripts: dict[str, dict[str, Any]] = {}
-    easy = round(questions_per_database * easy_share)
+    easy = round(questions_per_database * EASY_SHARE)
     wanted = {"easy": easy, "medium": questions_per_database - easy}
     with progress_bar("generating") as progress:
         for index in range(databases):
@@ -97,9 +96,6 @@ def generate_command(
     noise: Annotated[
         float, typer.Option(min=0, max=1, help="Share of careless demonstrations.")
     ] = 0.0,
-    easy_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of easy questions.")
-    ] = EASY_SHARE,
     eval_databases: Annotated[
         int, typer.Option(min=0, help="Databases reserved for the eval split.")
     ] = 0,
@@ -114,8 +110,7 @@ def generate_command(
         of_all = f"--eval-databases {eval_databases} of --databases {databases}"
         raise failure(f"{of_all} leaves none for training")
     with one_line_errors():
-        shares = {"noise": noise, "easy_share": easy_share}
-        count = generate(seed, databases, questions, out, eval_databases=eval_databases, **shares)
+        count = generate(seed, databases, questions, out, noise, eval_databases=eval_databases)
     missing = databases * questions - count
     note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
     made = f"{counted(databases, 'database')} and {counted(count, 'question')}"

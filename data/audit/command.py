@@ -20,7 +20,6 @@ def audit_command(
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the result to this JSON file.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show every finding.")] = False,
 ) -> None:
     """Execute every gold and flag questions that cannot be trusted; exit with 1 on errors."""
     data_dir = Path(__file__).parents[1] if directory is None else data_directory(directory)
@@ -33,7 +32,7 @@ def audit_command(
         raise failure(f"no questions_<split>.json in {folder}: name a data directory")
     with one_line_errors():
         report = audit(data_dir)
-    report.show(table_console(), everything=everything)
+    report.show(table_console())
     questions = ", ".join(f"{count:,} {split}" for split, count in report.questions.items())
     verdict = counted(len(report.errors), "error") if report.errors else "clean"
     notes = counted(len(report.findings) - len(report.errors), "note")

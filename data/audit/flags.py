@@ -29,7 +29,6 @@ _ERRORS = {
     Reason.OVERSIZE: "the result is larger than what an agent is shown",
     Reason.RUNAWAY: "the gold takes more steps than an agent's query may",
     Reason.UNSTABLE: "the result is non-deterministic, or not a number or text",
-    "same-id": "two questions have the same id; no server loads such data",
     "blank": "the question has no text",
     "stale": "the stored answer or its type is not what the gold returns",
     "guessable-number": "the answer is a number in the question",
@@ -45,10 +44,7 @@ _ERRORS = {
 _NOTES = {
     "guessable-one": "the answer is 1, the result of SELECT 1",
     "guessable-mode": "at least half of the rows of its column hold the answer",
-    "repeated": "one split asks the same of the same database twice",
     "null-cells": "some cells of the answer are NULL",
-    "letter-case": "a literal of the gold is in the data in another letter case only",
-    "text-arithmetic": "the gold calculates with values that are text",
     **{
         kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"
         for reason in sorted(KEEP_TIES | KEEP_EMPTY | KEEP_OVERSIZE | KEEP_UNDECIDED)

@@ -1,6 +1,4 @@
-"""Findings on one question: its gold is executed again, its answer guessed without a query, and
-the use that the gold makes of its database's values looked at.
-"""
+"""Findings on one question: its gold is executed again, its answer guessed without a query."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -12,8 +10,8 @@ from sqlglot.errors import SqlglotError
 
 from data.audit.flags import Finding, kept_flag
 from data.choose import contains_answer
-from data.golds.columns import table_of
 from data.golds.execute import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
+from data.golds.undecided import table_of
 from shared.console import percent
 from shared.dataset import Question
 from shared.order_by import parse_query
@@ -26,8 +24,6 @@ NUMBER_WORDS = (
     "twelve",
 )  # fmt: skip
 
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.In)
-_ARITHMETIC = (exp.Sum, exp.Avg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
 
 
@@ -55,8 +51,6 @@ def question_findings(
         return
     for reason, detail in gold.kept.items():
         yield finding(kept_flag(reason), detail)
-    for flag, detail in value_findings(question.gold_sql, connection):
-        yield finding(flag, detail)
     answer = _short(gold.answer)
     if (gold.answer, gold.answer_type) != (question.gold_answer, question.answer_type):
         stored = f"{question.answer_type} {_short(question.gold_answer)}"
@@ -114,66 +108,3 @@ def _mode_share(sql: str, gold: GoldResult, connection: apsw.Connection) -> floa
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"
-
-
-def value_findings(sql: str, connection: apsw.Connection) -> Iterator[tuple[str, str]]:
-    """Yield `(flag, detail)` for each column of a table that `sql` uses in one of these ways:
-
-    letter-case         it is compared, by =, <> or IN, with a text that it does not hold, while it
-                        holds one that differs in (ASCII) letter case alone
-    text-arithmetic     SUM, AVG or an operator takes it, and it holds text, of which SQLite uses
-                        the leading number, or 0
-    """
-    try:
-        query = parse_query(sql)
-    except (SqlglotError, RecursionError):
-        return
-    found = dict.fromkeys(
-        finding
-        for node in query.walk()
-        if isinstance(node, (*_COMPARISONS, *_ARITHMETIC))
-        for finding in _findings(node, connection)
-    )
-    yield from found
-
-
-def _findings(node: exp.Expression, connection: apsw.Connection) -> Iterator[tuple[str, str]]:
-    columns, texts = [], []
-    for operand in _operands(node):
-        if isinstance(operand, exp.Literal) and operand.is_string:
-            texts.append(str(operand.this))
-        elif isinstance(operand, exp.Column):
-            if (table := table_of(operand, connection)) is not None:
-                columns.append((operand, table))
-            elif operand.this.args.get("quoted") and not operand.table:
-                texts.append(operand.name)  # SQLite reads an unknown "name" as a text
-    for column, table in columns:
-        name, shown = quote_identifier(column.name), f"{table}.{column.name}"
-        if isinstance(node, _ARITHMETIC):
-            if held := _cells(connection, table, f"typeof({name}) = 'text'", name):
-                detail = f"{shown} holds text, such as {held[0][:40]!r}"
-                yield "text-arithmetic", detail
-            continue
-        for text in texts:
-            held = _cells(connection, table, f"lower({name}) = lower(?)", name, text)
-            if held and not _cells(connection, table, f"{name} = ?", name, text):
-                yield "letter-case", f"{shown} holds {held[0]!r}, not {text!r}"
-
-
-def _operands(node: exp.Expression) -> Iterator[exp.Expression]:
-    for child in (node.this, node.args.get("expression"), *node.expressions):
-        if isinstance(child, exp.Distinct):
-            yield from child.expressions
-        elif child is not None:
-            yield child.unnest()
-
-
-def _cells(
-    connection: apsw.Connection, table: str, condition: str, column: str, *bound: str
-) -> list[str]:
-    """Return the first cell of `column` under a condition, as a text, or nothing."""
-    sql = f"SELECT {column} FROM {quote_identifier(table)} WHERE {condition} LIMIT 1"
-    try:
-        return [str(cell) for (cell,) in connection.execute(sql, bound)]
-    except (apsw.Error, UnicodeDecodeError):  # a view that fails, text that is not UTF-8
-        return []

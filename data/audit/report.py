@@ -51,8 +51,8 @@ class AuditReport:
             "wall_s": round(self.wall_s, 2),
         }
 
-    def show(self, console: Console, *, everything: bool = False) -> None:
-        """Print one row per flag, then the findings, errors first: at most `MAX_SHOWN` or all."""
+    def show(self, console: Console) -> None:
+        """Print one row per flag, then the findings, errors first, at most `MAX_SHOWN`."""
         splits = list(dict.fromkeys(key.partition(",")[0] for key in self.questions))
         title, columns = f"Questions flagged in {self.path}", right_aligned(*splits)
         table = Table("flag", "severity", *columns, "meaning", title=title, title_justify="left")
@@ -65,11 +65,10 @@ class AuditReport:
             self.findings,
             key=lambda finding: (finding.severity is not Severity.ERROR, finding.question_id),
         )
-        shown = ordered if everything else ordered[:MAX_SHOWN]
-        for one in shown:
+        for one in ordered[:MAX_SHOWN]:
             print_line(console, f"{one.severity}: {one.flag}: {one.question_id}: {one.detail}")
-        if hidden := len(ordered) - len(shown):
-            print_line(console, f"... and {hidden:,} more: use --all or --json PATH")
+        if (hidden := len(ordered) - MAX_SHOWN) > 0:
+            print_line(console, f"... and {hidden:,} more: use --json PATH")
 
 
 def audit(data_dir: Path) -> AuditReport:

@@ -17,14 +17,13 @@ from sqlglot.errors import SqlglotError
 
 from shared.order_by import Row, Unresolved, parse_query, resolve_term
 
-_AGGREGATE = re.compile(r"\b(?:min|max|count|sum|avg|total|group_concat)\s*\(", re.IGNORECASE)
 # without one of these, a query shows nothing beside its aggregate
 _BESIDE = re.compile(r",|\bgroup\b|\bhaving\b|\border\b", re.IGNORECASE)
 
 
 def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
     """Return one line that names bare columns whose value is open; None if none are found."""
-    if not _BESIDE.search(sql) or not (_AGGREGATE.search(sql) or "group" in sql.lower()):
+    if not _BESIDE.search(sql):
         return None
     try:
         selects = list(filter(_aggregates, parse_query(sql).find_all(exp.Select)))

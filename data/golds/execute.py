@@ -44,7 +44,6 @@ MAX_RESULT_BYTES = 4_000
 MAX_KEPT_ROWS, MAX_KEPT_BYTES = 999, 200_000  # of an answer too large to show, if such are kept
 MAX_VM_STEPS = 30_000_000  # below the server's own budget, so that an agent can run any gold
 HANDLER_VM_STEPS = 1_000
-FLOAT_TOLERANCE = 1e-9  # relative: the last digits of a sum depend on the order of the scan
 
 _READS = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _VOLATILE = re.compile(
@@ -291,26 +290,11 @@ def _mapped_errors() -> Iterator[None]:
         raise GoldRejected(Reason.FAILING, "SQLite ran out of memory") from error
 
 
-def _sort_key(row: Iterable[Cell]) -> list[tuple[int, Any]]:
-    def key(cell: Cell) -> tuple[int, Any]:
-        if cell is None:
-            return 0, 0
-        return (1, float(f"{cell:.9g}")) if isinstance(cell, int | float) else (2, cell)
-
-    return [key(cell) for cell in row]
+def _same_rows(left: Iterable[tuple[Cell, ...]], right: Iterable[tuple[Cell, ...]]) -> bool:
+    """Return whether both have the same rows in any order, floats to nine digits."""
+    return Counter(map(_rounded, left)) == Counter(map(_rounded, right))
 
 
-def _same_cell(left: Cell, right: Cell) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        return math.isclose(left, right, rel_tol=FLOAT_TOLERANCE, abs_tol=FLOAT_TOLERANCE)
-    return left == right
-
-
-def _same_rows(left: Sequence[tuple[Cell, ...]], right: Sequence[tuple[Cell, ...]]) -> bool:
-    """Return whether both have the same rows in any order, floats within the tolerance."""
-    if Counter(left) == Counter(right):  # the sort key below rounds long numbers
-        return True
-    if len(left) != len(right):
-        return False
-    pairs = zip(sorted(left, key=_sort_key), sorted(right, key=_sort_key), strict=True)
-    return all(_same_cell(x, y) for a, b in pairs for x, y in zip(a, b, strict=True))
+def _rounded(row: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Round floats: the last digits of a sum depend on the order of the scan."""
+    return tuple(float(f"{round(x, 9):.9g}") if isinstance(x, float) else x for x in row)

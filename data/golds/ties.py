@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import cast
 
@@ -83,31 +83,22 @@ def _tie_of(query: exp.Query, run: Run, *, order_matters: bool) -> Tie | None:
         if _count(run, plain.sql(dialect="sqlite")) != _count(run, keyed.sql):
             raise Unresolved("DISTINCT rows have more than one sort key each")
     with closing(run(keyed.sql)) as rows:  # it holds a cursor
-        detail = _scan(rows, keyed, order_matters=order_matters and bool(keyed.keys))
+        detail, past = _scan(rows, keyed, order_matters=order_matters and bool(keyed.keys))
     if detail is None:
         return None
     if keyed.distinct:
         return Tie(f"{detail}; the server can't determine a tie of DISTINCT rows with hidden keys")
-    with closing(run(keyed.sql)) as rows:
-        past = _past_last_block(islice(rows, MAX_TIE_ROWS + 1), keyed)
     if past > MAX_TIE_ROWS:
         return Tie(f"{detail}; the server can't determine a tie beyond {MAX_TIE_ROWS:,} rows")
     return Tie(detail, f"{keyed.sql} LIMIT {past}")
 
 
-def _past_last_block(rows: Iterable[Row], query: TieQuery) -> int:
-    """Return how many of the first rows have a sort key of the answer or come before it."""
-    past = 0
-    for _keys, group in groupby(map(query.split, rows), key=itemgetter(1)):
-        past += sum(1 for _row in group)
-        if query.stop is not None and past >= query.stop:
-            break
-    return past
-
-
-def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> str | None:
-    """Return a line about the first tie: rows of equal keys differ, and are cut or unordered."""
+def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> tuple[str | None, int]:
+    """Return a line about the first tie, whose rows are cut or unordered, and the number of rows up
+    to the last with a sort key of the answer. It counts no further than one over `MAX_TIE_ROWS`.
+    """
     start, stop, past = query.start, query.stop, 0
+    detail = None
     for keys, group in groupby(map(query.split, rows), key=itemgetter(1)):
         first, sample, differs = past, None, False
         for visible, _keys in group:
@@ -115,15 +106,15 @@ def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> str |
                 sample = visible
             differs = differs or visible != sample
             past += 1
-            if differs and stop is not None and past > stop:
+            if (differs or detail) and past > MAX_TIE_ROWS:
                 break
         whole = first >= start and (stop is None or past <= stop)
-        if differs and past > start and (order_matters or not whole):
+        if detail is None and differs and past > start and (order_matters or not whole):
             equal = f"are equal in the sort key {', '.join(map(repr, keys))}"
-            return f"rows {first + 1} to {past} differ and {equal if keys else 'have no order'}"
-        if stop is not None and past >= stop:
-            return None
-    return None
+            detail = f"rows {first + 1} to {past} differ and {equal if keys else 'have no order'}"
+        if (stop is not None and past >= stop) or (detail and past > MAX_TIE_ROWS):
+            break
+    return detail, past
 
 
 def _count(run: Run, sql: str) -> int:

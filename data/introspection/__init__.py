@@ -3,5 +3,4 @@
 names.py      names of tables and columns as English words
 schema.py     a database as a `Domain`: what each column is for, and how tables refer to each other
 questions.py  questions drawn by the templates of data/domains, filtered, split and imported
-command.py    `python -m data questions`
 """

@@ -245,9 +245,6 @@ def _limited(questions: Iterable[Question], most: int, limit: int) -> Iterator[Q
 
 def _why(pool: _Pool) -> str:
     """Return what there was to ask about, in a few words."""
-    domain, left_out = pool.schema.domain, pool.schema.left_out
-    columns = sum(len(table.columns) for table in domain.tables)
-    reasons = ", ".join(f"{reason} ({number})" for reason, number in left_out.most_common())
-    tables = counted(len(domain.tables), "table")
-    there = f"it has {tables} of two rows or more, with {counted(columns, 'usable column')}"
-    return f"{there}; left out: {reasons}" if reasons else there
+    tables = pool.schema.domain.tables
+    columns = counted(sum(len(table.columns) for table in tables), "usable column")
+    return f"it has {counted(len(tables), 'table')} of two rows or more, with {columns}"

@@ -9,7 +9,6 @@ Names of tables and columns in the domain are SQL identifiers, in quotes where S
 
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from data.introspection.names import (
 )
 from data.introspection.tables import Cells, RawTable, is_blank, read_tables
 
+LABELS = (Kind.TEXT, Kind.CATEGORY)
 MAX_CATEGORIES = 40
 MAX_TEXT_CHARS = 60  # mean of a column; longer texts are poor answers
 MAX_LABEL_CHARS = 40  # of any value of a category
@@ -46,13 +46,11 @@ class Schema:
     """What questions may use of a database.
 
     partial   tables -> what their NAME column is called, where it is not simply the name
-    left_out  columns that are not used, by reason
     """
 
     domain: Domain
     rows: Rows
     partial: dict[str, str]
-    left_out: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -71,16 +69,15 @@ def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> S
     tables: list[Table] = []
     rows: Rows = {}
     partial: dict[str, str] = {}
-    left_out: Counter[str] = Counter()
     for table in raw:
-        uses = [*_keys(table, by_name), *_attributes(table, nouns, left_out)]
+        uses = [*_keys(table, by_name), *_attributes(table, nouns)]
         uses = _with_name(table, uses, partial)
         columns = tuple(use.column for use in uses)
         tables.append(Table(table.sql, table.singular, table.plural, columns, table.count))
         rows[table.sql] = _rows(table, uses, by_name, connection)
     # alone, counts of rows are too few questions
     usable = any(table.of_kind(*set(Kind) - {Kind.KEY, Kind.REF}) for table in tables)
-    return Schema(Domain(db_id, db_id, tuple(tables) if usable else ()), rows, partial, left_out)
+    return Schema(Domain(db_id, db_id, tuple(tables) if usable else ()), rows, partial)
 
 
 def _keys(table: RawTable, by_name: dict[str, RawTable]) -> list[_Use]:
@@ -111,7 +108,7 @@ def _role(cells: Cells, parent: RawTable) -> tuple[str, ...]:
     return (" ".join(words),)
 
 
-def _attributes(table: RawTable, nouns: set[str], left_out: Counter[str]) -> list[_Use]:
+def _attributes(table: RawTable, nouns: set[str]) -> list[_Use]:
     """Return the uses of a table's columns for conditions and answers."""
     noun = core_of(table.words)
     short = [without_prefix(cells.words, noun) for cells in table.columns]
@@ -120,58 +117,40 @@ def _attributes(table: RawTable, nouns: set[str], left_out: Counter[str]) -> lis
     for cells, words in zip(table.columns, short, strict=True):
         name = cells.name.lower()
         link = name in table.refs or name in table.foreign or name == table.key
-        kind, reason = _kind(table, cells)
+        kind = _kind(table, cells)
+        if kind is None or (link and (kind not in LABELS or _is_numeric(cells))):
+            continue
         if kind in NUMBERS and " ".join(map(singular, cells.words)) in nouns:
-            kind, reason = None, "ids"  # of the rows of another table
-        if link and (kind not in (Kind.CATEGORY, Kind.TEXT) or _is_numeric(cells)):
-            continue
-        if kind is None:
-            left_out[reason] += 1
-            continue
+            continue  # ids of the rows of another table
         # `date` alone could also mean another column's `return date`
         alone = sum(other[-len(words) :] == words for other in short) == 1
         words = words if alone else cells.words
         phrase = phrase_of(words, kind)
-        if phrase is None:
-            left_out["names that read badly"] += 1
-            continue
-        if phrase in taken:
-            left_out["reading as another column"] += 1
+        if phrase is None or phrase in taken:
             continue
         taken.add(phrase)
         uses.append(_Use(cells, Column(cells.sql, kind, None, (phrase,))))
     return uses
 
 
-def _kind(table: RawTable, cells: Cells) -> tuple[Kind | None, str]:
-    """Return what a column is for, or None and why it is of no use."""
-    counts, known = cells.counts, cells.known
+def _kind(table: RawTable, cells: Cells) -> Kind | None:
+    """Return what a column is for; None if no question can use it."""
+    counts, known, last = cells.counts, cells.known, cells.words[-1]
     texts, numbers = counts["text"], counts["integer"] + counts["real"]
-    if counts["blob"]:
-        return None, "BLOBs"
-    if LISTS["secrets"].intersection(cells.words):
-        return None, "passwords"
-    if not any(map(str.isalpha, cells.name)):
-        return None, "names without a letter"
-    if len(set(known)) < 2:
-        return None, "fewer than two plain values"
-    if texts and numbers:
-        return None, "values of several types"
-    last = cells.words[-1]
+    if counts["blob"] or (texts and numbers) or len(set(known)) < 2 or _is_flag(cells):
+        return None
+    if LISTS["secrets"].intersection(cells.words) or not any(map(str.isalpha, cells.name)):
+        return None
     in_key = numbers and cells.name.lower() in table.keys and "year" not in cells.words
     if last in LISTS["ids"] or in_key:
-        return None, "ids"
-    if numbers and (last in LISTS["roles"] or _ends_in_id(last)):
-        return None, "ids"
-    if numbers and all(_is_epoch(cell) for cell in known):
-        return None, "timestamps"
-    if _is_flag(cells):
-        return None, "flags"
-    if numbers:
-        if _are_years(cells) and LISTS["ordinals"].isdisjoint(cells.words):
-            return None, "years under another name"
-        return _number_kind(cells, last), ""
-    return _text_kind(cells)
+        return None
+    if not numbers:
+        return _text_kind(cells)
+    if last in LISTS["roles"] or _ends_in_id(last) or all(map(_is_epoch, known)):
+        return None
+    if _are_years(cells) and LISTS["ordinals"].isdisjoint(cells.words):
+        return None  # years under another name
+    return _number_kind(cells, last)
 
 
 def _number_kind(cells: Cells, last: str) -> Kind:
@@ -184,18 +163,18 @@ def _number_kind(cells: Cells, last: str) -> Kind:
     return Kind.REAL if cells.counts["real"] else Kind.INTEGER
 
 
-def _text_kind(cells: Cells) -> tuple[Kind | None, str]:
+def _text_kind(cells: Cells) -> Kind | None:
     known = [str(cell) for cell in cells.known]
     lengths = [len(text) for text in known]
     blank = len(known) < sum(cell is not None for cell in cells.sample)
     if not blank and len(set(lengths)) == 1 and all(map(_DATE.fullmatch, known)):
-        return Kind.DATE, ""
+        return Kind.DATE
     if sum(lengths) > MAX_TEXT_CHARS * len(known):
-        return None, "long texts"
+        return None  # long texts
     few = len(set(known)) <= min(MAX_CATEGORIES, len(known) // 2)
     if few and not blank and max(lengths) <= MAX_LABEL_CHARS:
-        return Kind.CATEGORY, ""
-    return Kind.TEXT, ""
+        return Kind.CATEGORY
+    return Kind.TEXT
 
 
 def _is_numeric(cells: Cells) -> bool:
@@ -237,7 +216,7 @@ def _with_name(table: RawTable, uses: Sequence[_Use], partial: dict[str, str]) -
 
 def _name_rank(table: RawTable, use: _Use) -> int | None:
     """Return 0 for a full name, more for poorer ones, None for what is no name."""
-    if use.column.kind not in (Kind.TEXT, Kind.CATEGORY) or not use.cells.counts["text"]:
+    if use.column.kind not in LABELS or not use.cells.counts["text"]:
         return None
     known = use.cells.known
     phrase = use.column.wordings[0]

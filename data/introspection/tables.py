@@ -21,7 +21,6 @@ from shared.sqltext import quote_identifier, sql_name
 
 MAX_SAMPLE = 1_000  # rows of a table
 MIN_SAMPLE = 100  # of fewer, the first rows are taken instead
-STATS_COLUMNS = 100  # whose storage classes one query counts
 ROWIDS = ("_rowid_", "rowid", "oid")  # SQLite's names of the row id; a column of that name hides it
 CLASSES = ("integer", "real", "text", "blob", "null")
 BLANKS = frozenset(("", "null", "n/a", "nan"))
@@ -112,19 +111,17 @@ def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> R
 
 def _count_types(table: RawTable, connection: apsw.Connection) -> None:
     """Count rows, and the storage classes of each column's cells, over the whole table."""
-    for first in range(0, len(table.columns), STATS_COLUMNS):
-        some = table.columns[first : first + STATS_COLUMNS]
-        tests = [
-            f"sum(typeof({quote_identifier(each.name)}) = '{one}')"
-            for each in some
-            for one in CLASSES
-        ]
-        query = f"SELECT count(*), {', '.join(tests)} FROM {quote_identifier(table.name)}"
-        rows: list[Any] = connection.execute(query).fetchall()
-        table.count, *counts = rows[0]
-        numbers = iter(counts)
-        for each in some:
-            each.counts = Counter({one: next(numbers) or 0 for one in CLASSES})
+    tests = [
+        f"sum(typeof({quote_identifier(each.name)}) = '{one}')"
+        for each in table.columns
+        for one in CLASSES
+    ]
+    query = f"SELECT {', '.join(['count(*)', *tests])} FROM {quote_identifier(table.name)}"
+    rows: list[Any] = connection.execute(query).fetchall()
+    table.count, *counts = rows[0]
+    numbers = iter(counts)
+    for each in table.columns:
+        each.counts = Counter({one: next(numbers) or 0 for one in CLASSES})
 
 
 def _sample(table: RawTable, connection: apsw.Connection, rng: random.Random) -> None:

@@ -13,7 +13,6 @@ from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECI
 from data.sources.bird import import_bird
 from data.sources.fetch import SPIDER_URL, fetch_spider
 from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
-from data.sources.postgres import database_name
 from data.sources.report import ImportReport
 from data.sources.spider import import_spider
 from data.sources.split import Splitting
@@ -30,9 +29,9 @@ def _fetch() -> None:
     """Keep the name of the only command."""
 
 
-Databases = Annotated[
-    list[Path], typer.Argument(help="SQLite files, or folders with some. They are only read.")
-]
+Importer = Callable[[list[str], Request], ImportReport]
+FILES = "SQLite files, or folders with some. They are only read."
+Databases = Annotated[list[str], typer.Argument(help=FILES)]
 Directory = Annotated[Path, typer.Option(help="Data directory to write.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace OUT even if it is not from an import.")
@@ -81,77 +80,46 @@ Out = Annotated[
 ]
 
 
-@import_app.command("sqlite")
-def import_sqlite_command(
-    databases: Databases,
-    questions: Questions = None,
-    eval_questions: EvalQuestions = None,
-    out: Out = None,
-    eval_share: EvalShare = Splitting.eval_share,
-    seed: Seed = Splitting.seed,
-    force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
-) -> None:
-    """Import your own SQLite databases with questions about them."""
-    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
-    out = out or named_after(databases[0])
-    request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_sqlite, databases, request), out)
+def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> None:
+    """Add the import of one kind of a user's own data."""
+
+    @import_app.command(name, help=about)
+    def command(
+        sources: Annotated[list[str], typer.Argument(help=sources_are)],
+        questions: Questions = None,
+        eval_questions: EvalQuestions = None,
+        out: Out = None,
+        eval_share: EvalShare = Splitting.eval_share,
+        seed: Seed = Splitting.seed,
+        force: Force = False,
+        keep_ties: KeepTies = False,
+        keep_empty: KeepEmpty = False,
+        keep_undecided: KeepUndecided = False,
+    ) -> None:
+        keep = _reasons(keep_ties, keep_empty, keep_undecided)
+        splitting = Splitting(eval_share, seed)
+        with one_line_errors():
+            target = out or named_after(sources[0])
+            request = Request(target, questions, eval_questions, splitting, force, keep)
+            report = importer(sources, request)
+        show_report(report, target)
 
 
-@import_app.command("csv")
-def import_csv_command(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder of .csv, .tsv, .parquet or .jsonl files: a table each; or one such file."
-        ),
-    ],
-    questions: Questions = None,
-    eval_questions: EvalQuestions = None,
-    out: Out = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of the CSV files.",
-            show_default="that of a byte order mark, UTF-8, or cp1252",
-        ),
-    ] = None,
-    eval_share: EvalShare = Splitting.eval_share,
-    seed: Seed = Splitting.seed,
-    force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
-) -> None:
-    """Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."""
-    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
-    out = out or named_after(directory)
-    request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_csv, directory, request, encoding), out)
-
-
-@import_app.command("postgres")
-def import_postgres_command(
-    source: Annotated[str, typer.Argument(help="URL of a PostgreSQL database: postgresql://...")],
-    questions: Questions = None,
-    eval_questions: EvalQuestions = None,
-    out: Out = None,
-    eval_share: EvalShare = Splitting.eval_share,
-    seed: Seed = Splitting.seed,
-    force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
-) -> None:
-    """Copy a PostgreSQL database, which is only read, with questions if you have some."""
-    keep, splitting = _reasons(keep_ties, keep_empty, keep_undecided), Splitting(eval_share, seed)
-    with one_line_errors():
-        out = out or Path(f"{database_name(source)}-data")
-    request = Request(out, questions, eval_questions, splitting, force, keep)
-    _import(partial(import_postgres, source, request), out)
+_add_own(
+    "sqlite", "Import your own SQLite databases with questions about them.", FILES, import_sqlite
+)
+_add_own(
+    "csv",
+    "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some.",
+    "Folder of .csv, .tsv, .parquet or .jsonl files: a table each; or one such file.",
+    import_csv,
+)
+_add_own(
+    "postgres",
+    "Copy a PostgreSQL database, which is only read, with questions if you have some.",
+    "URL of a PostgreSQL database: postgresql://...",
+    import_postgres,
+)
 
 
 @import_app.command("bird")
@@ -170,19 +138,13 @@ def import_bird_command(
             "--descriptions", help="Let DESCRIBE show BIRD's descriptions of the columns."
         ),
     ] = False,
-    keep_oversize: Annotated[
-        bool,
-        typer.Option(
-            help="Keep questions whose answers are too large to show; they ask for the SQL instead."
-        ),
-    ] = True,
     force: Force = False,
     keep_ties: KeepTies = False,
     keep_empty: KeepEmpty = False,
     keep_undecided: KeepUndecided = False,
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
-    keep = _reasons(keep_ties, keep_empty, keep_undecided, keep_oversize)
+    keep = _reasons(keep_ties, keep_empty, keep_undecided) | KEEP_OVERSIZE
     importer = partial(import_bird, evidence=evidence, descriptions=descriptions)
     _import(partial(importer, directory, out, force=force, keep=keep), out)
 
@@ -223,14 +185,14 @@ def fetch_spider_command(
     _import(partial(fetch_spider, out, url, sha256, force=force, keep=keep), out)
 
 
-def _reasons(ties: bool, empty: bool, undecided: bool, oversize: bool = False) -> frozenset[Reason]:
-    asked = {KEEP_TIES: ties, KEEP_EMPTY: empty, KEEP_UNDECIDED: undecided, KEEP_OVERSIZE: oversize}
+def _reasons(ties: bool, empty: bool, undecided: bool) -> frozenset[Reason]:
+    asked = {KEEP_TIES: ties, KEEP_EMPTY: empty, KEEP_UNDECIDED: undecided}
     return frozenset().union(*(reasons for reasons, wanted in asked.items() if wanted))
 
 
-def named_after(path: Path) -> Path:
+def named_after(source: Path | str) -> Path:
     """Return the default of --out."""
-    return Path(f"{name_of(path)}-data")
+    return Path(f"{name_of(source)}-data")
 
 
 def _import(importer: Callable[[], ImportReport], out: Path) -> None:
@@ -245,9 +207,7 @@ def show_report(report: ImportReport, out: Path) -> None:
     counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
     typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
     directory = shlex.quote(str(out))
-    files = list(out.glob("databases/*/*.sqlite"))
-    path = files[0] if len(files) == 1 else out / "databases/NAME/NAME.sqlite"
-    database = shlex.quote(str(path))
+    database = shlex.quote(str(next(out.glob("databases/*/*.sqlite"))))
     kept = {split for split, count in report.splits.items() if count.kept}
     if kept == {TRAIN, EVAL}:
         typer.echo(f"Train on it with: make train DATA={directory}")
@@ -257,11 +217,8 @@ def show_report(report: ImportReport, out: Path) -> None:
     elif kept:
         typer.echo("It has no training questions, so it is for evaluation and play:")
         typer.echo(f"  python -m trainer evaluate --data {directory}")
-        typer.echo(f"  python -m trainer play --db {database}")
     else:
-        typer.echo(
-            "It has no questions: import some with --questions, generate some, or ask your own:"
-        )
-        made = shlex.quote(f"{path.stem}-questions")  # the default is perhaps this directory
+        typer.echo("It has no questions: import some with --questions, make some, or ask yours:")
+        made = shlex.quote(f"{out.name}-questions")  # the default is perhaps this directory
         typer.echo(f"  python -m data questions {database} --out {made}")
         typer.echo(f"  python -m trainer play --db {database}")

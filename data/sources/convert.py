@@ -42,7 +42,6 @@ class Source:
     file_of    returns the path of the database with this name; raises `DatabaseLoadError` if
                unknown
     write      write(source, target) copies or converts source into the SQLite file target
-    notes      returns lines for the report on a written database, given with its tables and views
     databases  written even if no question is kept
     dialect    sqlglot's name for the SQL dialect to try on golds that SQLite rejects
     """
@@ -51,7 +50,6 @@ class Source:
     rows: list[Row]
     file_of: Callable[[str], Path]
     write: Callable[[Path, Path], None]
-    notes: Callable[[apsw.Connection, Sequence[str]], Iterable[str]] = lambda *_: ()
     databases: Sequence[str] = ()
     dialect: str = "sqlite"
 
@@ -162,7 +160,6 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
             report.drop(_flagged(row, row.split or TRAIN, "unusable database", message))
         return []
     with closing(connection):
-        report.problems += source.notes(connection, tables)
         converted = [_convert_row(source, connection, row, tables) for row in rows]
     return [one for one in converted if one is not None]
 
@@ -238,7 +235,7 @@ def _write_splits(
     for one in kept:
         split = one.row.split or (EVAL if one.row.question_id in chosen else TRAIN)
         by_split[split][one.row.question_id] = one.question
-        report.count(split, one.question)
+        report.count(split)
         for reason, detail in one.gold.kept.items():
             report.keep_flagged(_flagged(one.row, split, str(reason), detail))
     for split in report.splits:

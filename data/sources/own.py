@@ -1,10 +1,8 @@
 """Import a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import apsw
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
@@ -16,7 +14,6 @@ from data.sources.split import Splitting
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.errors import DatabaseLoadError, DataError
-from shared.sqltext import quote_identifier
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,13 @@ class Request:
         return [path for path in (self.questions, self.eval_questions) if path]
 
 
-def import_sqlite(paths: Sequence[Path], request: Request) -> ImportReport:
+def import_sqlite(sources: Sequence[str], request: Request) -> ImportReport:
     """Import SQLite files, and those below folders; a database is named after its file."""
     if not request.files:
         named = "name a file with --questions (see docs/own-data.md)"
         made = "generate some: python -m data questions DATABASE"
         raise DataError(f"no questions: {named}, or {made}")
+    paths = list(map(Path, sources))
     found = sqlite_files(paths, request.out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
     return _import(report, found.values(), found, copy_database, request)
@@ -71,25 +69,21 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     return sorted(found)
 
 
-def import_csv(folder: Path, request: Request, encoding: str | None = None) -> ImportReport:
+def import_csv(sources: Sequence[str], request: Request) -> ImportReport:
     """Import a folder of table files as one database with its name, or one file."""
+    folder = Path(_only(sources))
     files = table_files(folder, without=request.files)
     report = ImportReport("csv", str(folder.resolve()))
 
     def write(_folder: Path, target: Path) -> None:
-        write_database(files, target, report, encoding)
+        write_database(files, target, report)
 
     return _import(report, files, {name_of(folder): folder}, write, request)
 
 
-def name_of(path: Path) -> str:
-    """Return the name of a folder, or of a file without its suffix."""
-    path = path.resolve()
-    return path.name if path.is_dir() else path.stem
-
-
-def import_postgres(source: str, request: Request) -> ImportReport:
+def import_postgres(sources: Sequence[str], request: Request) -> ImportReport:
     """Import a PostgreSQL database, named by its URL; golds may be in its SQL."""
+    source = _only(sources)
     name = database_name(source)
     report = ImportReport("postgres", shown(source))
 
@@ -98,6 +92,20 @@ def import_postgres(source: str, request: Request) -> ImportReport:
 
     databases = {name: Path(report.path)}
     return _import(report, [], databases, write, request, dialect="postgres")
+
+
+def _only(sources: Sequence[str]) -> str:
+    if len(sources) > 1:
+        raise DataError(f"expected one source, got {len(sources)}: import them one by one")
+    return sources[0]
+
+
+def name_of(source: Path | str) -> str:
+    """Return the name of a folder, of a file without its suffix, or of a URL's database."""
+    if "://" in str(source):
+        return database_name(str(source))
+    path = Path(source).resolve()
+    return path.name if path.is_dir() else path.stem
 
 
 def _import(
@@ -133,25 +141,5 @@ def _import(
         return databases[name]
 
     written = [only] if only else []
-    source = Source(report, rows, file_of, write, _notes, written, dialect)
+    source = Source(report, rows, file_of, write, written, dialect)
     return import_source(source, request.out, request.splitting)
-
-
-def _notes(connection: apsw.Connection, tables: Sequence[str]) -> Iterator[str]:
-    """Yield what a user should know of a database's tables."""
-    for table in tables:
-        name = quote_identifier(table)
-        try:
-            columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")]
-            tests = [f"max(typeof({quote_identifier(column)}) = 'blob')" for column in columns]
-            wanted = ", ".join(["count(*)", *tests])
-            count, *blobs = next(connection.execute(f"SELECT {wanted} FROM {name}"))
-        except apsw.Error as error:  # a view of what is not there
-            yield f"{table} cannot be read: {error}"
-            continue
-        if not count:
-            yield f"table {table} has no rows: a question about it has no answer"
-        for column, found in zip(columns, blobs, strict=True):
-            if found:
-                fact = "an agent sees only their size, and no gold answer can contain one"
-                yield f"{table}.{column} holds BLOBs: {fact}"

@@ -1,7 +1,6 @@
 """Copy a PostgreSQL database, named by its URL, into a SQLite file."""
 
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import apsw
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
 from shared.errors import DataError
-from shared.sqltext import quote_identifier, sql_name
+from shared.sqltext import quote_identifier
 
 SCHEMES = ("postgres", "postgresql")
 CONNECT_TIMEOUT_S = 15
@@ -33,7 +32,7 @@ TYPES = {
 }
 _OWN = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
 _TABLES = f"""
-    SELECT c.oid, n.nspname, c.relname, has_table_privilege(c.oid, 'SELECT')
+    SELECT c.oid, n.nspname, c.relname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND {_OWN} ORDER BY 2, 3
 """
@@ -53,11 +52,6 @@ _KEYS = f"""
            {_NAMED.format(key="confkey", table="confrelid")}
     FROM pg_constraint WHERE conrelid = %s AND contype IN ('p', 'f') ORDER BY contype DESC, conname
 """
-_NOT_COPIED = f"""
-    SELECT CASE c.relkind WHEN 'f' THEN 'foreign table' ELSE 'view' END, n.nspname, c.relname
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('v', 'm', 'f') AND {_OWN} ORDER BY 2, 3
-"""
 _HOUR_OFFSET = re.compile(r"(?<=:\d\d)(\.\d+)?([+-]\d\d)$")
 
 
@@ -73,17 +67,6 @@ class _Table:
     foreign_keys: list[tuple[list[str], int, list[str]]] = field(default_factory=list)
 
 
-def _check_url(source: str) -> None:
-    """Raise `DataError` for anything but a URL, such as a dump, and say how to restore it."""
-    if source.partition("://")[0].lower() not in SCHEMES:
-        name = re.sub(r"\W", "_", Path(source).stem) or "mine"
-        restore = f"createdb {name} && psql {name} --file={shlex.quote(source)}"
-        raise DataError(
-            f"{source} is no URL of a PostgreSQL database. Restore a dump ({restore}; pg_restore "
-            f"for other formats), and import the database: postgresql:///{name}"
-        )
-
-
 def shown(source: str) -> str:
     """Return a URL without a password, for reports and messages."""
     url = urlsplit(source)
@@ -95,7 +78,9 @@ def database_name(source: str) -> str:
 
     Raises `DataError` for a malformed URL, without repeating it: it may hold a password.
     """
-    _check_url(source)
+    if source.partition("://")[0].lower() not in SCHEMES:
+        remedy = "restore a dump with psql or pg_restore, and name its database: postgresql:///NAME"
+        raise DataError(f"{source} is no URL of a PostgreSQL database: {remedy}")
     try:
         path = unquote(urlsplit(source).path).strip("/")
     except ValueError as error:
@@ -117,22 +102,19 @@ def write_postgres(source: str, target: Path, report: ImportReport) -> None:
         ) as connection:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one moment's rows
-            tables = _read_tables(connection, report)
+            tables = _read_tables(connection)
             if not tables:
-                raise DataError(f"{report.path} has no table that may be read")
+                raise DataError(f"{report.path} has no table")
             _copy(connection, tables, target, report)
     except psycopg.Error as error:
         reason = " ".join(str(error).split())
         raise DataError(f"cannot copy {shown(source)}: {reason}; check the URL") from error
 
 
-def _read_tables(connection: Any, report: ImportReport) -> dict[int, _Table]:
-    """Return the tables that may be read, by their oid; report what is not copied."""
+def _read_tables(connection: Any) -> dict[int, _Table]:
+    """Return the tables by their oid."""
     tables: dict[int, _Table] = {}
-    for oid, schema, name, readable in connection.execute(_TABLES).fetchall():
-        if not readable:
-            report.problems.append(f"no permission to read {schema}.{name}: not copied")
-            continue
+    for oid, schema, name in connection.execute(_TABLES).fetchall():
         types = dict(connection.execute(_COLUMNS, [oid]).fetchall())
         columns = {column: sqlite_type(kind) for column, kind in types.items()}
         table = tables[oid] = _Table(schema, name, columns, types)
@@ -141,8 +123,6 @@ def _read_tables(connection: Any, report: ImportReport) -> dict[int, _Table]:
                 table.primary_key = own
             else:
                 table.foreign_keys.append((own, other, others))
-    for kind, *key in connection.execute(_NOT_COPIED).fetchall():
-        report.problems.append(f"{kind} {'.'.join(map(sql_name, key))} is not copied")
     return tables
 
 
@@ -198,9 +178,6 @@ def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: Impo
             count: Any = database.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
             types = {each: f"{kind} ({table.shown[each]})" for each, kind in table.columns.items()}
             report.tables.append(ConvertedTable(names[oid], count, types))
-            long = [each for each, kind in table.columns.items() if kind == "NUMERIC"]
-            fact = "integers of more than 64 bits are rounded"
-            report.problems += [f"{names[oid]}.{each}: {fact}" for each in long]
 
 
 def _create(table: _Table, name: str, names: dict[int, str]) -> str:

@@ -146,18 +146,12 @@ def _read_rows(path: Path) -> list[_RawRow]:
         raise DataError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
     if path.suffix.lower() in (".csv", ".tsv"):
         return list(_csv_rows(path, text))
+    if text.lstrip().startswith("{"):
+        return list(_json_lines(path, text))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # nested too deeply
-        if text.lstrip().startswith("{"):
-            return list(_json_lines(path, text))
         raise DataError(f"{path} is not JSON: {error}") from error
-    if isinstance(value, dict):
-        row = _RawRow("line", 1, value)
-        if row.text("question") or row.text("query"):
-            return [row]
-        remedy = "expected an array of questions, or one object per line"
-        raise DataError(f"{path} holds one object: {remedy}")
     if not isinstance(value, list):
         raise DataError(f"{path} holds no JSON array of questions")
     return [_RawRow("row", number, row) for number, row in enumerate(value)]
@@ -181,7 +175,8 @@ def _json_lines(path: Path, text: str) -> Iterator[_RawRow]:
             try:
                 yield _RawRow("line", number, json.loads(line))
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{path} is not JSON: line {number}: {error}") from error
+                remedy = "write an array of questions, or one object per line"
+                raise DataError(f"{path} is not JSON: line {number}: {error}: {remedy}") from error
 
 
 def delimiter_of(path: Path, header: str) -> str:

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,9 +12,8 @@ from rich.table import Table
 
 from data.golds.execute import Reason
 from shared.console import counted, print_line, right_aligned
-from shared.dataset import IMPORT_REPORT, Question
+from shared.dataset import IMPORT_REPORT
 from shared.errors import DataError
-from shared.models import DIFFICULTIES, AnswerType
 
 MAX_SHOWN_LINES = 20  # of problems and dropped questions
 BAD_ROW = "bad row"
@@ -63,8 +61,6 @@ class SplitCount:
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)  # by reason
     kept_on_request: Counter[str] = field(default_factory=Counter)  # of the kept ones, by reason
-    difficulty: Counter[str] = field(default_factory=Counter)  # of the kept ones
-    answer_type: Counter[str] = field(default_factory=Counter)  # of the kept ones
 
 
 @dataclass
@@ -95,13 +91,10 @@ class ImportReport:
         count.dropped[item.reason] += 1
         self.dropped.append(item)
 
-    def count(self, split: str, question: Question) -> None:
+    def count(self, split: str) -> None:
         """Record a row that was kept."""
-        count = self.splits[split]
-        count.rows += 1
-        count.kept += 1
-        count.difficulty[question.difficulty] += 1
-        count.answer_type[question.answer_type] += 1
+        self.splits[split].rows += 1
+        self.splits[split].kept += 1
 
     def keep_flagged(self, item: Flagged) -> None:
         """Record a reason for which a row would have been dropped."""
@@ -171,10 +164,6 @@ class ImportReport:
         row("kept", [split.kept for split in splits])
         for reason in dict.fromkeys(reason for split in splits for reason in split.kept_on_request):
             row(f"  on request: {reason}", [split.kept_on_request[reason] for split in splits])
-        for difficulty in DIFFICULTIES:
-            row(f"  {difficulty}", [split.difficulty[difficulty] for split in splits])
-        for kind in get_args(AnswerType):
-            row(f"  answer: {kind}", [split.answer_type[kind] for split in splits])
         console.print(table)
 
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import apsw
 import duckdb
 
-from data.sources.number_text import Column, column_of
 from data.sources.questions import delimiter_of
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
@@ -27,27 +27,30 @@ MAX_LINE_BYTES = 1 << 26
 FETCHED_ROWS = 10_000
 SHOWN = 3  # numbers of rows with too many cells
 # DuckDB's types as SQLite's; all others become text
-INTEGERS = [
-    "BOOLEAN",
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-]
+INTEGERS = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER"),
+)
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
 MARKS = {  # the longest first: UTF-32's begins with UTF-16's
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
 GUESS = "cp1252"  # what Windows writes in Western Europe and America
 CHUNK_CHARS = 1 << 20
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # no text file has them
+MISSING = ("", "-", "na", "n/a", "#n/a", "nan", "null", "none")  # NULL in a column of numbers
+INTEGER = r"-?(?:0|[1-9]\d*)"  # numbers with leading zeros or a plus sign are codes
+
+
+class Column(NamedTuple):
+    """A column's type in SQLite, and the SQL of its values in DuckDB."""
+
+    kind: str
+    values: str
 
 
 def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
@@ -60,9 +63,7 @@ def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
     raise DataError(f"no {', '.join(SUFFIXES)} file at {folder}: name a folder that has some")
 
 
-def write_database(
-    files: Sequence[Path], target: Path, report: ImportReport, encoding: str | None = None
-) -> None:
+def write_database(files: Sequence[Path], target: Path, report: ImportReport) -> None:
     """Write the database `target`, and list its tables in `report`.
 
     Raise one `DataError` for all files that can't be read.
@@ -73,7 +74,7 @@ def write_database(
         for path in files:
             try:
                 with _mapped_errors(path), TemporaryDirectory(prefix="sqlenv-import-") as scratch:
-                    _add_table(connection, path, encoding, Path(scratch), report)
+                    _add_table(connection, path, Path(scratch), report)
             except DataError as error:
                 faults.append(error.message)
         if faults:
@@ -81,26 +82,16 @@ def write_database(
 
 
 def _add_table(
-    connection: apsw.Connection,
-    path: Path,
-    encoding: str | None,
-    scratch: Path,
-    report: ImportReport,
+    connection: apsw.Connection, path: Path, scratch: Path, report: ImportReport
 ) -> None:
     with duckdb.connect(scratch / "duck.db") as duck:
         if path.suffix.lower() in TEXT_SUFFIXES:
-            used = as_utf8(path, encoding, scratch / "utf8")
-            if used == GUESS and not encoding:
+            if _as_utf8(path, scratch / "utf8") == GUESS:
                 report.problems.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
             names = _load_text(duck, path, scratch / "utf8", report)
-            columns = [column_of(duck, "t", f"c{index}") for index in range(len(names))]
-        elif path.suffix.lower() in LINE_SUFFIXES:
-            names, columns = _load_lines(duck, path)
+            columns = [_text_column(duck, f"c{index}") for index in range(len(names))]
         else:
-            names, columns = _load_parquet(duck, path)
-        for name, column in zip(names, columns, strict=True):
-            if column.note:
-                report.problems.append(f"{path.stem}.{name} {column.note}")
+            names, columns = _load_typed(duck, path)
         types = {name: column.kind for name, column in zip(names, columns, strict=True)}
         table = quote_identifier(path.stem)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
@@ -115,21 +106,19 @@ def _add_table(
         report.tables.append(ConvertedTable(path.stem, count, types))
 
 
-def as_utf8(path: Path, encoding: str | None, target: Path) -> str:
+def _as_utf8(path: Path, target: Path) -> str:
     """Write the text of `path` to `target` as UTF-8; return the encoding that it is in.
 
-    The encoding is the given one, that of a byte order mark, UTF-8, or `GUESS` where nothing
-    contradicts it. Raise `DataError` for a file or an encoding that can't be read.
+    The encoding is that of a byte order mark, UTF-8, or `GUESS`. Raise `DataError` if none fits.
     """
     with path.open("rb") as file:
         start = file.read(4)
     marked = next((name for mark, name in MARKS.items() if start.startswith(mark)), None)
     problems = []
-    for name in [encoding] if encoding else [marked] if marked else ["utf-8", GUESS]:
+    for name in [marked] if marked else ["utf-8", GUESS]:
         try:
-            unmarked = "utf-8-sig" if codecs.lookup(name).name == "utf-8" else name
             with (
-                path.open(encoding=unmarked, newline="") as file,
+                path.open(encoding=name, newline="") as file,
                 target.open("w", encoding="utf-8", newline="") as copy,
             ):
                 while text := file.read(CHUNK_CHARS):
@@ -137,12 +126,9 @@ def as_utf8(path: Path, encoding: str | None, target: Path) -> str:
                         raise UnicodeError(f"it has the control character {found[0]!r}")
                     copy.write(text)
             return name
-        except LookupError as error:
-            raise DataError(f"--encoding {name} is not an encoding that Python knows") from error
         except UnicodeError as error:
             problems.append(f"{path} is not {name.upper()} ({error})")
-    remedy = "name its encoding, for example --encoding latin-1, or save it as UTF-8"
-    raise DataError(f"{problems[0]}: {remedy}")
+    raise DataError(f"{problems[0]}: save it as UTF-8")
 
 
 def _load_text(
@@ -178,6 +164,25 @@ def _load_text(
     return _column_names(path, header, report)
 
 
+def _text_column(duck: duckdb.DuckDBPyConnection, cell: str) -> Column:
+    """Return how to read a column of text: as numbers if all cells but `MISSING` are."""
+    text = f"trim({cell}, ' \t\u00a0\u202f')"
+    missing = f"lower({text}) IN {MISSING}"
+    whole = f"regexp_full_match({text}, '{INTEGER}')"
+    plain = rf"regexp_full_match({text}, '(?:{INTEGER}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?')"
+    tests = (
+        f"bool_and({plain} AND isfinite(try_cast({text} AS DOUBLE)))",
+        f"bool_and({whole})",
+        f"bool_or({whole} AND try_cast({text} AS BIGINT) IS NULL)",
+    )
+    asked = f"SELECT {', '.join(tests)} FROM t WHERE {cell} IS NOT NULL AND NOT {missing}"
+    numbers, integers, large = duck.execute(asked).fetchall()[0]
+    if not numbers or large:
+        return Column("TEXT", f"nullif({cell}, '')")
+    kind, cast = ("INTEGER", "BIGINT") if integers else ("REAL", "DOUBLE")
+    return Column(kind, f"CASE WHEN NOT {missing} THEN CAST({text} AS {cast}) END")
+
+
 def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:
     """Return distinct names: an empty one is numbered, and so is one that came before."""
     names: list[str] = []
@@ -196,55 +201,50 @@ def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> li
     return names
 
 
-def _load_lines(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:
-    """Load JSON lines into the table t: a column per key, in the order of their first use."""
-    read = "read_json_objects(?, format = 'newline_delimited')"
-    keys = f"SELECT unnest(json_keys(json)) FROM {read}"
-    names = list(dict.fromkeys(key for (key,) in duck.execute(keys, [str(path)]).fetchall()))
-    if not names:
-        raise DataError(f"{path} has no JSON object with keys: write one per line, or remove it")
-    cells = ", ".join(f"json_extract(json, ?) AS c{index}" for index in range(len(names)))
-    paths = [f'$."{name}"' for name in names]
-    duck.execute(f"CREATE TABLE t AS SELECT {cells} FROM {read}", [*paths, str(path)])
-    return names, [_json_column(duck, f"c{index}") for index in range(len(names))]
+def _load_typed(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:
+    """Load a file of JSON lines or a Parquet file into the table t, with its own types."""
+    read = "read_parquet(?)"
+    if path.suffix.lower() in LINE_SUFFIXES:
+        read = (
+            "read_json(?, format = 'newline_delimited', records = true, maximum_depth = 1, "
+            "sample_size = -1)"
+        )
+    duck.execute(f"CREATE TABLE t AS FROM {read}", [str(path)])
+    described = duck.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't'"
+    ).fetchall()
+    names = [str(name) for name, _ in described]
+    kinds = [str(full).partition("(")[0] for _, full in described]
+    cells = list(map(quote_identifier, names))
+    return names, [
+        _json_column(duck, cell) if kind == "JSON" else _typed_column(kind, cell)
+        for cell, kind in zip(cells, kinds, strict=True)
+    ]
+
+
+def _typed_column(kind: str, cell: str) -> Column:
+    """Return how to read a column of one of DuckDB's types."""
+    if kind in INTEGERS:
+        return Column("INTEGER", f"CAST({cell} AS BIGINT)")
+    if kind in REALS:
+        number = f"CAST({cell} AS DOUBLE)"
+        return Column("REAL", f"CASE WHEN NOT isnan({number}) THEN {number} END")
+    return Column("BLOB", cell) if kind == "BLOB" else Column("TEXT", f"CAST({cell} AS VARCHAR)")
 
 
 def _json_column(duck: duckdb.DuckDBPyConnection, cell: str) -> Column:
     """Return how to read a column of JSON values: as numbers if all are, else as text."""
     text = f"CASE WHEN json_type({cell}) <> 'NULL' THEN {cell}->>'$' END"
     large = f"regexp_full_match({text}, '-?\\d+') AND try_cast({text} AS BIGINT) IS NULL"
-    found = {
-        kind for (kind,) in duck.execute(f"SELECT DISTINCT json_type({cell}) FROM t").fetchall()
-    }
-    found -= {None, "NULL"}
-    if found == {"BOOLEAN"}:
+    types = f"list(DISTINCT json_type({cell})) FILTER (json_type({cell}) <> 'NULL')"
+    found, beyond = duck.execute(f"SELECT {types}, bool_or({large}) FROM t").fetchall()[0]
+    kinds = set(found or ())
+    if kinds == {"BOOLEAN"}:
         return Column("INTEGER", f"CAST(CAST({text} AS BOOLEAN) AS BIGINT)")
-    numbers = found and found <= {"BIGINT", "UBIGINT", "DOUBLE"}
-    if not numbers or duck.execute(f"SELECT bool_or({large}) FROM t").fetchall() == [(True,)]:
+    if not kinds or beyond or not kinds <= {"BIGINT", "UBIGINT", "DOUBLE"}:
         return Column("TEXT", text)
-    kind, cast = ("REAL", "DOUBLE") if "DOUBLE" in found else ("INTEGER", "BIGINT")
+    kind, cast = ("REAL", "DOUBLE") if "DOUBLE" in kinds else ("INTEGER", "BIGINT")
     return Column(kind, f"CAST({text} AS {cast})")
-
-
-def _load_parquet(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:
-    """Load a Parquet file into the table t, with the types of its schema."""
-    duck.execute("CREATE TABLE t AS FROM read_parquet(?)", [str(path)])
-    described = duck.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't'"
-    ).fetchall()
-    columns = []
-    for name, full in described:
-        kind, quoted = str(full).partition("(")[0], quote_identifier(name)
-        if kind in INTEGERS:
-            columns.append(Column("INTEGER", f"CAST({quoted} AS BIGINT)"))
-        elif kind in REALS:
-            number = f"CAST({quoted} AS DOUBLE)"
-            columns.append(Column("REAL", f"CASE WHEN NOT isnan({number}) THEN {number} END"))
-        elif kind == "BLOB":
-            columns.append(Column("BLOB", quoted))
-        else:
-            columns.append(Column("TEXT", f"CAST({quoted} AS VARCHAR)"))
-    return [str(name) for name, _ in described], columns
 
 
 @contextmanager

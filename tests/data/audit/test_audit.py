@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from data.audit import FLAGS, AuditReport, Severity, audit
-from data.audit.golds import states_number, value_findings
+from data.audit.golds import states_number
 from data.commands import app
-from data.golds.execute import GoldResult, open_readonly
+from data.golds.execute import GoldResult
 from data.sources.spider import import_spider
 from shared.errors import DataError, QuestionLoadError
 from tests.conftest import make_database
@@ -72,10 +70,6 @@ FLAGGED: dict[str, dict[str, Any]] = {
     "oversize": ask("Which days are there?", "SELECT n FROM day", [1], "list"),
     "runaway": ask("How far can you count?", ENDLESS, 7, "integer"),
     "unstable": ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string"),
-    "same-id": {
-        "question_id": "train-1",
-        **ask("Kinds?", "SELECT count(*) FROM sound", 3, "integer"),
-    },
     "blank": ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer"),
     "stale": ask("Hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer"),
     "guessable-number": ask(
@@ -92,12 +86,9 @@ FLAGGED: dict[str, dict[str, Any]] = {
     "guessable-mode": ask(
         "What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string"
     ),
-    "repeated": {**SOUND, "question_text": "What sound does a goat make?"},
     "null-cells": ask(
         "Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"
     ),
-    "letter-case": ask("Hens?", "SELECT count(*) FROM animal WHERE kind = 'Hen'", 0, "integer"),
-    "text-arithmetic": ask("Add kinds?", "SELECT sum(kind) - 9 FROM animal", -9.0, "float"),
 }
 ACROSS = ("duplicate", "near-duplicate")  # raised on eval questions
 KEPT = {f"kept-{reason}": reason for reason in ("tied", "empty", "null", "undecided", "oversize")}
@@ -141,8 +132,7 @@ def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> N
     questions = {"train": [SOUND, LEGS], "eval": []}
     questions[split].append(question)
     report = audit(write(tmp_path, questions["train"], questions["eval"]))
-    name = question.get("question_id", f"{split}-{len(questions[split]) - 1}")
-    assert flags_of(report) == {name: {flag}}
+    assert flags_of(report) == {f"{split}-{len(questions[split]) - 1}": {flag}}
     assert bool(report.errors) is (FLAGS[flag][0] is Severity.ERROR)
     assert report.findings[0].detail
 
@@ -173,40 +163,6 @@ def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None
         audit(tmp_path)
 
 
-def test_many_golds_without_rows_are_not_one_constant(tmp_path: Path) -> None:
-    sqls = [f"SELECT name FROM animal WHERE id = {number + 100}" for number in range(9)]
-    train = [ask(f"Who is {n}?", sql, [], "list") for n, sql in zip("abcdefghi", sqls, strict=True)]
-    write(tmp_path, train, [])
-    (tmp_path / "import_report.json").write_text(json.dumps({"keep": ["empty"]}))
-    assert not audit(tmp_path).errors
-
-
-@pytest.mark.parametrize(
-    ("sql", "flags"),
-    [
-        ("SELECT id FROM animal WHERE kind = 'hen'", []),
-        ("SELECT id FROM animal AS a WHERE a.kind IN ('hen', 'Cow')", ["letter-case"]),
-        ("SELECT a.id FROM animal a JOIN sound s ON a.kind = s.kind WHERE s.sound <> 'MOO'",
-         ["letter-case"]),
-        ('SELECT id FROM animal WHERE kind = "Hen"', ["letter-case"]),
-        ('SELECT id FROM animal WHERE kind = "kind"', []),  # the column
-        ("SELECT id FROM animal WHERE 'COW' = kind AND name = 'UNA'", ["letter-case"] * 2),
-        ("SELECT id FROM animal WHERE kind LIKE 'HEN' OR kind = 'dog'", []),
-        ("SELECT id FROM animal WHERE upper(kind) = 'HEN'", []),
-        ("SELECT id FROM animal WHERE kind = 'HEN' COLLATE NOCASE", []),
-        ("SELECT avg(legs), count(kind), legs + id FROM animal", []),
-        ("SELECT avg(DISTINCT name) FROM animal", ["text-arithmetic"]),
-        ("SELECT legs - name FROM animal", ["text-arithmetic"]),
-        ("SELECT sum(CAST(name AS INTEGER)) FROM animal", []),
-        ("SELECT sum(x) FROM (SELECT name AS x FROM animal)", []),
-    ],
-)  # fmt: skip
-def test_how_a_gold_uses_values(tmp_path: Path, sql: str, flags: list[str]) -> None:
-    make_database(tmp_path / "farm.sqlite", FARM)
-    with closing(open_readonly(tmp_path / "farm.sqlite")) as connection:
-        assert [flag for flag, _detail in value_findings(sql, connection)] == flags
-
-
 def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) -> None:
     def counting(number: int, answer: int) -> dict[str, Any]:
         text = f"How many of day number {'x' * (number + 1)}?"
@@ -225,43 +181,17 @@ def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) 
     assert not audit(write(tmp_path / "b", train, [])).errors
 
 
-def twin(root: Path, change: Callable[[str], str]) -> AuditReport:
+@pytest.mark.parametrize(("script", "same"), [(FARM, True), (FARM.replace("moo", "low"), False)])
+def test_a_training_database_under_another_name_is_flagged(
+    tmp_path: Path, script: str, same: bool
+) -> None:
     unseen = {**LEGS, "database_name": "ranch"}
-    write(
-        root,
-        [SOUND],
-        [
-            unseen,
-            {**unseen, "question_text": "Legs?", "gold_sql": "SELECT sum(legs) + 0 FROM animal"},
-        ],
-    )
-    make_database(root / "databases" / "ranch" / "ranch.sqlite", change(FARM))
-    return audit(root)
-
-
-def test_a_training_database_under_another_name_is_flagged(tmp_path: Path) -> None:
-    found = twin(tmp_path / "same", lambda script: script).findings
-    assert [(one.flag, one.question_id) for one in found] == [
-        ("shared-database", f"eval-{n}") for n in (0, 1)
-    ]
-    assert "the file of the training database farm" in found[0].detail
-    other_rows = twin(tmp_path / "rows", lambda script: script.replace("'moo'", "'low'")).findings
-    assert {one.flag for one in other_rows} == {"shared-database"}
-    assert "4 of its 4 tables" in other_rows[0].detail
-    renamed = twin(
-        tmp_path / "renamed", lambda s: s.replace("sound", "noise").replace("day", "week")
-    )
-    assert not renamed.errors  # one table of three in common
-
-
-def test_virtual_tables_of_unknown_modules_are_not_compared(tmp_path: Path) -> None:
-    virtual = (
-        "PRAGMA writable_schema = ON; INSERT INTO sqlite_master VALUES "
-        "('table', 'v', 'v', 0, 'CREATE VIRTUAL TABLE v USING absent(x)')"
-    )
-    report = twin(tmp_path, lambda script: f"{script};{virtual}")
-    assert {one.flag for one in report.findings} == {"shared-database"}
-    assert "4 of its 4 tables" in report.findings[0].detail
+    legs = {**unseen, "question_text": "Legs?", "gold_sql": "SELECT sum(legs) + 0 FROM animal"}
+    write(tmp_path, [SOUND], [unseen, legs])
+    make_database(tmp_path / "databases" / "ranch" / "ranch.sqlite", script)
+    found = audit(tmp_path).findings
+    flagged = [("shared-database", f"eval-{n}") for n in (0, 1)]
+    assert [(one.flag, one.question_id) for one in found] == (flagged if same else [])
 
 
 def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
@@ -285,11 +215,9 @@ def test_a_missing_database_is_a_finding_on_each_of_its_questions(tmp_path: Path
     [
         ("Days over 1,200.5?", 1200.5, True),
         ("The twelve months?", 12, True),
-        ("Below -3?", -3, True),
         ("Above 3?", 3.0, True),
         ("In 2013?", 13, False),
         ("Version 1.12?", 12, False),
-        ("B12?", 12, False),
         ("Of 30?", "30", False),
         ("Some?", 4, False),
     ],
@@ -322,7 +250,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     assert code == 1
     assert "2 errors, 0 notes" in shown  # the findings are shown all the same
     assert "error: can't write" in shown
-    code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"]], []), "--all")
+    code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"]], []))
     assert code == 0
     assert "note: guessable-one: train-1" in shown
     assert "clean, 1 note: 2 train; 1 database, " in shown
@@ -348,6 +276,4 @@ def test_an_import_of_spider_has_the_known_findings(tmp_path: Path) -> None:
     assert errors <= {"guessable-text", "guessable-number", "guessable-constant"}
     assert len(report.errors) < 0.02 * sum(report.questions.values())
     assert set(report.questions) == {"train", "eval, unseen"}
-    assert {"repeated", "null-cells", "guessable-mode"} <= {
-        finding.flag for finding in report.findings
-    }
+    assert {"null-cells", "guessable-mode"} <= {finding.flag for finding in report.findings}

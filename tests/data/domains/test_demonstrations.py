@@ -52,13 +52,6 @@ def _right(task: DemonstrationTask) -> str:
     return answer_action(task.question.gold.rows)
 
 
-def test_answers_are_written_as_results_are_shown() -> None:
-    assert answer_action([(42,)]) == "ANSWER: 42"
-    assert answer_action([(12.0,)]) == "ANSWER: 12.0"
-    assert answer_action([("Ana",), ("Bo",)]) == "ANSWER: Ana\nBo"
-    assert answer_action([("Ana", 3, None)]) == "ANSWER: Ana | 3 | NULL"
-
-
 @pytest.mark.parametrize("name", ["expert", *CARELESS])
 def test_every_action_is_canonical_and_the_last_answers(
     tasks: list[DemonstrationTask], name: str

@@ -113,13 +113,6 @@ def test_golds_are_answers(fresh: list[Asked]) -> None:
                 assert 2 <= len(item.gold.rows) <= 8
 
 
-def test_literals_are_in_the_question(fresh: list[Asked]) -> None:
-    for _, _, asked in fresh:
-        for item in asked:
-            for literal in re.findall(r"'((?:[^']|'')+)'", item.draft.sql.replace("'%Y'", "")):
-                assert literal.replace("''", "'") in item.draft.text, item.draft
-
-
 def test_questions_are_sentences_without_repeats(fresh: list[Asked]) -> None:
     for _, _, asked in fresh:
         texts = [item.draft.text for item in asked]
@@ -133,38 +126,6 @@ def test_questions_are_sentences_without_repeats(fresh: list[Asked]) -> None:
             assert not re.search(
                 r"\b(a|an) (a|an|the)\b|\btotal total\b|\bnumber of number of\b", text
             )
-
-
-def test_a_question_alone_does_not_determine_the_identifiers(fresh: list[Asked]) -> None:
-    """In most questions some column of the gold is not spelt as in the text."""
-    hidden = total = 0
-    for domain, _, asked in fresh:
-        for item in asked:
-            names = {c.name for t in item.draft.tables for c in domain.table(t).columns}
-            used = [name for name in names if re.search(rf"\b{name}\b", item.draft.sql)]
-            spoken = item.draft.text.lower().replace(" ", "_")
-            hidden += any(name.lower() not in spoken for name in used)
-            total += bool(used)
-    assert hidden / total > 0.6
-
-
-def test_no_answer_dominates(fresh: list[Asked]) -> None:
-    everything = [repr(item.gold.answer) for _, _, asked in fresh for item in asked]
-    assert Counter(everything).most_common(1)[0][1] / len(everything) < 0.04
-    for _, _, asked in fresh:
-        assert Counter(repr(item.gold.answer) for item in asked).most_common(1)[0][1] <= 4
-
-
-def test_wording_varies(small: ByForm) -> None:
-    assert len({item.draft.text for item in small["count_all"]}) >= 8
-    marks = {
-        mark
-        for item in small["lookup"]
-        for mark in "'\""
-        if f"{mark}Old Mill{mark}" in item.draft.text
-    }
-    assert marks == {"'", '"'}
-    assert any(re.search(r"[a-z] Old Mill", item.draft.text) for item in small["lookup"])
 
 
 def test_known_answers(small: ByForm) -> None:

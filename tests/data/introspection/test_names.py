@@ -11,12 +11,9 @@ from data.introspection.names import nouns_of, phrase_of, singular, without_pref
     [
         ("car_makers", "car makers"),
         ("CarMakers", "car makers"),
-        ("PetID", "pet id"),
-        ("isAVA", "is ava"),
         ("LName", "last name"),
         ("address2", "address 2"),
         ("unit price (EUR)", "unit price eur"),
-        ("CUSTOMER-NAME", "customer name"),
         ("order_qty", "order quantity"),
         ("Straße", "straße"),
         ("?", "unnamed"),
@@ -31,11 +28,7 @@ def test_words(name: str, words: str) -> None:
     [
         ("countries", "country"),
         ("movies", "movie"),
-        ("addresses", "address"),
-        ("boxes", "box"),
         ("houses", "house"),
-        ("statuses", "status"),
-        ("heroes", "hero"),
         ("people", "person"),
         ("series", "series"),
         ("staff", "staff"),
@@ -51,13 +44,11 @@ def test_singulars(many: str, one: str) -> None:
     ("words", "nouns"),
     [
         ("countries", ("country", "countries")),
-        ("singer", ("singer", "singers")),
         ("staff", ("staff", "staff")),
         ("types of restaurant", ("type of restaurant", "types of restaurant")),
         ("has pet", ("has-pet record", "has-pet records")),
         ("singer in concert", ("singer-in-concert record", "singer-in-concert records")),
         ("hiring", ("hiring record", "hiring records")),
-        ("t1", ("t1 record", "t1 records")),
         ("客户", ("客户 record", "客户 records")),
     ],
 )
@@ -67,11 +58,7 @@ def test_nouns_of_tables(words: str, nouns: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("words", "noun", "rest"),
-    [
-        ("maker name", "car makers", "name"),
-        ("flight number", "flights", "flight number"),
-        ("song name", "singer", "song name"),
-    ],
+    [("maker name", "car makers", "name"), ("flight number", "flights", "flight number")],
 )
 def test_the_tables_noun_is_dropped_before_a_word_that_says_enough(
     words: str, noun: str, rest: str
@@ -84,30 +71,24 @@ def test_the_tables_noun_is_dropped_before_a_word_that_says_enough(
     [
         ("number products", Kind.INTEGER, "number of products"),
         ("focal length mm", Kind.REAL, "focal length in mm"),
-        ("last name", Kind.TEXT, "last name"),
         ("opened on", Kind.DATE, "opened date"),
         ("date issued", Kind.DATE, "issued date"),
         ("date of birth", Kind.DATE, "date of birth"),
-        ("start time", Kind.DATE, "start time"),
         ("createdate", Kind.DATE, "createdate"),
         ("number component", Kind.INTEGER, "number of components"),
         ("earnings", Kind.REAL, "amount of earnings"),
         ("sales million", Kind.REAL, "amount of sales in million"),
-        ("goals", Kind.INTEGER, "goals"),
         ("x", Kind.REAL, "x"),
         ("年", Kind.INTEGER, "年"),
         # these read badly
         ("lowest", Kind.TEXT, None),
         ("directed by", Kind.TEXT, None),
-        ("took office", Kind.TEXT, None),
         ("date first rental", Kind.DATE, None),
         ("day or boarding", Kind.CATEGORY, None),
-        ("details", Kind.TEXT, None),
         ("county represented", Kind.CATEGORY, None),
         ("yellow cs", Kind.INTEGER, None),
         ("meter 100", Kind.REAL, None),
         ("weeks on top", Kind.INTEGER, None),
-        ("years working", Kind.INTEGER, None),
         ("damage millions usd", Kind.REAL, None),
     ],
 )

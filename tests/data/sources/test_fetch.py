@@ -1,9 +1,7 @@
 """Spider's archive from a local HTTP server: downloaded, checked, unpacked and imported."""
 
-import contextlib
 import hashlib
 import io
-import socket
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -141,24 +139,6 @@ def test_what_cannot_be_used_is_one_error(
     assert not (tmp_path / "out").exists()
     kept = [path.suffix for path in (tmp_path / "cache").iterdir()]
     assert kept == ([".zip"] if fault in ("web page", "damage", "other data") else [])
-
-
-def test_without_a_network_the_url_and_the_remedy_are_named(origin: Origin, tmp_path: Path) -> None:
-    with contextlib.closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, not listening: every connection is refused
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/file.zip"
-        status, text = fetch(url, tmp_path / "out")
-    assert status == 1
-    assert url in text
-    assert "python -m data import spider" in text
-
-
-def test_an_occupied_out_is_refused_before_the_download(origin: Origin, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "notes.txt").write_text("notes")
-    status, text = fetch(origin.url, tmp_path / "out")
-    assert (status, origin.requests) == (1, 0)
-    assert "--force" in text
 
 
 def test_nothing_is_unpacked_outside_the_folder(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import apsw
 import duckdb
 
+from data.sources.number_text import Column, column_of
 from data.sources.questions import delimiter_of
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
@@ -42,15 +42,6 @@ MARKS = {  # the longest first: UTF-32's begins with UTF-16's
 GUESS = "cp1252"  # what Windows writes in Western Europe and America
 CHUNK_CHARS = 1 << 20
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # no text file has them
-MISSING = ("", "-", "na", "n/a", "#n/a", "nan", "null", "none")  # NULL in a column of numbers
-INTEGER = r"-?(?:0|[1-9]\d*)"  # numbers with leading zeros or a plus sign are codes
-
-
-class Column(NamedTuple):
-    """A column's type in SQLite, and the SQL of its values in DuckDB."""
-
-    kind: str
-    values: str
 
 
 def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
@@ -89,9 +80,12 @@ def _add_table(
             if _as_utf8(path, scratch / "utf8") == GUESS:
                 report.problems.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
             names = _load_text(duck, path, scratch / "utf8", report)
-            columns = [_text_column(duck, f"c{index}") for index in range(len(names))]
+            columns = [column_of(duck, "t", f"c{index}") for index in range(len(names))]
         else:
             names, columns = _load_typed(duck, path)
+        for name, column in zip(names, columns, strict=True):
+            if column.note:
+                report.problems.append(f"{path.stem}.{name} {column.note}")
         types = {name: column.kind for name, column in zip(names, columns, strict=True)}
         table = quote_identifier(path.stem)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
@@ -162,25 +156,6 @@ def _load_text(
         report.problems.append(f"{what} ({numbers}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
     return _column_names(path, header, report)
-
-
-def _text_column(duck: duckdb.DuckDBPyConnection, cell: str) -> Column:
-    """Return how to read a column of text: as numbers if all cells but `MISSING` are."""
-    text = f"trim({cell}, ' \t\u00a0\u202f')"
-    missing = f"lower({text}) IN {MISSING}"
-    whole = f"regexp_full_match({text}, '{INTEGER}')"
-    plain = rf"regexp_full_match({text}, '(?:{INTEGER}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?')"
-    tests = (
-        f"bool_and({plain} AND isfinite(try_cast({text} AS DOUBLE)))",
-        f"bool_and({whole})",
-        f"bool_or({whole} AND try_cast({text} AS BIGINT) IS NULL)",
-    )
-    asked = f"SELECT {', '.join(tests)} FROM t WHERE {cell} IS NOT NULL AND NOT {missing}"
-    numbers, integers, large = duck.execute(asked).fetchall()[0]
-    if not numbers or large:
-        return Column("TEXT", f"nullif({cell}, '')")
-    kind, cast = ("INTEGER", "BIGINT") if integers else ("REAL", "DOUBLE")
-    return Column(kind, f"CASE WHEN NOT {missing} THEN CAST({text} AS {cast}) END")
 
 
 def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:

@@ -19,7 +19,6 @@ from shared.shipped import shipped_path
 
 SERVER_MODULES = ("env_server", "fastapi", "uvicorn", "apsw", "pydantic_settings")
 OPTIONAL = ("uvloop", "httptools")  # the server also runs without them
-ROUNDED = 0.92  # a machine sold with 16 GB reports a little less
 CHECKOUT = (Path(__file__).resolve().parents[1] / "pyproject.toml").is_file()
 EXTRAS = ("server", "trainer", "dev") if CHECKOUT else ("server", "trainer")
 INSTALL = "pip install 'sqlenv[server,trainer]'"
@@ -180,27 +179,31 @@ def check_model(name: str) -> Iterator[Diagnosis]:
 
 
 def check_memory(name: str) -> Iterator[Diagnosis]:
-    """Compare the memory that the model's preset needs with this machine's."""
+    """Compare the memory of training the model, by its preset, with this machine's."""
     import torch
 
     from trainer.config import GRPOConfig
-    from trainer.presets import MEMORY_GB
-    from trainer.runtime.memory import machine_memory
-    from trainer.runtime.models import preset_of
+    from trainer.runtime.memory import GIB, machine_memory, training_memory
+    from trainer.runtime.models import preset_of, read_config
     from trainer.runtime.out_of_memory import remedies
     from trainer.runtime.precision import precision
 
     choice = preset_of(name, served=True)
     yield Diagnosis("preset", Status.OK, f"{choice.preset}: {choice.why}")
     config = GRPOConfig.preset(choice.preset, **choice.settings)
-    device, _ = precision(config.device, config.dtype)
+    device, dtype = precision(config.device, config.dtype)
+    gpu = device != "cpu"
+    model_config = read_config(name, download=False)
+    memory = model_config and training_memory(model_config, config, dtype, gpu=gpu)
+    if not memory:
+        problem = "no config.json here" if model_config is None else "layers of another kind"
+        yield Diagnosis("memory", Status.NOTE, f"unknown: {name} has {problem}")
+        return
     has = machine_memory()
-    if device != "cpu":
+    if gpu:
         has = torch.cuda.get_device_properties(torch.device(device)).total_memory
-    where = "machine" if device == "cpu" else "GPU"
-    needs = MEMORY_GB[choice.preset]
-    detail = f"a {where} with {needs} GB can train it; this {where} has {has / 10**9:.1f} GB"
-    if has > ROUNDED * needs * 10**9:
+    detail = f"{memory}; this {'GPU' if gpu else 'machine'} has {has / GIB:.1f} GiB"
+    if memory.peak < has:
         yield Diagnosis("memory", Status.OK, detail)
     else:
         yield Diagnosis("memory", Status.NOTE, detail, "; or ".join(remedies(config)))

@@ -97,14 +97,21 @@ def test_the_memory_of_training_is_compared_with_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen2.5-coder-0.5b"]))
-    for gigabytes, status in ((15.7, Status.OK), (1.0, Status.NOTE)):
-        total = SimpleNamespace(total=int(gigabytes * 10**9))
-        monkeypatch.setattr("psutil.virtual_memory", lambda total=total: total)
-        preset, memory = check_memory(str(tmp_path))
-        assert preset.detail.startswith("qwen2.5-coder-0.5b: nearest in size")
-        assert memory.status is status
-        assert f"with 16 GB can train it; this machine has {gigabytes} GB" in memory.detail
-    assert "gradient_checkpointing=true" in memory.remedy
+    preset, fits = check_memory(str(tmp_path))
+    assert preset.detail.startswith("qwen2.5-coder-0.5b: nearest in size")
+    assert "GiB to train: measurements take" in fits.detail
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**30))
+    _, lacks = check_memory(str(tmp_path))
+    assert lacks.status is Status.NOTE
+    assert "this machine has 1.0 GiB" in lacks.detail
+    assert "gradient_checkpointing=true" in lacks.remedy
+    for kind in ("t5", "nonsense"):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        _, unknown = check_memory(str(tmp_path))
+        assert unknown.status is Status.NOTE
+        assert "layers of another kind" in unknown.detail
+    _, unknown = check_memory("Qwen/Qwen3-0.6B")
+    assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
 
 
 def test_spider_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ def show(outcomes: list[FaultOutcome]) -> None:
         "rebuilt by replay": lambda one: str(one.rebuilds),
         "seconds": lambda one: f"{one.seconds:.1f}",
         "  undisturbed": lambda one: f"{one.undisturbed_s:.1f}",
-        "  per fault": lambda one: f"{one.mean_fault_s:.1f}",
     }
     cells = [(name, *map(cell, outcomes)) for name, cell in rows.items()]
     print_table("The same episodes under faults", ("", *(one.way for one in outcomes)), cells)

@@ -109,13 +109,6 @@ def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
             run(as_run(command, folder), folder)
 
 
-def test_commands_that_another_test_covers_are_written_somewhere() -> None:
-    written = {command for page in PAGES for command in commands(page)}
-    assert set(ELSEWHERE) <= written
-    for test in ELSEWHERE.values():
-        assert not test.startswith("tests/") or (ROOT / test).is_file()
-
-
 def test_the_python_of_the_pages_works(folder: Path) -> None:
     pieces = [*fenced("README.md", "python"), *fenced("docs/api.md", "python")]
     assert len(pieces) == 3

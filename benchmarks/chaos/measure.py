@@ -1,7 +1,6 @@
 """One measurement: the same episodes undisturbed and under faults, and what differs."""
 
 import asyncio
-import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -36,12 +35,6 @@ class FaultOutcome:
     @property
     def clean(self) -> bool:
         return self.lost == self.counted_twice == self.different == 0
-
-    @property
-    def mean_fault_s(self) -> float:
-        """Seconds by which a fault prolonged the play, on average."""
-        count = sum(self.faults.values())
-        return (self.seconds - self.undisturbed_s) / count if count else math.nan
 
 
 def client_of(urls: Sequence[str], stall_s: float) -> SQLEnvClient:

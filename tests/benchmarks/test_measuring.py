@@ -1,12 +1,11 @@
 """What the benchmarks share: scripts, timings, tables, and a training that fails."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 
-from benchmarks.measuring import Timing, chosen, make_scripts
+from benchmarks.measuring import chosen, make_scripts
 from env_server.questions import QuestionBank
 
 
@@ -15,16 +14,6 @@ def test_a_script_looks_around_and_answers(tiny_data: Path) -> None:
     assert [len(script.actions) for script in scripts] == [6] * 5
     kinds = [action.partition(":")[0] for action in scripts[0].actions]
     assert kinds == ["DESCRIBE", "SAMPLE", "QUERY", "QUERY", "QUERY", "ANSWER"]
-
-
-def test_a_timing_adds_up_its_blocks() -> None:
-    clock: Iterator[float] = iter([1.0, 1.5, 4.0, 4.25])
-    timing = Timing("way")
-    for _ in range(2):
-        with timing.adding(10, lambda: next(clock)):
-            pass
-    assert (timing.steps, timing.cpu_s, timing.cpu_us) == (20, 0.75, 37_500.0)
-    assert timing.steps_per_s == 20 / timing.wall_s > 0
 
 
 def test_unknown_names_end_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:

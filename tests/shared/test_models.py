@@ -13,7 +13,6 @@ from shared.models import (
     ResetRequest,
     ResetResult,
     SQLObservation,
-    StepRequest,
     StepResult,
 )
 
@@ -112,16 +111,3 @@ def test_an_observation_lists_its_tables(schema_info: str, tables: list[str]) ->
     observation = SQLObservation.model_validate(fields)
     assert observation.tables == tables
     assert "tables" not in observation.model_dump()
-
-
-def test_what_the_wire_shares_with_openenv_over_http() -> None:
-    """The fields of openenv 0.10.0, as the module's docstring says."""
-    assert {"observation", "reward", "done"} < set(StepResult.model_fields)
-    assert {"reward", "done"} < set(SQLObservation.model_fields)  # there: beside it alone
-    assert ResetRequest(seed=1, episode_id="e").seed == 1
-    with pytest.raises(ValidationError, match="extra_forbidden"):
-        ResetRequest.model_validate({"seed": 1, "options": {}})
-    action = {"action_type": "QUERY", "argument": "SELECT 1"}
-    with pytest.raises(ValidationError, match="episode_id"):
-        StepRequest.model_validate({"action": action})
-    assert StepRequest.model_validate({"episode_id": "e", "action": action}).step is None

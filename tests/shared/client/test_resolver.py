@@ -35,12 +35,6 @@ def test_each_replica_counts_once(answered: list[str], taken: list[str]) -> None
     assert asyncio.run(main()) == taken
 
 
-def test_the_systems_resolver_is_used() -> None:
-    assert asyncio.run(system_addresses("127.0.0.1", 80)) == ["127.0.0.1"]
-    with pytest.raises(OSError, match=r".+"):
-        asyncio.run(system_addresses("no.such.host.invalid", 80))
-
-
 @pytest.mark.parametrize(
     ("url", "found"),
     [

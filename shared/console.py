@@ -8,15 +8,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from shared.errors import SQLEnvError
@@ -92,12 +84,14 @@ def one_line_errors() -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(
-    title: str, *, in_bytes: bool = False
-) -> Iterator[Callable[[int, int | None], None]]:
+def progress_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function of (done, total if known) that moves a bar on stderr, if a terminal."""
-    counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
-    columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     disabled = not errors.is_terminal
     with Progress(*columns, console=errors, transient=True, disable=disabled) as progress:
         task = progress.add_task(title, total=None)

@@ -2,12 +2,7 @@
 
 Observations hold no id, no time and no gold data, so the same question, options and actions give
 the same bytes on every replica.
-
-OpenEnv's clients play over `/ws` (`env_server.http.openenv`). Paths and replies over HTTP resemble
-OpenEnv's: replies have its `observation`, `reward` and `done`, and more fields; the observation
-repeats `reward` and `done`. `/reset` takes its `seed` and `episode_id`, and refuses fields that it
-does not know. `/step` and `/state` name the episode, since here state outlives a request; OpenEnv's
-`{"action": {...}}` alone is refused.
+Paths and replies over HTTP resemble OpenEnv's, whose clients play over `/ws`.
 """
 
 from enum import StrEnum
@@ -140,13 +135,16 @@ class ResetResult(StepResult):
     """Id of the episode, which every step names."""
 
 
-class SQLState(_Model):
-    """`GET /state`: where an episode stands, without gold data."""
-
+class _OfEpisode(_Model):
     episode_id: str
     """Id of the episode."""
     question_id: str
     """Id of its question."""
+
+
+class SQLState(_OfEpisode):
+    """`GET /state`: where an episode stands, without gold data."""
+
     question: str
     """Question in plain language."""
     db_id: str
@@ -163,13 +161,9 @@ class SQLState(_Model):
     """How the episode ended; null until then."""
 
 
-class EpisodeVerdicts(_Model):
+class EpisodeVerdicts(_OfEpisode):
     """`GET /operator/verdicts/{episode_id}`: an ended episode's answer by every standard."""
 
-    episode_id: str
-    """Id of the episode."""
-    question_id: str
-    """Id of its question."""
     answer_form: AnswerForm
     """Whether the ANSWER is a value as text, or SQL."""
     outcome: Outcome
@@ -213,13 +207,16 @@ class ListedQuestion(_Model):
     """Difficulty by which a reset can draw."""
 
 
-class QuestionPage(_Model):
-    """`GET /questions`: some of the questions that match, by split and id."""
-
+class _Page(_Model):
     total: int
-    """Number of questions that match."""
+    """Number of entries that match, on all pages."""
     next_offset: int | None
     """`offset` of the next page; null on the last one."""
+
+
+class QuestionPage(_Page):
+    """`GET /questions`: some of the questions that match, by split and id."""
+
     questions: list[ListedQuestion]
     """Questions of this page."""
 
@@ -233,13 +230,9 @@ class ListedDatabase(_Model):
     """Number of questions by split."""
 
 
-class DatabasePage(_Model):
+class DatabasePage(_Page):
     """`GET /databases`: some of the databases, by id."""
 
-    total: int
-    """Number of databases."""
-    next_offset: int | None
-    """`offset` of the next page; null on the last one."""
     databases: list[ListedDatabase]
     """Databases of this page."""
 
@@ -299,15 +292,18 @@ class StepRequest(_Request):
     """Steps answered so far. With it a repeat is safe: it gets the same reply and counts once."""
 
 
+# The items of a batch are validated one by one, so that one bad item fails alone.
+
+
 class ResetBatchRequest(_Request):
-    """Start many episodes; each item is validated alone, so that one bad item fails alone."""
+    """Start many episodes."""
 
     resets: list[Any]
     """Resets, each a `ResetRequest`."""
 
 
 class StepBatchRequest(_Request):
-    """Take many steps; each item is validated alone, so that one bad item fails alone."""
+    """Take many steps."""
 
     steps: list[Any]
     """Steps, each a `StepRequest`."""

@@ -25,7 +25,7 @@ from pydantic import ConfigDict, ValidationError
 
 from shared.errors import first_problem
 from shared.models import SQLObservation, StandardName
-from shared.run_stats import Counts, Measurement, PlayedEpisode, RateSummary, TrainingRow
+from shared.run_stats import Counts, Measurement, PlayedEpisode, RateSummary
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
@@ -91,7 +91,7 @@ class RolloutSeconds(TypedDict, total=False):
     rank_wait_s: float  # in runs of several processes
 
 
-class MetricsRow(TrainingRow, RolloutSeconds, total=False):
+class MetricsRow(Counts, RolloutSeconds, total=False):
     """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval
     curve.
 
@@ -100,6 +100,8 @@ class MetricsRow(TrainingRow, RolloutSeconds, total=False):
     """
 
     step: Required[int]
+    success: float | None
+    steps_per_episode: float | None
     loss: float
     reward: float
     rebuilds: int  # episodes rebuilt on a server by replay
@@ -115,21 +117,6 @@ class MetricsRow(TrainingRow, RolloutSeconds, total=False):
     eval_greedy_reward: float | None
     eval_sampled_success: float | None
     eval_sampled_reward: float | None
-
-
-class Cost(TypedDict):
-    """What training cost, in seconds; None where it could not be measured."""
-
-    seconds_to: dict[str, dict[str, float | None]]  # mode -> success rate -> seconds of training
-    train_s: float | None
-    train_episodes: int
-    cpu_s: float | None
-    server_cpu_s: float | None
-    cpu_s_per_episode: float | None
-    server_cpu_s_per_episode: float | None
-    step: dict[str, float | None]  # mean seconds per step, by what they were spent on
-    curve_evaluation_s: float | None
-    whole_evaluation_s: float | None
 
 
 class TimedMeasurement(Measurement):
@@ -149,7 +136,7 @@ class RunSummary(Counts, RolloutSeconds, total=False):
     train_steps: Required[int]
     by_phase: dict[str, Counts]
     train_rebuilds: int
-    cost: Cost
+    cost: dict[str, Any]  # `trainer.run.cost`
     wall_s: Required[float]
     seed: Required[int]
     standard: StandardName  # of right answers

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict
 
@@ -60,10 +60,6 @@ class PlayedEpisode(BaseModel):
     def correct(self) -> bool:
         return self.outcome == Outcome.CORRECT
 
-    @property
-    def first_type(self) -> str | None:
-        return self.actions[0].partition(":")[0] if self.actions else None
-
 
 class RateSummary(TypedDict):
     """A success rate in [0, 1] over `n` questions, with its 95 % Wilson interval."""
@@ -114,24 +110,12 @@ class Counts(TypedDict, total=False):
     episodes_truncated: int
 
 
-class TrainingRow(Counts, total=False):
-    """The part of a metrics.jsonl row that follows from the episodes trained since the last row."""
-
-    success: float | None
-    steps_per_episode: float | None
-
-
 @dataclass(frozen=True)
 class Rate:
     """A success rate in [0, 1] over `n` distinct questions. `rate` is None where n is 0."""
 
     successes: int
     n: int
-
-    @classmethod
-    def of(cls, results: Iterable[bool]) -> "Rate":
-        outcomes = list(results)
-        return cls(sum(outcomes), len(outcomes))
 
     @property
     def rate(self) -> float | None:
@@ -174,7 +158,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def success(episodes: Iterable[PlayedEpisode]) -> Rate:
     """Return the success rate of the finished episodes."""
-    return Rate.of(episode.correct for episode in episodes if episode.finished)
+    finished = [episode for episode in episodes if episode.finished]
+    return Rate(sum(episode.correct for episode in finished), len(finished))
 
 
 def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
@@ -186,7 +171,9 @@ def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
         "n_answered": len(answered),
         "answered": mean(episode.outcome in ANSWERED for episode in played),
         "accuracy_when_answered": mean(episode.correct for episode in answered),
-        "describe_first": mean(episode.first_type == ActionType.DESCRIBE for episode in played),
+        "describe_first": mean(
+            bool(one.actions) and one.actions[0].startswith(ActionType.DESCRIBE) for one in played
+        ),
         "steps": mean(episode.steps for episode in played),
         "repeats": mean(len(one.actions) - len(set(one.actions)) for one in played),
         "errors": mean(episode.env_errors for episode in played),
@@ -241,7 +228,7 @@ def counts(episodes: Sequence[PlayedEpisode]) -> Counts:
     }
 
 
-def training_row(episodes: Sequence[PlayedEpisode]) -> TrainingRow:
+def training_row(episodes: Sequence[PlayedEpisode]) -> dict[str, Any]:
     """Return what a row of metrics.jsonl reports of the training episodes since the row before."""
     finished = [episode for episode in episodes if episode.finished]
     return {

@@ -79,7 +79,7 @@ def test_wilson_interval_holds_the_rate_and_stays_in_bounds(n: int) -> None:
 
 
 def test_the_rate_of_no_episodes_is_none() -> None:
-    assert Rate.of([]).as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
+    assert Rate(0, 0).as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
 
 
 # seen, easy, correct; and so on: four episodes whose statistics have no exact binary fractions

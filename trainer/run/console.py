@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -18,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from shared.run_files import Cost, RunSummary, TimedMeasurement
+from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import RateSummary
 
 LINE_EVERY_S = 15.0  # between two lines of one bar in a log
@@ -131,7 +132,7 @@ def behaviour_table(title: str, results: Results) -> RenderableType:
     return table(title, (*headings, "errors"), rows)
 
 
-def cost_lines(cost: Cost) -> list[str]:
+def cost_lines(cost: Mapping[str, Any]) -> list[str]:
     """Return what training cost, in two lines."""
     targets = list(next(iter(cost["seconds_to"].values())))
     reached = [

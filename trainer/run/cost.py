@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import Cost, MetricsRow
+from shared.run_files import MetricsRow
 from shared.run_stats import MODES
 from trainer.run.folder import read_json, write_json
 
@@ -76,7 +76,9 @@ def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> f
     return None if first is None else first.get("train_s")
 
 
-def cost(rows: Iterable[MetricsRow], *, steps: int, episodes: int, whole_s: float) -> Cost:
+def cost(
+    rows: Iterable[MetricsRow], *, steps: int, episodes: int, whole_s: float
+) -> dict[str, Any]:
     """Return the `cost` object of summary.json.
 
     `rows` are those of metrics.jsonl, in which `steps` and `episodes` were trained; `whole_s` is

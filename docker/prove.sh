@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Show on a real Docker Engine that the compose files do what docs/scaling-ops.md says of operating
+# Show on a real Docker Engine that the compose files do what docs/operate.md says of operating
 # them. Run it in a checkout with Docker Compose 2.24 or newer, on Linux:
 #
 #   docker compose build

@@ -71,7 +71,6 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     for router in (routes.episodes, routes.data, routes.server, routes.operator, openenv, mcp):
         app.include_router(router)
     # Before FastAPI's own, which stay for OpenAPI: its routing costs 0.15 ms of CPU per request
-    # (benchmarks/NOTES.md).
     for endpoint in (routes.step, routes.step_batch, routes.reset, routes.reset_batch):
         app.router.routes.insert(0, _Direct(f"/{endpoint.__name__}", endpoint, methods=["POST"]))
     add_pages(app)

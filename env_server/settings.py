@@ -41,7 +41,7 @@ class Settings(BaseSettings):
     step_budget: int = Field(default=DEFAULT_STEP_BUDGET, ge=1, le=MAX_STEP_BUDGET)
     """Steps per episode, unless its reset sets them."""
     standard: StandardName = DEFAULT_STANDARD
-    """Standard by which answers are right: strict, spider or bird (docs/trust-answers.md)."""
+    """Standard by which answers are right: strict, spider or bird (docs/trust.md)."""
     sql_workers: int = Field(default=2, ge=1, le=64)
     """Worker processes that run agents' SQL."""
     capacity: int = Field(default=10_000, ge=1)
@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     operator_key: SecretStr | None = None
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     page: bool = True
-    """Whether to serve the page at / for people (docs/page.md)."""
+    """Whether to serve the page at / for people (docs/api.md)."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)

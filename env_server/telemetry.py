@@ -6,7 +6,7 @@ being handled (`about`), or the one in `extra={"episode_id": ...}`.
 Latencies and errors are observed as they happen; `service.Readings` reads everything else, when
 Prometheus asks, where it is counted anyway. Every metric's name starts with `sqlenv_`, except
 `process_*` (memory, CPU and open files of the server's process without its SQL workers).
-`docs/scaling-ops.md` says what to watch.
+`docs/operate.md` says what to watch.
 """
 
 import json

@@ -22,8 +22,8 @@ OPTIONAL = ("gymnasium", "mcp", "openenv", "websockets")  # packages whose metho
 PUBLIC = {
     "parse_model_output": "the specification's",
     "sample_random_baseline": "the specification's",
-    "open_episodes": "docs/scaling-client.md",
-    "judge_answer": "docs/trust-answers.md",
+    "open_episodes": "docs/operate.md",
+    "judge_answer": "docs/trust.md",
     "in_process": "docs/api.md",
 }
 # decorators that register what they decorate; others, such as property or lru_cache, do not

@@ -156,7 +156,7 @@ def train(
         str | None,
         Option(
             metavar="URL",
-            help="vLLM server that samples the rollouts (docs/vllm.md): http://host:8000/v1.",
+            help="vLLM server that samples the rollouts (docs/gpu.md): http://host:8000/v1.",
         ),
     ] = None,
     out: Annotated[

@@ -56,7 +56,7 @@ PresetOption = Annotated[
         callback=_preset,
         help=f"Settings to start from: {', '.join(PRESETS)}; by a GPU's memory: "
         f"{', '.join(BY_GPU)}; or auto.",
-        show_default="by the model: docs/presets.md",
+        show_default="by the model: docs/own-model.md",
     ),
 ]
 ApiOption = Annotated[

@@ -106,7 +106,7 @@ class GRPOConfig:
     server_urls: Annotated[list[Annotated[str, _URL]], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )
-    # standard of right answers, which the servers must have too: docs/trust-answers.md
+    # standard of right answers, which the servers must have too: docs/trust.md
     standard: StandardName = DEFAULT_STANDARD
     server_wait_s: _NotNegative = 600.0  # wait for a lost server before its episodes count as lost
     # maximum fraction of lost episodes in a generation batch or an evaluation; above it the run
@@ -135,7 +135,7 @@ class GRPOConfig:
     # update costs almost nothing
     skip_one_verdict_groups: _Flag = False
     gradient_checkpointing: _Flag = False  # updates take less memory and more time
-    # vLLM server that samples the rollouts of training (docs/vllm.md); empty: this process does
+    # vLLM server that samples the rollouts of training (docs/gpu.md); empty: this process does
     generation_url: Annotated[str, _OPTIONAL_URL] = ""
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0

@@ -56,7 +56,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "one_action_per_turn": False,
         "max_new_tokens": 96,  # 64 are too few for 7 % of the gold queries
         "max_context_tokens": 1024,
-        # 8 questions x 8 generations in 16 micro-batches: benchmarks/NOTES.md has what that saves
+        # 8 questions x 8 generations in 16 micro-batches
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 16,
         "updates_per_batch": 4,

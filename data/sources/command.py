@@ -49,7 +49,7 @@ KeepEmpty = Annotated[
     typer.Option(
         "--keep-empty",
         help="Keep questions whose gold returns no rows, or only NULL: [], none and null are right "
-        "(see docs/trust-answers.md).",
+        "(see docs/trust.md).",
     ),
 ]
 KeepUndecided = Annotated[

@@ -164,7 +164,7 @@ def test_commands_print_the_preset_and_take_it(
 
 
 def test_the_documentation_lists_every_preset_with_its_settings() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
     assert list(rows) == list(PRESETS)
     for name, row in rows.items():

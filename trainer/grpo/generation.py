@@ -72,7 +72,7 @@ class GenerationServer:
             raise ModelServerError(
                 f"{self._url} is no vLLM server (its /version replies {status}), and no other can "
                 "load the weights of each step: leave out --generation-url, or start vLLM "
-                "(docs/vllm.md)"
+                "(docs/gpu.md)"
             ) from error
         rank = self.config.lora_rank
         path = LOAD_ADAPTER if rank else RPC

@@ -2,7 +2,7 @@
 
 Several updates: each takes a part of the rows, and together they count as one step. The weights of
 the later ones are not those that sampled the rows, so the ratio to the sampled probabilities is
-clipped. Less work: see `trainer.grpo.batches`, `trainer.runtime.masked_logits`, docs/updates.md.
+clipped. Less work: see `trainer.grpo.batches`, `trainer.runtime.masked_logits`, docs/own-model.md.
 
 Rows that another sampler drew are corrected by truncated importance ratios, which trl has for its
 own vLLM integration only, for one more forward pass. With several updates the clipped ratio takes

@@ -161,7 +161,7 @@ def limit_lines(summary: RunSummary) -> list[str]:
         "(SQLENV_MAX_EPISODE_BYTES)",
     }
     return [
-        f"{count} of {summary['episodes']} episodes {what}; docs/failures.md"
+        f"{count} of {summary['episodes']} episodes {what}; docs/train.md"
         for name, what in limits.items()
         if (count := summary.get(name))
     ]

@@ -43,7 +43,7 @@ def sft(
             "of a database with at most five tables; in up to a quarter of them a query with "
             "a wrong column name, and its error, come before the right one), run:DIR (correct "
             "episodes of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up "
-            "to a failed query, then the gold query); repeatable. Others: docs/sft.md.",
+            "to a failed query, then the gold query); repeatable. Others: docs/real-models.md.",
             show_default="oracle",
         ),
     ] = None,
@@ -85,9 +85,10 @@ def sft(
 ) -> None:
     """Fine-tune a model on demonstrations (SFT), the warm start of reinforcement learning.
 
-    The settings are those of train, except the learning rate (docs/sft.md) and its linear decay.
-    Writes summary.json, metrics.jsonl, demonstrations.jsonl and model/, which train, evaluate and
-    play take as --model. Ctrl-C stops with a checkpoint; --resume continues from it.
+    The settings are those of train, except the learning rate and its linear decay
+    (docs/real-models.md). Writes summary.json, metrics.jsonl, demonstrations.jsonl and model/,
+    which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
+    continues from it.
     """
     overrides = settings_of(set_)
     given = given_options(context)

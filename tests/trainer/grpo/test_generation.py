@@ -1,6 +1,6 @@
 """Training with rollouts of a vLLM server: its weights follow every update. Here a fake serves; a
 running vLLM is tested (slow) if VLLM_SERVER=http://host:8000/v1 and VLLM_SERVER_MODEL, the folder
-that it serves in float32, name it: docs/vllm.md has its command.
+that it serves in float32, name it: docs/gpu.md has its command.
 """
 
 import copy

@@ -15,18 +15,13 @@ from typing import Any
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, ConversationType
 
-from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_action
-from shared.agents.texts import first_text, step_text
+from shared.agents.texts import INSTRUCTIONS, action_of, first_text, step_text
 from shared.client import SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
-from shared.errors import ActionParseError, SQLEnvError
+from shared.errors import SQLEnvError
 from shared.models import Outcome, StepResult
 
 DRAWN_BY = ("question_id", "split", "difficulty", "db_id", "seed", "step_budget")
-SYSTEM_PROMPT = (
-    "Answer a question about a SQLite database that you can't see. Each of your replies is one "
-    "action and nothing else; after it you are shown its result.\n"
-) + "\n".join(f"{kind}: {what}" for kind, what in ACTIONS.items())
 
 
 @cache
@@ -51,7 +46,7 @@ class SQLEnvText(BaseTextEnv):
         first = self.client.reset(**self.options)
         self.episode_id, self.reply = first.episode_id, first
         self.max_turns = first.observation.budget_remaining
-        opening = prompt or [{"role": "system", "content": SYSTEM_PROMPT}]
+        opening = prompt or [{"role": "system", "content": INSTRUCTIONS}]
         question = {"role": "user", "content": first_text(first.observation)}
         return [*opening, question], {"question_id": first.info.question_id}
 
@@ -79,15 +74,6 @@ class SQLEnvText(BaseTextEnv):
             return {}
         correct = self.reply.info.outcome == Outcome.CORRECT
         return {"correct": float(correct), "steps": self.reply.observation.step_count}
-
-
-def action_of(text: str) -> SQLAction:
-    """Return the action that a model wrote; any other text is a QUERY, which shows an error."""
-    try:
-        return parse_action(text)
-    except ActionParseError:
-        argument = text.strip()[: MAX_ARGUMENT_BYTES // 4] or ";"
-        return SQLAction(action_type=ActionType.QUERY, argument=argument)
 
 
 skyrl_gym.register(id="sqlenv", entry_point=SQLEnvText)

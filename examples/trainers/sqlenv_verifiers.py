@@ -11,16 +11,10 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_action
-from shared.agents.texts import first_text, step_text
+from shared.agents.texts import INSTRUCTIONS, action_of, first_text, step_text
 from shared.client import SQLEnvClient
-from shared.errors import ActionParseError, SQLEnvError
+from shared.errors import SQLEnvError
 from shared.models import Outcome, StepResult
-
-SYSTEM_PROMPT = (
-    "Answer a question about a SQLite database that you can't see. Each of your replies is one "
-    "action and nothing else; after it you are shown its result.\n"
-) + "\n".join(f"{kind}: {what}" for kind, what in ACTIONS.items())
 
 
 class SQLEnvData(vf.TaskData):
@@ -53,7 +47,7 @@ class SQLEnvTaskset(vf.Taskset[SQLEnvTask, SQLEnvTasksetConfig]):
         drawn_by = self.config.model_dump(include={"split", "difficulty", "db_id", "step_budget"})
         for seed in count(self.config.first_seed):
             data = SQLEnvData(
-                prompt=None, system_prompt=SYSTEM_PROMPT, reset=drawn_by | {"seed": seed}
+                prompt=None, system_prompt=INSTRUCTIONS, reset=drawn_by | {"seed": seed}
             )
             yield SQLEnvTask(data, self.config.task)
 
@@ -106,15 +100,6 @@ def record(trace: vf.Trace, reply: StepResult) -> None:
     trace.record_reward("sqlenv", 0.0 if ledger is None else ledger.total)
     trace.record_metric("correct", float(reply.info.outcome == Outcome.CORRECT))
     trace.record_metric("steps", float(reply.observation.step_count))
-
-
-def action_of(text: str) -> SQLAction:
-    """Return the action that a model wrote; any other text is a QUERY, which shows an error."""
-    try:
-        return parse_action(text)
-    except ActionParseError:
-        argument = text.strip()[: MAX_ARGUMENT_BYTES // 4] or ";"
-        return SQLAction(action_type=ActionType.QUERY, argument=argument)
 
 
 __all__ = ["SQLEnvEnv", "SQLEnvTaskset"]

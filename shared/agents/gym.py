@@ -10,13 +10,11 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
-from shared.actions import MAX_ARGUMENT_BYTES, parse_action
-from shared.agents.texts import first_text, step_text
+from shared.agents.texts import MAX_ACTION_CHARS, action_of, first_text, step_text
 from shared.client import SQLEnvClient
-from shared.errors import ActionParseError, SQLEnvError
+from shared.errors import SQLEnvError
 from shared.models import Outcome, StepResult
 
-MAX_ACTION_CHARS = MAX_ARGUMENT_BYTES // 4  # a character has at most 4 bytes
 MAX_TEXT_CHARS = 100_000
 
 
@@ -75,11 +73,7 @@ class SQLEnvGym(gymnasium.Env[str, str]):  # type: ignore[misc]
         """Play an action; a reward that is withheld until the end is 0."""
         if self.episode_id is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
-        try:
-            parsed = parse_action(action)
-        except ActionParseError:
-            parsed = parse_action(f"QUERY: {action.strip()[:MAX_ACTION_CHARS] or ';'}")
-        reply = self._client.step(self.episode_id, parsed)
+        reply = self._client.step(self.episode_id, action_of(action))
         self._done = reply.done
         self._text = step_text(reply.observation)[:MAX_TEXT_CHARS]
         truncated = reply.info.outcome == Outcome.BUDGET

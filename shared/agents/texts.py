@@ -1,6 +1,23 @@
-"""The texts that an agent reads, for frameworks in which an observation is one text."""
+"""The texts that an agent reads and writes, for frameworks in which each is one text."""
 
+from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_action
+from shared.errors import ActionParseError
 from shared.models import SQLObservation
+
+MAX_ACTION_CHARS = MAX_ARGUMENT_BYTES // 4  # a character has at most 4 bytes
+INSTRUCTIONS = (
+    "Answer a question about a SQLite database that you can't see. Each of your replies is one "
+    "action and nothing else; after it you are shown its result.\n"
+) + "\n".join(f"{kind}: {what}" for kind, what in ACTIONS.items())
+
+
+def action_of(text: str) -> SQLAction:
+    """Return the action in a text; any other text, cut if too long, is a QUERY and fails."""
+    try:
+        return parse_action(text)
+    except ActionParseError:
+        argument = text.strip()[:MAX_ACTION_CHARS] or ";"
+        return SQLAction(action_type=ActionType.QUERY, argument=argument)
 
 
 def first_text(seen: SQLObservation) -> str:

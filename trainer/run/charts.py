@@ -160,6 +160,7 @@ def _explain(axes: Axes, note: str, below: Transform) -> None:
         bbox_transform=below,
         borderaxespad=0,
         borderpad=0,
+        columnspacing=1,
         fontsize=8,
         frameon=False,
         handlelength=3,

@@ -176,7 +176,7 @@ def png(
     charts: Sequence[Chart],
     title: str = "",
     dpi: int = 90,
-    inches: tuple[float, float] = (7.6, 4.2),
+    inches: tuple[float, float] = (7.6, 4.8),
 ) -> bytes:
     """Draw the charts side by side as a PNG, each with its note and its curves' names below."""
     width, height = inches  # of each chart

@@ -5,7 +5,7 @@ from typing import Any
 from shared.console import percent
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.run_reader import LoadedRun
-from trainer.run.charts import Chart
+from trainer.run.charts import Chart, Series
 from trainer.run.plots import (
     SMOOTHED,
     logged_and_mean,
@@ -54,8 +54,12 @@ def _logged(run: LoadedRun, name: str, title: str, label: str) -> Chart:
         more |= {"form": percent, "bounds": (0.0, 1.0)}
     if name == "kl" and run.config.get("beta") == 0:
         more["absent"] = NO_KL
-    lines = logged_and_mean(points(run.metrics, name), label, "blue")
-    return Chart(name.rpartition("/")[2].replace("_", "-"), title, lines, note=SMOOTHED, **more)
+    found = points(run.metrics, name)
+    if name == "learning_rate":  # exact: a mean would hide its schedule
+        lines, note = [Series(label, found, "blue")], ""
+    else:
+        lines, note = logged_and_mean(found, label, "blue"), SMOOTHED
+    return Chart(name.rpartition("/")[2].replace("_", "-"), title, lines, note=note, **more)
 
 
 def reward_layers(run: LoadedRun) -> Chart:

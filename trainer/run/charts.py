@@ -10,6 +10,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.transforms import Transform, offset_copy
 
 from shared.console import percent
 
@@ -148,27 +149,45 @@ def _plot_series(axes: Axes, series: Series) -> None:
         axes.errorbar(xs, ys, ends, color=colour, alpha=0.75, capsize=4, fmt="none", clip_on=False)
 
 
+def _explain(axes: Axes, note: str, below: Transform) -> None:
+    """Write the note and, of more than one curve, their names below the axis."""
+    curves = axes.get_legend_handles_labels()[0]
+    legend = axes.legend(
+        handles=curves if len(curves) > 1 else [],
+        title="\n".join(textwrap.wrap(note, NOTE_CHARS)),
+        alignment="left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=below,
+        borderaxespad=0,
+        borderpad=0,
+        columnspacing=1,
+        fontsize=8,
+        frameon=False,
+        handlelength=3,
+        labelcolor="linecolor",
+        loc="upper left",
+        ncols=2,
+        title_fontsize=7.5,
+    )
+    legend.get_title().set_color(COLOURS["soft"])
+
+
 def png(
     charts: Sequence[Chart],
     title: str = "",
     dpi: int = 90,
-    inches: tuple[float, float] = (7.6, 4.2),
+    inches: tuple[float, float] = (7.6, 4.8),
 ) -> bytes:
-    """Draw the charts side by side as a PNG, each with its title above and its curves' names."""
+    """Draw the charts side by side as a PNG, each with its note and its curves' names below."""
     width, height = inches  # of each chart
     figure = Figure(figsize=(width * len(charts), height), dpi=dpi, layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
         _plot(axes, chart)
-        axes.set_title(chart.title, fontsize=10)
-        note = "\n".join(textwrap.wrap(chart.note, NOTE_CHARS))
-        soft = COLOURS["soft"]
-        axes.text(0, -0.17, note, transform=axes.transAxes, va="top", fontsize=7.5, color=soft)
+        axes.set_title(chart.title, loc="left", fontsize=10)
         if chart.empty:
             axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center")
-        if axes.get_legend_handles_labels()[1]:
-            beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "handlelength": 3}
-            axes.legend(**beside, frameon=False, fontsize=7.5, labelcolor="linecolor")
+        _explain(axes, chart.note, offset_copy(axes.transAxes, figure, y=-34, units="points"))
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()

@@ -18,8 +18,9 @@ from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.report import groups as report_groups
+from trainer.report.curves import curves
 from trainer.report.page import report
-from trainer.report.run_reader import COUNTS
+from trainer.report.run_reader import COUNTS, read_run
 from trainer.report.tables import mean_ledger
 from trainer.run.folder import Run, read_json, read_lines, write_json
 
@@ -120,6 +121,15 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
     assert summary["digests"]["trained_model"] in page.text("settings")
     assert "seed 7 " in page.text("settings")
     assert "What is missing" not in page.text()
+
+
+def test_the_learning_rate_is_drawn_as_logged_and_others_with_their_mean(finished: Path) -> None:
+    run = read_run(finished)
+    charts = {chart.key: chart for chart in curves(run)}
+    (rate,) = charts["learning-rate"].series
+    logged = [row["learning_rate"] for row in run.metrics if "learning_rate" in row]
+    assert [point.y for point in rate.points] == logged
+    assert len(charts["entropy"].series) == 2
 
 
 def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:

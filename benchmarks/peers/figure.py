@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import typer
 from matplotlib.figure import Figure
 
 from trainer.run.charts import COLOURS
@@ -50,5 +51,10 @@ def draw(path: Path, folder: Path = FOLDER) -> None:
     figure.savefig(path, format="png")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Draw the published results beside other environments."""
     draw(FOLDER / "peers.png")
+
+
+if __name__ == "__main__":
+    typer.run(main)

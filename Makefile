@@ -48,7 +48,7 @@ train: $(STAMP)  ## train with GRPO and measure before and after; results in run
 improve: $(STAMP)  ## improve MODEL by expert iteration on DATA; GOLD=no: from rewards alone; in runs/improve
 	$(BIN)/python -m trainer improve $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(if $(filter no,$(GOLD)),--no-gold)
 
-figures: $(STAMP)  ## regenerate the README's curve and the trained model that ships
+figures: $(STAMP)  ## regenerate docs/learning_curve.png and the trained model that ships
 	$(BIN)/python -m trainer train --seed 1 --out runs/seed1 --resume-or-new
 	$(BIN)/python -m benchmarks.publish --run runs/seed1/latest
 	cp runs/seed1/latest/learning_curve.png docs/learning_curve.png

@@ -20,7 +20,7 @@ async def call(session: ClientSession, tool: str, **arguments: Any) -> dict[str,
 
 
 async def play(url: str) -> None:
-    # an agent's key goes into the headers of an HTTP client: see docs/api.md
+    # an agent's key goes into the headers of an HTTP client: see docs/operate.md
     async with (
         streamable_http_client(f"{url}/mcp") as streams,
         ClientSession(*streams[:2]) as session,

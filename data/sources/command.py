@@ -111,7 +111,7 @@ _add_own(
 _add_own(
     "csv",
     "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some.",
-    "Folder of .csv, .tsv, .parquet or .jsonl files: a table each; or one such file.",
+    "Folder of .csv, .tsv, .parquet, .jsonl or .ndjson files: a table each; or one such file.",
     import_csv,
 )
 _add_own(

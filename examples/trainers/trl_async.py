@@ -1,8 +1,8 @@
 """Train with TRL's asynchronous trainer: python trl_async.py URL MODEL VLLM_URL [STEPS]
 
-Needs a running server, the extra 'trainer' and aiohttp here, a GPU, and vLLM that serves MODEL;
-docs/other-trainers.md has its command. The trainer sends the factory to its rollout process as a
-pickle. With TRL's synchronous trainer: ../trl_tools.py.
+Needs a running server, the extra 'trainer' and aiohttp here, a GPU, and vLLM that serves MODEL; TRL
+documents its command. The trainer sends the factory to its rollout process as a pickle. With TRL's
+synchronous trainer: ../trl_tools.py.
 """
 
 import sys

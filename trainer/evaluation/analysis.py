@@ -95,7 +95,7 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     """Return success and behaviour of a group of finished episodes: means per episode, and shares.
 
     `success` is the mean over questions of the share of correct episodes; pass@k the mean of
-    `pass_at_k` over the questions with at least k episodes. docs/evaluate.md has every field.
+    `pass_at_k` over the questions with at least k episodes. docs/evaluate.md describes them.
     """
     tries = success_by_question((one.question_id, one.outcome) for one in episodes).values()
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)

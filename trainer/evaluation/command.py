@@ -87,7 +87,10 @@ def evaluate(
         Option(min=0, help="Sampling temperature; 0: greedy.", show_default="1, without --greedy"),
     ] = None,
     seed: Annotated[
-        int, Option(min=0, max=MAX_SEED, help="Random seed; the default is that of train.")
+        int,
+        Option(
+            min=0, max=MAX_SEED, help="Random seed; the default is that of train's measurements."
+        ),
     ] = EVAL_SEED,
     preset: PresetOption = None,
     standard: StandardOption = None,

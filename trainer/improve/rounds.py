@@ -188,14 +188,11 @@ class Improver:
         print_line(self._console, f"round {number}: measure on the development questions")
         result = self._evaluate(
             f"round {number} development",
-            EvaluationSettings(
-                config=self._config(model),
-                split="train",
-                question_ids=tuple(row["question_id"] for row in self._development),
-                temperature=None,
-                servers=self._settings.servers,
-                out=self._folder(number) / "development",
-            ),
+            self._folder(number) / "development",
+            model,
+            split="train",
+            question_ids=tuple(row["question_id"] for row in self._development),
+            temperature=None,
         )
         taught = {} if model is None else read_json(Run(model.parent).summary)["sft"]
         return Round(number, result["success"]["overall"]["success"], taught, model)
@@ -208,26 +205,29 @@ class Improver:
         print_line(self._console, f"round {number}: play {len(ids)} training questions")
         self._evaluate(
             f"round {number} play",
-            EvaluationSettings(
-                config=self._config(one.model),
-                split="train",
-                question_ids=tuple(ids),
-                samples=settings.samples,
-                temperature=TEMPERATURE,
-                seed=seed + number,
-                servers=settings.servers,
-                out=self._folder(number) / "play",
-            ),
+            self._folder(number) / "play",
+            one.model,
+            split="train",
+            question_ids=tuple(ids),
+            samples=settings.samples,
+            temperature=TEMPERATURE,
+            seed=seed + number,
         )
 
-    def _evaluate(self, phase: str, settings: EvaluationSettings) -> EvaluationResult:
-        """Return a finished evaluation's result, or play what is missing."""
-        assert settings.out is not None
-        folder = EvaluationFolder(settings.out)
+    def _evaluate(
+        self, phase: str, out: Path, model: Path | None, **named: Any
+    ) -> EvaluationResult:
+        """Return a finished evaluation's result, whose model may be gone, or play what is missing.
+
+        `named` are fields of `EvaluationSettings`.
+        """
+        folder = EvaluationFolder(out)
         if folder.result.exists():
             result: EvaluationResult = read_json(folder.result)
             if not result["episodes_missing"]:
                 return result
+        servers = self._settings.servers
+        settings = EvaluationSettings(config=self._config(model), servers=servers, out=out, **named)
         with self._timed(phase):
             return run_evaluation(settings, self._console)
 
@@ -274,14 +274,11 @@ class Improver:
         print_line(self._console, f"{name}: round {one.number} on the eval questions")
         return self._evaluate(
             name,
-            EvaluationSettings(
-                config=self._config(one.model),
-                limit=self._settings.eval_limit,
-                temperature=None,
-                servers=self._settings.servers,
-                out=self._out / name,
-                against=against,
-            ),
+            self._out / name,
+            one.model,
+            limit=self._settings.eval_limit,
+            temperature=None,
+            against=against,
         )
 
     @contextmanager

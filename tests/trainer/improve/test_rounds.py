@@ -56,6 +56,11 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     # the same command resumes: what is complete is read, what is missing is made again
     assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
     assert list(read_lines(out / "phases.jsonl")) == phases
+    model = (out / "round-1" / "sft" / "latest").resolve() / "model"
+    model.rename(tmp_path / "kept")  # as a later and better round deletes it
+    assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
+    assert list(read_lines(out / "phases.jsonl")) == phases
+    (tmp_path / "kept").rename(model)
     shutil.rmtree(out / "after")
     shutil.rmtree(out / "round-1" / "development")
     assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0

@@ -14,10 +14,11 @@ import typer
 
 from tests.test_imports import ROOT
 
+FOLDERS = ("", "docs", "notebooks", "data/models/*", "env_server/conformance/*", "tests/mutation")
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "*.md"), (ROOT / "notebooks", "*.md"))
-    for path in folder.glob(pattern)
+    for folder in FOLDERS
+    for path in ROOT.glob(f"{folder}/*.md".lstrip("/"))
     if path.name != "CHANGELOG.md"
 )
 APPS = {

@@ -64,7 +64,7 @@ def main(
     print_table("The same episodes under faults", HEADINGS, map(row, outcomes))
     findings = [asdict(one) for one in outcomes]
     write_json(json_path, {"servers": SERVERS, "findings": findings, "skipped": skipped})
-    if not outcomes or not all(one.clean for one in outcomes):
+    if not outcomes or any(one.lost + one.counted_twice + one.different for one in outcomes):
         raise typer.Exit(1)
 
 

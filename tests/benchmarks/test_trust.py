@@ -1,7 +1,6 @@
 """Hostile and wrong SQL before environments."""
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,18 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers import trust
-from benchmarks.peers.judges import JUDGES
-from benchmarks.peers.processes import Worker
-from benchmarks.peers.trust import (
-    BLOCK_BYTES,
-    Copy,
-    ask,
-    bytes_written,
-    case_of,
-    main,
-    read_in_errors,
-    wrong_answers,
-)
+from benchmarks.peers.trust import BLOCK_BYTES, Copy, bytes_written, main, read_in_errors
 from env_server.conformance import corpus
 from shared.dataset import load_splits
 
@@ -85,17 +73,3 @@ def test_hostile_sql_harms_nothing_here_and_earns_nothing(
     assert found["earned"]["DELETE FROM T"] == found["read_in_errors"] == 0.0 < found["peak_mib"]
     assert found["wrong"] > 40
     assert not +Counter(found["accepted"])
-
-
-@pytest.mark.slow
-def test_a_right_statement_is_rewarded_and_a_wrong_one_is_not(
-    tiny_data: Path, tmp_path: Path
-) -> None:
-    questions = load_splits(tiny_data)["eval"]
-    function, packages = JUDGES["sqlenv"]
-    python, log = Path(sys.executable), tmp_path / "log"
-    with Worker(python, function, packages, str(tiny_data), log=log) as worker:
-        for question in questions[:3]:
-            assert ask(worker, case_of(question, question.gold_sql)).reward == 1.0
-        for _, case in [*wrong_answers(tiny_data, questions)][:3]:
-            assert ask(worker, case).reward == 0.0

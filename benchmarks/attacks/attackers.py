@@ -37,6 +37,9 @@ class Target:
     list_question_id: str  # a question whose answer is a list
 
 
+Attack = Callable[[Target], Awaitable[None]]
+
+
 class Connection:
     """One connection to the target."""
 
@@ -160,34 +163,21 @@ async def endless_connections(target: Target) -> None:
     await asyncio.gather(*(forever(play, wait_s=0.1) for _ in range(24)))
 
 
-async def stream(target: Target, start: bytes, piece: bytes) -> None:
-    """Send `start`, then `piece` up to 132 MB."""
-    connection = await connect(target)
-    try:
-        await connection.send(start)
-        for _ in range(132_000_000 // len(piece)):
-            await connection.send(piece)
-            if connection.reader.at_eof():
-                return
-    finally:
-        connection.writer.close()
+def streaming(start: bytes, piece: bytes) -> Attack:
+    """Return an attack that sends `start`, then `piece` up to 132 MB, again and again."""
 
+    async def once(target: Target) -> None:
+        connection = await connect(target)
+        try:
+            await connection.send(start)
+            for _ in range(132_000_000 // len(piece)):
+                await connection.send(piece)
+                if connection.reader.at_eof():
+                    return
+        finally:
+            connection.writer.close()
 
-async def endless_header(target: Target) -> None:
-    """Stream one header of 132 MB."""
-    await forever(lambda: stream(target, b"GET /health HTTP/1.1\r\nx: ", PIECE), wait_s=0.1)
-
-
-async def small_headers(target: Target) -> None:
-    """Stream a head of 132 MB of small headers."""
-    piece = b"".join(b"x-%d: y\r\n" % number for number in range(5_000))
-    await forever(lambda: stream(target, b"GET /health HTTP/1.1\r\n", piece), wait_s=0.1)
-
-
-async def chunk_extensions(target: Target) -> None:
-    """Stream an endless extension of a body's first chunk."""
-    start = b"POST /step HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a="
-    await forever(lambda: stream(target, start, PIECE), wait_s=0.1)
+    return lambda target: forever(partial(once, target), wait_s=0.1)
 
 
 async def half_open(target: Target) -> None:
@@ -235,16 +225,20 @@ async def long_answers(target: Target) -> None:
     await forever(once)
 
 
-ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
+ATTACKS: dict[str, Attack] = {
     "hostile SQL": hostile_sql,
     "long actions": long_actions,
     "repeated step": repeated_step,
     "endless batch, client leaves": endless_batch,
     "endless replays, client leaves": endless_replays,
     "endless queries, 24 connections": endless_connections,
-    "one endless header": endless_header,
-    "endless small headers": small_headers,
-    "chunk extensions": chunk_extensions,
+    "one endless header": streaming(b"GET /health HTTP/1.1\r\nx: ", PIECE),
+    "endless small headers": streaming(
+        b"GET /health HTTP/1.1\r\n", b"".join(b"x-%d: y\r\n" % n for n in range(5_000))
+    ),
+    "chunk extensions": streaming(
+        b"POST /step HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=", PIECE
+    ),
     "half-sent heads": half_open,
     "unknown keys": unknown_keys,
     "long answers": long_answers,

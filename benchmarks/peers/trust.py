@@ -109,12 +109,12 @@ class Found:
 def wrong_answers(data: Path, questions: Sequence[Question]) -> Iterator[tuple[str, Case]]:
     """Yield wrong answers by form, `WRONG_OF_A_FORM` of each where the data has as many."""
     golds = [(one, _rows(data, one, one.gold_sql), _ordered(one)) for one in questions]
-    for needs, forms in tomllib.loads(WRONG_ANSWERS.read_text()).items():
-        fitting = [gold for gold in golds if needs in _kinds(*gold[1:])]
+    for kind, forms in tomllib.loads(WRONG_ANSWERS.read_text()).items():
+        of_kind = [gold for gold in golds if kind in _kinds(*gold[1:])]
         for name, form in forms.items():
             cases = (
                 case_of(question, sql)
-                for question, rows, ordered in fitting
+                for question, rows, ordered in of_kind
                 if (sql := _statement(form, question, len(rows[0])))
                 if _differ(rows, _rows(data, question, sql), ordered)
             )

@@ -1,15 +1,14 @@
-"""The benchmarks' options, scripted episodes, timings, memory and tables."""
+"""The benchmarks' options, scripted episodes, memory and tables."""
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import psutil
 import typer
 
+from benchmarks.peers.player import Episode
 from env_server.questions import QuestionBank
 from shared.console import failure, table_console
 from trainer.run.console import table
@@ -21,15 +20,7 @@ JsonPath = Annotated[
 DATA = Path("data")
 
 
-@dataclass(frozen=True)
-class Script:
-    """The actions of one episode."""
-
-    question_id: str
-    actions: list[str]
-
-
-def make_scripts(bank: QuestionBank, count: int, steps: int) -> list[Script]:
+def make_scripts(bank: QuestionBank, count: int, steps: int) -> list[Episode]:
     """Return scripts of a DESCRIBE, a SAMPLE, look-ups by row id and an ANSWER: `steps` actions."""
     questions = [question for split in bank.splits.values() for question in split]
     scripts = []
@@ -41,37 +32,8 @@ def make_scripts(bank: QuestionBank, count: int, steps: int) -> list[Script]:
             for step in range(steps - 3)
         ]
         actions = [f"DESCRIBE: {name}", f"SAMPLE: {name}", *lookups, "ANSWER: 42"]
-        scripts.append(Script(question.question_id, actions))
+        scripts.append(Episode(question.question_id, actions))
     return scripts
-
-
-@dataclass
-class Timing:
-    """What the steps of one way took."""
-
-    way: str
-    steps: int = 0
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-
-    @contextmanager
-    def adding(self, steps: int, cpu_s: Callable[[], float] = time.process_time) -> Iterator[None]:
-        """Add the time of the block, which takes `steps` steps. `cpu_s` reads a CPU clock."""
-        started, cpu_started = time.perf_counter(), cpu_s()
-        yield
-        self.wall_s += time.perf_counter() - started
-        self.cpu_s += cpu_s() - cpu_started
-        self.steps += steps
-
-    @property
-    def steps_per_s(self) -> float:
-        """Steps per second of wall time."""
-        return self.steps / self.wall_s
-
-    @property
-    def cpu_us(self) -> float:
-        """CPU time per step."""
-        return self.cpu_s / self.steps * 1e6
 
 
 def memory_mib(pid: int) -> float:

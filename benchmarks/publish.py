@@ -3,9 +3,8 @@
 python -m benchmarks.publish [--run RUN] [--out DIR]
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -58,7 +57,7 @@ def write_published(path: Path, out: Path, console: Console) -> None:
     write_model(model, tokenizer, out)
     limit = options.eval_limit  # the same questions as before training
     success = unseen_success(config.override(model_name=str(out)), console, limit)
-    before = {mode: _before(run, mode) for mode in MODES}
+    before = {mode: EvalResult.read(run.evaluation("before", mode)).summary() for mode in MODES}
     card = CARD.format(
         name=out.name,
         base=Path(config.model_name).name,
@@ -67,16 +66,11 @@ def write_published(path: Path, out: Path, console: Console) -> None:
         seed=config.seed,
         n=success["n"],
         difficulties=" and ".join(config.difficulty_filter),
-        before=" | ".join(rate_text(before[mode]) for mode in MODES),
+        before=" | ".join(rate_text(before[mode]["unseen"]) for mode in MODES),
         after=" | ".join(rate_text(success[mode]) for mode in MODES),
         pass_at_8=100 * success["pass_at_8"],
     )
     write_text(out / "README.md", card)
-
-
-def _before(run: Run, mode: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = EvalResult.read(run.evaluation("before", mode)).summary()["unseen"]
-    return found
 
 
 def main(

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.attacks.attackers import ATTACKS
-from benchmarks.attacks.measure import Setup, measure
+from benchmarks.attacks.measure import measure
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
 from shared.console import write_json
 
@@ -31,13 +31,12 @@ def main(
     json_path: JsonPath = None,
 ) -> None:
     """Measure honest steps beside each attack, and beside all of them at once."""
-    setup = Setup.of(data)
     rows = {"none": [], **{name: [name] for name in ATTACKS}, "all": [*ATTACKS]}
     names = chosen(only, rows, "attack")
     logging.disable()  # the client warns of every retry
     results = []
     for name in names:
-        results.append(measure(name, rows[name], setup, seconds))
+        results.append(measure(name, rows[name], data, seconds))
         print(*results[-1].cells(), *results[-1].errors[:1], sep="  ", file=sys.stderr, flush=True)
     times = ("median ms", "p99 ms", "longest ms")
     headings = ("attack", "steps", "lost", *times, "MiB", "CPU-s after")

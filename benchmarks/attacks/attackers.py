@@ -38,17 +38,6 @@ class Target:
 
 
 Attack = Callable[[Target], Awaitable[None]]
-ATTACKS: dict[str, Attack] = {}
-
-
-def attack(name: str) -> Callable[[Attack], Attack]:
-    """Register an attack under its name."""
-
-    def add(function: Attack) -> Attack:
-        ATTACKS[name] = function
-        return function
-
-    return add
 
 
 class Connection:
@@ -99,7 +88,6 @@ async def forever(work: Callable[[], Awaitable[None]], wait_s: float = 0.0) -> N
         await asyncio.sleep(wait_s)
 
 
-@attack("hostile SQL")
 async def hostile_sql(target: Target) -> None:
     """Send every query of the conformance suite's corpus, four at a time."""
     queue = [query.statement(target.table, "rowid", "/tmp/x") for query in corpus.load()]
@@ -115,7 +103,6 @@ async def hostile_sql(target: Target) -> None:
     await asyncio.gather(*(forever(partial(play, n)) for n in range(connections)))
 
 
-@attack("long actions")
 async def long_actions(target: Target) -> None:
     """Hold 60 episodes that were rebuilt from 99 actions of 76 kB each."""
     actions = [f"QUERY: {number} {EMOJI}" for number in range(99)]
@@ -125,7 +112,6 @@ async def long_actions(target: Target) -> None:
     await asyncio.Event().wait()
 
 
-@attack("repeated step")
 async def repeated_step(target: Target) -> None:
     """Ask for one reply that repeats 30 actions of 76 kB, 100 times in one batch."""
     connection = await connect(target)
@@ -144,7 +130,6 @@ async def leave(target: Target, path: str, body: Any) -> None:
     connection.writer.close()
 
 
-@attack("endless batch, client leaves")
 async def endless_batch(target: Target) -> None:
     """Send 24 endless queries in one batch, and leave, again and again."""
 
@@ -158,14 +143,12 @@ async def endless_batch(target: Target) -> None:
     await forever(once)
 
 
-@attack("endless replays, client leaves")
 async def endless_replays(target: Target) -> None:
     """Rebuild 8 episodes of 100 endless queries in one batch, and leave, again and again."""
     replay = {"question_id": target.question_id, "step_budget": 100, "actions": [ENDLESS] * 100}
     await forever(lambda: leave(target, "/reset_batch", {"resets": [replay] * 8}), wait_s=1.0)
 
 
-@attack("endless queries, 24 connections")
 async def endless_connections(target: Target) -> None:
     """Keep one endless query running on each of 24 connections."""
 
@@ -180,40 +163,23 @@ async def endless_connections(target: Target) -> None:
     await asyncio.gather(*(forever(play, wait_s=0.1) for _ in range(24)))
 
 
-async def stream(target: Target, start: bytes, piece: bytes) -> None:
-    """Send `start`, then `piece` up to 132 MB."""
-    connection = await connect(target)
-    try:
-        await connection.send(start)
-        for _ in range(132_000_000 // len(piece)):
-            await connection.send(piece)
-            if connection.reader.at_eof():
-                return
-    finally:
-        connection.writer.close()
+def streaming(start: bytes, piece: bytes) -> Attack:
+    """Return an attack that sends `start`, then `piece` up to 132 MB, again and again."""
+
+    async def once(target: Target) -> None:
+        connection = await connect(target)
+        try:
+            await connection.send(start)
+            for _ in range(132_000_000 // len(piece)):
+                await connection.send(piece)
+                if connection.reader.at_eof():
+                    return
+        finally:
+            connection.writer.close()
+
+    return lambda target: forever(partial(once, target), wait_s=0.1)
 
 
-@attack("one endless header")
-async def endless_header(target: Target) -> None:
-    """Stream one header of 132 MB."""
-    await forever(lambda: stream(target, b"GET /health HTTP/1.1\r\nx: ", PIECE), wait_s=0.1)
-
-
-@attack("endless small headers")
-async def small_headers(target: Target) -> None:
-    """Stream a head of 132 MB of small headers."""
-    piece = b"".join(b"x-%d: y\r\n" % number for number in range(5_000))
-    await forever(lambda: stream(target, b"GET /health HTTP/1.1\r\n", piece), wait_s=0.1)
-
-
-@attack("chunk extensions")
-async def chunk_extensions(target: Target) -> None:
-    """Stream an endless extension of a body's first chunk."""
-    start = b"POST /step HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a="
-    await forever(lambda: stream(target, start, PIECE), wait_s=0.1)
-
-
-@attack("half-sent heads")
 async def half_open(target: Target) -> None:
     """Hold 3,000 connections that never complete a request's head."""
 
@@ -226,7 +192,6 @@ async def half_open(target: Target) -> None:
     await asyncio.gather(*(forever(hold, wait_s=0.5) for _ in range(HALF_OPEN)))
 
 
-@attack("unknown keys")
 async def unknown_keys(target: Target) -> None:
     """Send bodies of 7 MB of keys that no request has."""
     body = json.dumps({f"k{number:06}": 0 for number in range(520_000)}).encode()
@@ -242,7 +207,6 @@ async def unknown_keys(target: Target) -> None:
     await forever(once)
 
 
-@attack("long answers")
 async def long_answers(target: Target) -> None:
     """Answer a list question with 10,000 lines, 60 episodes per batch."""
     lines = "\n".join("0" for _ in range(9_900))
@@ -259,6 +223,26 @@ async def long_answers(target: Target) -> None:
             await connection.call("/step_batch", {"steps": steps})
 
     await forever(once)
+
+
+ATTACKS: dict[str, Attack] = {
+    "hostile SQL": hostile_sql,
+    "long actions": long_actions,
+    "repeated step": repeated_step,
+    "endless batch, client leaves": endless_batch,
+    "endless replays, client leaves": endless_replays,
+    "endless queries, 24 connections": endless_connections,
+    "one endless header": streaming(b"GET /health HTTP/1.1\r\nx: ", PIECE),
+    "endless small headers": streaming(
+        b"GET /health HTTP/1.1\r\n", b"".join(b"x-%d: y\r\n" % n for n in range(5_000))
+    ),
+    "chunk extensions": streaming(
+        b"POST /step HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=", PIECE
+    ),
+    "half-sent heads": half_open,
+    "unknown keys": unknown_keys,
+    "long answers": long_answers,
+}
 
 
 def run(name: str, target: Target) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
 
 from benchmarks.attacks.attackers import Target, run
-from benchmarks.measuring import Script, make_scripts, memory_mib
+from benchmarks.measuring import make_scripts, memory_mib
+from benchmarks.peers.player import Episode
 from env_server.questions import QuestionBank
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError
@@ -57,7 +57,7 @@ class Beside:
         )
 
 
-async def play(url: str, scripts: list[Script], seconds: float, result: Beside) -> list[float]:
+async def play(url: str, scripts: list[Episode], seconds: float, result: Beside) -> list[float]:
     """Play honest episodes for `seconds`; returns the seconds of each reset and step.
 
     Steps without a reply `PATIENCE_S` later are lost; the time so far is counted for them.
@@ -74,7 +74,7 @@ async def play(url: str, scripts: list[Script], seconds: float, result: Beside) 
         finally:
             took.append(time.perf_counter() - began)
 
-    async def episodes(client: SQLEnvClient, script: Script) -> None:
+    async def episodes(client: SQLEnvClient, script: Episode) -> None:
         while time.monotonic() < until:
             try:
                 with timed():
@@ -145,35 +145,25 @@ def cpu_after(server: ServerProcess) -> float:
     return last - start
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What every measurement has in common."""
-
-    data_dir: Path
-    scripts: list[Script]  # of the honest episodes
-    target: Target  # without its port
-
-    @classmethod
-    def of(cls, data_dir: Path) -> Self:
-        """Return the setup for a data directory."""
-        bank = QuestionBank.load(data_dir)
-        questions = [question for split in bank.splits.values() for question in split]
-        listed = next(question for question in questions if question.answer_type == "list")
-        table = questions[0].tables_involved[0]
-        target = Target("127.0.0.1", 0, questions[0].question_id, table, listed.question_id)
-        return cls(data_dir, make_scripts(bank, EPISODES, STEPS), target)
+def scripts_and_target(data_dir: Path) -> tuple[list[Episode], Target]:
+    """Return what honest episodes do, and what attackers know, for servers of one directory."""
+    bank = QuestionBank.load(data_dir)
+    questions = [question for split in bank.splits.values() for question in split]
+    listed = next(question for question in questions if question.answer_type == "list")
+    table = questions[0].tables_involved[0]
+    target = Target("127.0.0.1", 0, questions[0].question_id, table, listed.question_id)
+    return make_scripts(bank, EPISODES, STEPS), target
 
 
-def measure(name: str, attacks: Sequence[str], setup: Setup, seconds: float) -> Beside:
+def measure(name: str, attacks: Sequence[str], data_dir: Path, seconds: float) -> Beside:
     """Measure honest episodes beside `attacks`, on a server of their own."""
     result = Beside(name)
-    with running_server(setup.data_dir) as server:
-        target = replace(setup.target, port=server.port)
-        with watching(server, result):
-            with attacking(attacks, target):
-                time.sleep(START_S if attacks else 0.0)
-                took = asyncio.run(play(server.url, setup.scripts, seconds, result))
-            result.cpu_after_s = cpu_after(server)
+    scripts, target = scripts_and_target(data_dir)
+    with running_server(data_dir) as server, watching(server, result):
+        with attacking(attacks, replace(target, port=server.port)):
+            time.sleep(START_S if attacks else 0.0)
+            took = asyncio.run(play(server.url, scripts, seconds, result))
+        result.cpu_after_s = cpu_after(server)
     if took:
         result.steps, result.longest_s = len(took), max(took)
         result.median_s = statistics.median(took)

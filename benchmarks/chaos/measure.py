@@ -32,10 +32,6 @@ class FaultOutcome:
     undisturbed_s: float
     more: dict[str, Any]
 
-    @property
-    def clean(self) -> bool:
-        return self.lost == self.counted_twice == self.different == 0
-
 
 def client_of(urls: Sequence[str], stall_s: float) -> SQLEnvClient:
     """Return a client that notices faults fast and is as patient as a training run's."""

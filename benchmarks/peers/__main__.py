@@ -12,17 +12,28 @@ machine affects all alike. Linux only (reads /proc).
 
 import os
 import platform
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, make_scripts, print_table
 from benchmarks.peers.environments import CACHE
-from benchmarks.peers.measure import measure, workload_of
-from benchmarks.peers.report import HEADINGS, PEERS, Report, row
+from benchmarks.peers.measure import PEERS, Report, measure
+from benchmarks.peers.player import Workload
+from env_server.questions import QuestionBank
 from shared.console import write_json
+
+HEADINGS = ("played by", "server", "client", "CPU us/step", "CPU x", "steps/s", "time x")
+
+
+def row(peer: Report) -> tuple[str, ...]:
+    """Return a peer's line of the table."""
+    if "not_measured" in peer:
+        return (peer["title"], *["-"] * (len(HEADINGS) - 2), "not measured")
+    costs = [f"{peer[key]:,.0f}" for key in ("server_cpu_us", "client_cpu_us", "cpu_us")]
+    cpu, time = (f"{peer[key]['median']:.1f}" for key in ("cpu_ratio", "time_ratio"))
+    return (peer["title"], *costs, cpu, f"{peer['steps_per_s']:,.0f}", time)
 
 
 def main(
@@ -38,11 +49,8 @@ def main(
     names = chosen(peer, [one.name for one in PEERS], "peer")
     bases = {one.base for one in PEERS if one.name in names}
     wanted = [one for one in PEERS if one.name in {*names, *bases}]
-
-    def log(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    found = measure(wanted, workload_of(data, episodes, steps), waves, cache, log)
+    workload = Workload(data, make_scripts(QuestionBank.load(data), episodes, steps))
+    found = measure(wanted, workload, waves, cache)
     report: Report = {"episodes": episodes, "steps_per_episode": steps, "waves": waves}
     report |= {"cpus": os.cpu_count(), "python": platform.python_version(), "peers": found}
     title = f"{episodes} episodes of {steps} steps at once, {waves} waves: CPU time per step"

@@ -3,8 +3,9 @@
 It runs in the peer's environment, so this module imports only the standard library.
 """
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,3 +41,12 @@ def read_workload(path: str) -> Workload:
     """Read what `write_workload` wrote."""
     data, episodes = json.loads(Path(path).read_text())
     return Workload(Path(data), [Episode(*one) for one in episodes])
+
+
+def waves(play: Callable[..., Awaitable[float]], *of_each: Sequence[Any]) -> Play:
+    """Return what plays all episodes at once; `of_each` are the arguments of each `play`."""
+
+    async def wave(_: object) -> float:
+        return sum(await asyncio.gather(*map(play, *of_each)))
+
+    return wave

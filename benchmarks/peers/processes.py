@@ -1,12 +1,12 @@
 """Workers of peers, as child processes whose CPU time and memory can be read."""
 
 import json
-import selectors
 import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from select import select
 from typing import Any
 
 import psutil
@@ -92,13 +92,11 @@ class Worker:
     def _reply(self, process: "subprocess.Popen[bytes]", patience_s: float) -> Any:
         assert process.stdout is not None
         until, ready = time.monotonic() + patience_s, False
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not ready and time.monotonic() < until:
-                ready = bool(selector.select(patience_s if self.peak_mib is None else SAMPLE_S))
-                if self.peak_mib is not None:
-                    with suppress(psutil.Error):  # it has ended
-                        self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
+        while not ready and time.monotonic() < until:
+            ready = bool(select([process.stdout], [], [], SAMPLE_S)[0])
+            if self.peak_mib is not None:
+                with suppress(psutil.Error):  # it has ended
+                    self.peak_mib = max(self.peak_mib, memory_mib(process.pid))
         if ready and (line := process.stdout.readline()):
             return json.loads(line)
         self.kill()

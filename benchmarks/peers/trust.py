@@ -12,58 +12,79 @@ a process and a virtual environment of its own, on a copy of the databases:
 - those of them that name a file, again, with the path of a database that is no peer's: is it read?
 - constant policies, which send one statement per database to every question, the first question's
   effects included: which share of the questions do they earn?
-- statements that return other rows than the gold: which ones are accepted?
+- an agent that sends faulty statements, reads every reply to them, and answers with the gold's SQL
+  or values if it reads one: which share does it earn?
+- wrong answers in the forms of `wrong_answers.toml`: which ones are accepted?
 
 Linux only (reads /proc).
 """
 
+import json
 import os
 import shutil
 import sqlite3
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from sqlglot.errors import SqlglotError
 
 from benchmarks.measuring import DataDir, JsonPath, chosen, print_table
 from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
 from benchmarks.peers.judges import JUDGES, Case
 from benchmarks.peers.processes import Worker
 from env_server.conformance import corpus
+from env_server.conformance.leaks import searchable, secrets
 from shared.console import write_json
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
-from shared.sqltext import quote_identifier
+from shared.sqltext import quote_identifier, quote_text
 
 HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed
 BLOCK_BYTES = 4096
-WRONG_OF_A_KIND = 8
-CONSTANTS = ("SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0")
-OF_A_TABLE = ("SELECT * FROM {} LIMIT 1", "SELECT COUNT(*) FROM {}", "DELETE FROM {}")
+WRONG_ANSWERS = Path(__file__).with_name("wrong_answers.toml")
+WRONG_OF_A_FORM = 8
+SHOWN_ROWS = 20  # a longer result can't be answered here, so no wrong answer is longer
+CONSTANTS = (
+    "SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0", "SELECT * FROM {} LIMIT 1",
+    "SELECT COUNT(*) FROM {}", "DELETE FROM {}",
+)  # fmt: skip
+FAULTY = (
+    "SELECT", "SELECT answer FROM gold", "SELECT no_column FROM {}", "SELECT sum(1, 2) FROM {}",
+    "SELECT abs(-9223372036854775808)", "ATTACH 'no_folder/file' AS gold",
+)  # fmt: skip
 HEADINGS = (
     "environment", "bytes written", "files read", "files made", "over 10 s", "next verdict wrong",
-    "MiB", "DELETE earns", "best constant", "wrong accepted",
+    "MiB", "DELETE earns", "best constant", "reading errors earns", "wrong accepted",
 )  # fmt: skip
 Rows = list[tuple[Any, ...]]
 
 
-def ask(worker: Worker, case: Case) -> tuple[float | None, float]:
-    """Return a judge's reward and the seconds; no reward if it died or did not answer."""
+class Verdict(NamedTuple):
+    """What a judge found."""
+
+    reward: float | None  # None if the judge died or did not answer
+    seen: str  # what the agent reads
+    seconds: float
+
+
+def ask(worker: Worker, case: Case) -> Verdict:
+    """Return a judge's verdict."""
     began = time.monotonic()
     try:
-        reward = float(worker.ask(case, PATIENCE_S))
+        reward, seen = worker.ask(case, PATIENCE_S)
     except NotMeasured:
-        return None, time.monotonic() - began
-    return reward, time.monotonic() - began
+        reward, seen = None, ""
+    return Verdict(reward, seen, time.monotonic() - began)
 
 
 @dataclass
@@ -77,67 +98,59 @@ class Found:
     slow: list[str] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)  # the next verdict
     earned: dict[str, float] = field(default_factory=dict)  # constant -> share of the questions
+    read_in_errors: float = 0.0  # share of the questions that reading errors earns
     questions: int = 0
-    accepted: Counter[str] = field(default_factory=Counter)  # kind of wrong rows
+    accepted: Counter[str] = field(default_factory=Counter)  # form of a wrong answer
     wrong: int = 0
     peak_mib: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
 
 
-def wrong_statements(data: Path, questions: Sequence[Question]) -> Iterator[tuple[str, Case]]:
-    """Yield statements whose rows differ from the gold's, by kind."""
-    kinds: dict[str, Callable[[str, int], str | None]] = {
-        "duplicates dropped": lambda gold, width: f"SELECT DISTINCT * FROM ({gold})",
-        "rows repeated": lambda gold, width: (
-            f"SELECT * FROM ({gold}) UNION ALL SELECT * FROM ({gold})"
-        ),
-        "order reversed": _reversed,
-        "columns swapped": _swapped,
-        "numbers rounded": lambda gold, width: (
-            f"WITH g(c0) AS ({gold}) SELECT ROUND(c0) FROM g" if width == 1 else None
-        ),
-    }
-    for kind, change in kinds.items():
-        left = WRONG_OF_A_KIND
-        for question in questions:
-            with closing(sqlite3.connect(database_path(data, question.database_name))) as database:
-                gold = question.gold_sql.strip().rstrip(";")
-                try:
-                    cursor = database.execute(gold)
-                    rows = cursor.fetchall()
-                    ordered, sql = _ordered(gold), change(gold, len(cursor.description))
-                    others = rows if sql is None else database.execute(sql).fetchall()
-                except (sqlite3.Error, SqlglotError):
-                    continue
-            if left and sql is not None and _differ(rows, others, ordered):
-                left -= 1
-                yield kind, case_of(question, sql)
+def wrong_answers(data: Path, questions: Sequence[Question]) -> Iterator[tuple[str, Case]]:
+    """Yield wrong answers by form, `WRONG_OF_A_FORM` of each where the data has as many."""
+    golds = [(one, _rows(data, one, one.gold_sql), _ordered(one)) for one in questions]
+    for kind, forms in tomllib.loads(WRONG_ANSWERS.read_text()).items():
+        of_kind = [gold for gold in golds if kind in _kinds(*gold[1:])]
+        for name, form in forms.items():
+            cases = (
+                case_of(question, sql)
+                for question, rows, ordered in of_kind
+                if (sql := _statement(form, question, len(rows[0])))
+                if _differ(rows, _rows(data, question, sql), ordered)
+            )
+            yield from ((name, case) for case in islice(cases, WRONG_OF_A_FORM))
+
+
+def _rows(data: Path, question: Question, sql: str) -> Rows:
+    with closing(sqlite3.connect(database_path(data, question.database_name))) as database:
+        return database.execute(sql).fetchall()
+
+
+def _ordered(question: Question) -> bool:
+    """Return whether the order of the gold's rows counts: an inner ORDER BY decides nothing."""
+    return parse_query(question.gold_sql).args.get("order") is not None
+
+
+def _kinds(rows: Rows, ordered: bool) -> set[str]:
+    """Return which of the kinds in `wrong_answers.toml` a gold is."""
+    if len(rows) == len(rows[0]) == 1:
+        return {"text" if isinstance(rows[0][0], str) else "number"}
+    kinds = {"rows": len(rows) > 1, "order": ordered, "columns": len(rows[0]) > 1}
+    return {kind for kind, fits in kinds.items() if fits}
+
+
+def _statement(form: str, question: Question, width: int) -> str:
+    names = [f"c{number}" for number in range(width)]
+    columns, backwards = ", ".join(names), ", ".join(names[::-1])
+    gold = question.gold_sql.strip().rstrip(";")
+    numbered = "SELECT *, ROW_NUMBER() OVER () AS n FROM g"
+    sql = form.replace("@columns@", columns).replace("@backwards@", backwards)
+    return f"WITH g({columns}) AS ({gold}\n), numbered AS ({numbered}) {sql}"
 
 
 def _differ(rows: Rows, others: Rows, ordered: bool) -> bool:
-    return rows != others if ordered else Counter(rows) != Counter(others)
-
-
-def _ordered(gold: str) -> bool:
-    """Return whether the order of the gold's rows counts: an inner ORDER BY decides nothing."""
-    return parse_query(gold).args.get("order") is not None
-
-
-def _reversed(gold: str, width: int) -> str | None:
-    if not _ordered(gold):
-        return None
-    names = ", ".join(f"c{number}" for number in range(width))
-    numbered = "SELECT *, ROW_NUMBER() OVER () AS place FROM g"
-    return (
-        f"WITH g({names}) AS ({gold}), n AS ({numbered}) SELECT {names} FROM n ORDER BY place DESC"
-    )
-
-
-def _swapped(gold: str, width: int) -> str | None:
-    if width < 2:
-        return None
-    names = [f"c{number}" for number in range(width)]
-    return f"WITH g({', '.join(names)}) AS ({gold}) SELECT {', '.join(names[::-1])} FROM g"
+    same = rows == others if ordered else Counter(rows) == Counter(others)
+    return not same and len(others) <= SHOWN_ROWS
 
 
 def case_of(question: Question, sql: str) -> Case:
@@ -161,6 +174,30 @@ def constant(template: str, questions: Sequence[Question]) -> list[Case]:
         case_of(one, template.format(quote_identifier(tables[one.database_name])))
         for one in questions
     ]
+
+
+def read_in_errors(worker: Worker, questions: Sequence[Question]) -> float:
+    """Return the share of the questions that an agent earns by what it reads in errors."""
+    faulty = zip(*(constant(template, questions) for template in FAULTY), strict=True)
+    earned = 0.0
+    for question, cases in zip(questions, faulty, strict=True):
+        seen = searchable(json.dumps([ask(worker, case).seen for case in cases]).encode())
+        if sql := gold_in(seen, question):
+            earned += ask(worker, case_of(question, sql)).reward or 0.0
+    return earned / len(questions)
+
+
+def gold_in(seen: str, question: Question) -> str | None:
+    """Return the gold SQL, or a statement of the gold's values, as far as `seen` has them."""
+    gold = question.gold_answer
+    values = []
+    for cell in gold if isinstance(gold, list) else [gold]:
+        found = dict(secrets(question.model_copy(update={"gold_answer": cell})))
+        if found["gold SQL"] in seen:
+            return question.gold_sql
+        if found.get("gold answer", "\0") in seen:
+            values.append(f"({quote_text(cell) if isinstance(cell, str) else json.dumps(cell)})")
+    return f"VALUES {', '.join(values)}" if values else None
 
 
 def bytes_written(before: bytes, after: bytes) -> int:
@@ -208,23 +245,24 @@ def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) ->
             _hostile(worker, copy, work, questions[0], found)
             _reading(worker, copy, Path(scratch, "outside"), questions[0], found)
             found.peak_mib, worker.peak_mib = worker.peak_mib, None
-            for template in (*CONSTANTS, *OF_A_TABLE):
+            for template in CONSTANTS:
                 cases = constant(template, questions)
-                rewards = [ask(worker, one)[0] or 0.0 for one in cases]
+                rewards = [ask(worker, one).reward or 0.0 for one in cases]
                 found.earned[template.format("T")] = sum(rewards) / len(rewards)
                 if copy.restore():
                     worker.kill()
-            for kind, case in wrong_statements(data, questions):
+            found.read_in_errors = read_in_errors(worker, questions)
+            for form, case in wrong_answers(data, questions):
                 found.wrong += 1
-                found.accepted[kind] += bool(ask(worker, case)[0])
+                found.accepted[form] += bool(ask(worker, case).reward)
     return found
 
 
 def _hostile(worker: Worker, copy: Copy, work: Path, question: Question, found: Found) -> None:
     for query, sql in _statements(copy.folder, question, work / "made"):
-        _, seconds = ask(worker, case_of(question, sql))
+        verdict = ask(worker, case_of(question, sql))
         found.statements += 1
-        if seconds > HANG_S:
+        if verdict.seconds > HANG_S:
             found.slow.append(query.name)
             worker.kill()  # it may still be at work on it
         written = copy.restore()
@@ -236,7 +274,7 @@ def _hostile(worker: Worker, copy: Copy, work: Path, question: Question, found: 
         if written:
             found.written[query.name] = written
             worker.kill()
-        if ask(worker, case_of(question, question.gold_sql))[0] != 1.0:
+        if ask(worker, case_of(question, question.gold_sql)).reward != 1.0:
             found.spoiled.append(query.name)
             worker.kill()
 
@@ -282,7 +320,9 @@ def row(name: str, found: Found) -> tuple[str, ...]:
         f"{found.peak_mib:,.0f}",
         f"{delete:.1%}",
         f"{share:.1%} ({best})",
-        f"{found.accepted.total()} of {found.wrong}",
+        f"{found.read_in_errors:.1%}",
+        f"{found.accepted.total()} of {found.wrong} "
+        f"({len(+found.accepted)} of {len(found.accepted)} forms)",
     )
 
 
@@ -293,15 +333,11 @@ def main(
     json_path: JsonPath = None,
 ) -> None:
     """Put hostile and wrong SQL before this environment and others."""
-
-    def log(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     questions = [one for one in load_splits(data)["eval"] if one.answer_form == "text"]
     report: dict[str, Any] = {}
     rows, absent = [], []
     for name in chosen(peer, JUDGES, "peer"):
-        log(f"judging with {name}")
+        print(f"judging with {name}", file=sys.stderr)
         try:
             python = Path(sys.executable) if name == "sqlenv" else make_environment(name, cache)
             found = judge(name, python, data.resolve(), questions)

@@ -7,23 +7,19 @@ from pathlib import Path
 import pytest
 import typer
 
-from benchmarks.measuring import Timing
+from benchmarks.measuring import make_scripts
 from benchmarks.peers import environments, measure
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import NotMeasured, make_environment
-from benchmarks.peers.measure import Measurement, workload_of
-from benchmarks.peers.player import Episode, read_workload, write_workload
+from benchmarks.peers.figure import FOLDER, draw
+from benchmarks.peers.measure import PEERS, Wave, check_same, order, summary
+from benchmarks.peers.player import Episode, Workload, read_workload, write_workload
 from benchmarks.peers.processes import Worker
-from benchmarks.peers.report import PEERS, Wave, order, summary
 from benchmarks.peers.worker import find
+from env_server.questions import QuestionBank
+from tests.test_imports import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-OWN = [peer for peer in PEERS if peer.environment is None]
-
-
-def wave(client_s: float, server_s: float, wall_s: float, steps: int = 100) -> Wave:
-    return Wave(Timing("", steps, wall_s, client_s), Timing("", steps, wall_s, server_s))
 
 
 def test_every_second_wave_plays_backwards() -> None:
@@ -31,8 +27,8 @@ def test_every_second_wave_plays_backwards() -> None:
 
 
 def test_ratios_are_of_waves_of_the_same_number() -> None:
-    base = [wave(0.1, 0.1, 1.0), wave(0.2, 0.2, 4.0), wave(0.1, 0.1, 1.0)]
-    peer = [wave(0.1, 0.3, 2.0), wave(1.0, 0.2, 8.0), wave(0.1, 0.7, 3.0)]
+    base = [Wave(100, 1.0, 0.1, 0.1), Wave(100, 4.0, 0.2, 0.2), Wave(100, 1.0, 0.1, 0.1)]
+    peer = [Wave(100, 2.0, 0.1, 0.3), Wave(100, 8.0, 1.0, 0.2), Wave(100, 3.0, 0.1, 0.7)]
     found = summary(peer, base)
     assert found["cpu_ratio"] == {"median": 3.0, "min": 2.0, "max": 4.0}
     assert found["time_ratio"] == {"median": 2.0, "min": 2.0, "max": 3.0}
@@ -43,21 +39,20 @@ def test_ratios_are_of_waves_of_the_same_number() -> None:
 
 def test_waves_shorter_than_a_tick_of_the_cpus_clock_are_not_measured() -> None:
     with pytest.raises(typer.Exit):
-        summary([wave(0.1, 0.1, 1.0)], [wave(0.0, 0.0, 1.0, steps=8)])
+        summary([Wave(100, 1.0, 0.1, 0.1)], [Wave(8, 1.0, 0.0, 0.0)])
 
 
-def test_peers_name_players_and_requirements_that_exist() -> None:
+def test_peers_name_players_and_bases_that_exist() -> None:
     names = {peer.name for peer in PEERS}
     for peer in PEERS:
         assert peer.base in names
-        assert peer in OWN or (environments.REQUIREMENTS / f"{peer.environment}.txt").exists()
-    for peer in OWN:
         if peer.player.startswith("players.sqlenv:"):
             assert callable(find(peer.player))
 
 
 def test_a_player_reads_the_workload_that_was_written(tiny_data: Path, tmp_path: Path) -> None:
-    workload = workload_of(tiny_data, episodes=3, steps=4)
+    scripts = make_scripts(QuestionBank.load(tiny_data), count=3, steps=4)
+    workload = Workload(tiny_data, scripts)
     write_workload(tmp_path / "workload.json", workload)
     assert read_workload(str(tmp_path / "workload.json")) == workload
     first = workload.episodes[0]
@@ -116,31 +111,19 @@ def test_two_peers_play_and_one_that_is_not_there_is_named(
     assert "not measured: OpenEnv: client and server: its environment" in capsys.readouterr().out
 
 
-class Fake:
-    """A player whose waves earn given rewards."""
-
-    def __init__(self, *rewards: float) -> None:
-        self._rewards = [*rewards]
-
-    def cpu_s(self) -> float:
-        return 0.0
-
-    def ask(self, request: None) -> float:
-        return self._rewards.pop(0)
-
-
-def test_waves_that_earn_something_else_end_the_benchmark(
-    tiny_data: Path, capsys: pytest.CaptureFixture[str]
+def test_a_wave_that_earns_something_else_ends_the_benchmark(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = Measurement(workload_of(tiny_data, episodes=1, steps=3), Path())
-    players = {"a": Fake(1.0, 1.0), "b": Fake(1.0 + 1e-9, 1.5)}
-    for name, player in players.items():
-        run.players[name] = player, None  # type: ignore[assignment]
-    for name in order(["a", "b"], 1):
-        run.play(name)
+    first = Wave(1, 1.0, 1.0, 1.0, reward=1.0)
+    check_same("a", first._replace(reward=1.0 + 1e-9), first)
     with pytest.raises(typer.Exit):
-        run.play("b")
+        check_same("b", first._replace(reward=1.5), first)
     assert "a wave of b earned 1.5" in capsys.readouterr().err
+
+
+def test_the_picture_is_made_of_the_published_results(tmp_path: Path) -> None:
+    draw(tmp_path / "peers.png", ROOT / FOLDER)
+    assert (tmp_path / "peers.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_worker_that_ends_says_why(tmp_path: Path) -> None:

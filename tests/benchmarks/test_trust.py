@@ -1,23 +1,14 @@
 """Hostile and wrong SQL before environments."""
 
 import json
-import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.peers import trust
-from benchmarks.peers.judges import JUDGES
-from benchmarks.peers.processes import Worker
-from benchmarks.peers.trust import (
-    BLOCK_BYTES,
-    Copy,
-    ask,
-    bytes_written,
-    case_of,
-    main,
-    wrong_statements,
-)
+from benchmarks.peers.trust import BLOCK_BYTES, Copy, bytes_written, main, read_in_errors
 from env_server.conformance import corpus
 from shared.dataset import load_splits
 
@@ -43,6 +34,28 @@ def test_bytes_written_are_those_of_the_blocks_that_differ() -> None:
     assert bytes_written(before, b"") == len(before)
 
 
+class Judge:
+    """A worker that shows a text and accepts the gold SQL, or its values."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+
+    def ask(self, case: dict[str, str], patience_s: float) -> tuple[float, str]:
+        right = (case["gold_sql"], "VALUES ('lion'), ('zebra')")
+        return float(case["sql"] in right), self.shown
+
+
+@pytest.mark.parametrize(
+    ("shown", "earned"),
+    [("Error near {sql}", 1.0), ("Error: a Lion and a zebra", 1.0), ("lion", 0.0), ("", 0.0)],
+)
+def test_what_errors_show_of_a_gold_is_earned(tiny_data: Path, shown: str, earned: float) -> None:
+    first = load_splits(tiny_data)["eval"][0]
+    question = first.model_copy(update={"gold_answer": ["lion", "zebra"]})
+    judge: Any = Judge(shown.format(sql=first.gold_sql.upper()))
+    assert read_in_errors(judge, [question]) == earned
+
+
 @pytest.mark.slow
 def test_hostile_sql_harms_nothing_here_and_earns_nothing(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -57,18 +70,6 @@ def test_hostile_sql_harms_nothing_here_and_earns_nothing(
     assert found["written"] == {}
     for kind in ("read", "files", "slow", "spoiled"):
         assert found[kind] == []
-    assert found["earned"]["DELETE FROM T"] == 0.0 < found["peak_mib"]
-
-
-@pytest.mark.slow
-def test_a_right_statement_is_rewarded_and_a_wrong_one_is_not(
-    tiny_data: Path, tmp_path: Path
-) -> None:
-    questions = load_splits(tiny_data)["eval"]
-    function, packages = JUDGES["sqlenv"]
-    python, log = Path(sys.executable), tmp_path / "log"
-    with Worker(python, function, packages, str(tiny_data), log=log) as worker:
-        for question in questions[:3]:
-            assert ask(worker, case_of(question, question.gold_sql))[0] == 1.0
-        for _, case in [*wrong_statements(tiny_data, questions)][:3]:
-            assert ask(worker, case)[0] == 0.0
+    assert found["earned"]["DELETE FROM T"] == found["read_in_errors"] == 0.0 < found["peak_mib"]
+    assert found["wrong"] > 40
+    assert not +Counter(found["accepted"])

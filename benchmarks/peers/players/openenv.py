@@ -1,11 +1,10 @@
 """OpenEnv's client: a connection per episode that is played at once, kept from wave to wave."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from benchmarks.peers.player import Episode, Play, read_workload
+from benchmarks.peers.player import Episode, Play, read_workload, waves
 from shared.agents.openenv import SQLEnv
 
 
@@ -24,7 +23,7 @@ class Client(SQLEnv):
 
 @asynccontextmanager
 async def client(path: str, url: str) -> AsyncIterator[Play]:
-    """Play with a typed `EnvClient` on OpenEnv's server, or on SQLEnv's `/ws`."""
+    """Play with a typed `EnvClient` on OpenEnv's server."""
     workload = read_workload(path)
     async with AsyncExitStack() as stack:
         connections = [
@@ -37,7 +36,4 @@ async def client(path: str, url: str) -> AsyncIterator[Play]:
             steps = [await connection.step(action) for action in episode.actions]
             return sum(step.reward or 0.0 for step in steps)
 
-        async def wave(_: object) -> float:
-            return sum(await asyncio.gather(*map(play, connections, workload.episodes)))
-
-        yield wave
+        yield waves(play, connections, workload.episodes)

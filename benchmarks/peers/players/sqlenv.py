@@ -1,7 +1,4 @@
-"""SQLEnv's server: by its public client, by its trainer's loop, and by one request per step.
-
-And its environment without any server, which is the part of the cost that all peers share.
-"""
+"""SQLEnv's server: by its public client, by its trainer's loop, and by one request per step."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from benchmarks.peers.player import Episode, Play, read_workload
+from benchmarks.peers.player import Episode, Play, read_workload, waves
 from shared.client import SQLEnvClient
 
 
@@ -25,10 +22,7 @@ async def client(path: str, url: str) -> AsyncIterator[Play]:
             steps = [await server.step(reset.episode_id, action) for action in episode.actions]
             return sum(step.reward or 0.0 for step in steps)
 
-        async def wave(_: object) -> float:
-            return sum(await asyncio.gather(*map(play, workload.episodes)))
-
-        yield wave
+        yield waves(play, workload.episodes)
 
 
 @asynccontextmanager
@@ -49,10 +43,7 @@ async def plain(path: str, url: str) -> AsyncIterator[Play]:
                 rewards.append((await post("/step", body)).json()["reward"] or 0.0)
             return sum(rewards)
 
-        async def wave(_: object) -> float:
-            return sum(await asyncio.gather(*map(play, workload.episodes)))
-
-        yield wave
+        yield waves(play, workload.episodes)
 
 
 @asynccontextmanager
@@ -70,32 +61,5 @@ async def loop(path: str, url: str) -> AsyncIterator[Play]:
         async def wave(_: object) -> float:
             rows = await asyncio.to_thread(play_scripted, scripts, None, config, server)
             return sum(row.reward or 0.0 for row in rows)
-
-        yield wave
-
-
-@asynccontextmanager
-async def in_process(path: str, url: str) -> AsyncIterator[Play]:
-    """Play with calls of the environment, whose SQL runs in one jailed worker."""
-    workload = read_workload(path)
-    from env_server.environment import SQLEnvironment
-    from env_server.questions import QuestionBank
-    from env_server.sql import drive_async
-    from env_server.sql.pool import SqlPool
-
-    bank = QuestionBank.load(workload.data)
-    async with SqlPool(1, bank.limits) as pool:
-
-        async def play(episode: Episode) -> float:
-            environment = SQLEnvironment(bank, step_budget=len(episode.actions))
-            await drive_async(environment.reset_jobs(question_id=episode.question_id), pool.run)
-            steps = [
-                await drive_async(environment.step_jobs(action), pool.run)
-                for action in episode.actions
-            ]
-            return sum(step.reward or 0.0 for step in steps)
-
-        async def wave(_: object) -> float:
-            return sum(await asyncio.gather(*map(play, workload.episodes)))
 
         yield wave

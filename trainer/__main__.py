@@ -24,20 +24,18 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
-    check_given_once,
     configured,
     console,
     given_options,
     guarded,
     model_settings,
-    out_and_servers,
     settings_of,
 )
 from trainer.config import GRPOConfig
 from trainer.evaluation.command import evaluate
 from trainer.improve.command import improve
 from trainer.play.command import play
-from trainer.presets import OFFLINE_MODEL, PRESETS
+from trainer.presets import OFFLINE_MODEL
 from trainer.report.command import report
 from trainer.runtime.ranks import launched, run_and_exit
 from trainer.sft.command import sft
@@ -218,10 +216,8 @@ def train(
     """
     if resume is not None and resume_or_new:
         raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
-    overrides = settings_of(set_)
-    given = given_options(context)
-    server = check_given_once(overrides, given, server)
-    if "data" not in given and (resume is not None or "data_dir" in overrides):
+    overrides, given = settings_of(context, set_), given_options(context)
+    if resume is not None and "data" not in given:
         data = None  # of the environment
     named = {"max_steps": steps, "data_dir": data, **model_settings(model, adapter)}
     named["standard"] = standard
@@ -248,13 +244,10 @@ def train(
 
         from trainer.evaluation.inputs import JobOptions, resumed_settings, saved_processes
 
+        servers = tuple(server or ())
         if run is not None:
-            urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
-            _, servers = out_and_servers(GRPOConfig().override(**urls), urls, out, server)
             config, options = resumed_settings(run, servers, overrides)
         else:
-            named_settings = {*PRESETS[choice.preset], *overrides}
-            out, servers = out_and_servers(config, named_settings, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)
             options = JobOptions(choice.preset, out, servers, eval_limit, eval_every, eval_points)

@@ -101,8 +101,10 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
         if not path.is_file():
             from huggingface_hub import hf_hub_download
 
-            wait = {"etag_timeout": HUB_WAIT_S, "local_files_only": not download}
-            path = Path(hf_hub_download(model, "config.json", **wait))
+            found = hf_hub_download(
+                model, "config.json", etag_timeout=HUB_WAIT_S, local_files_only=not download
+            )
+            path = Path(found)
         config = json.loads(path.read_bytes())
     except Exception:  # of the hub's many; finding or loading the model says what is wrong
         return None

@@ -1,5 +1,7 @@
-"""The page of a finished, an interrupted and a damaged run, and of an evaluation; none of their texts
-as markup."""
+"""The page of a finished, an interrupted and a damaged run, and of an evaluation.
+
+None of their texts is markup.
+"""
 
 import json
 import re

@@ -1,6 +1,7 @@
 """Finding and loading a causal language model with its tokenizer, and the preset it gets."""
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
-from trainer.presets import KEPT, OFFLINE_MODEL, SAVED_AS, Choice, choose_preset
+from trainer.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
 from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
@@ -21,6 +22,20 @@ T = TypeVar("T")
 HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
 WEIGHTS = ("*.safetensors", "*.bin")
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
+
+
+def model_path(name: str) -> Path:
+    """Return the folder that a model's name means: that path, or one below MODELS_HOME.
+
+    That one has the model's name, the last part of it, or the name of its preset. Without such a
+    folder it is `name` as a path, which may be a name on the hub.
+    """
+    path, home = shipped_path(name), os.environ.get("MODELS_HOME")
+    if not home or looks_local(str(path)):
+        return path
+    preset = next((key for key, one in PRESETS.items() if one["model_name"] == name), name)
+    folders = (Path(home, one) for one in (name, path.name, preset))
+    return next((folder for folder in folders if folder.is_dir()), path)
 
 
 def find_model(name: str, base: str = "") -> str:
@@ -32,7 +47,7 @@ def find_model(name: str, base: str = "") -> str:
     command can refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
-    source = name if name.startswith(".") else str(shipped_path(name))
+    source = name if name.startswith(".") else str(model_path(name))
     if looks_local(source):
         check_directory(source)
         if lora.is_adapter(Path(source)):
@@ -40,8 +55,8 @@ def find_model(name: str, base: str = "") -> str:
         return source
     if "/" not in source:
         raise ModelLoadError(
-            f"no model {name!r}: there is no such folder here, and a model on the Hugging Face hub "
-            f"is named OWNER/{name}; pass a folder as --model, or a name such as Qwen/Qwen3-0.6B"
+            f"no model {name!r}: {_not_here()}, and a model on the Hugging Face hub is named "
+            f"OWNER/{name}; pass a folder as --model, or a name such as Qwen/Qwen3-0.6B"
         )
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import (
@@ -76,8 +91,8 @@ def find_model(name: str, base: str = "") -> str:
         )
     else:
         problem = (
-            "there is no such directory, it is not in the cache, and "
-            f"{constants.ENDPOINT} couldn't be reached ({_first_line(refused)}); {_download(name)}"
+            f"{_not_here()}, it is not in the cache, and {constants.ENDPOINT} couldn't be "
+            f"reached ({_first_line(refused)}); {_download(name)}"
         )
     raise ModelLoadError(f"can't load the model {name!r}: {problem}") from refused
 
@@ -123,9 +138,9 @@ def preset_of(
     if model is None or preset:
         return choose_preset(model, preset)
     config = read_config(model, base, download=not served)
-    if not lora.is_adapter(shipped_path(model)):
+    if not lora.is_adapter(model_path(model)):
         return choose_preset(model, None, config)
-    choice = choose_preset(lora.base_of(shipped_path(model), base), None, config)
+    choice = choose_preset(lora.base_of(model_path(model), base), None, config)
     return replace(choice, settings={**choice.settings, "model_name": model})
 
 
@@ -135,7 +150,7 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
     That of a LoRA adapter is its base's, with the settings that the adapter keeps. None if there is
     none.
     """
-    if lora.is_adapter(folder := shipped_path(model)):
+    if lora.is_adapter(folder := model_path(model)):
         of_base = read_config(lora.base_of(folder, base), download=download)
         return None if of_base is None else {**of_base, **lora.saved_settings(folder)}
     path: Any = folder / "config.json"
@@ -179,7 +194,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
 def load_tokenizer(name: str) -> Any:
     """Load the tokenizer of a model that another process runs; a directory needs no weights."""
-    folder = shipped_path(name)
+    folder = model_path(name)
     source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
     with _loading("tokenizer of", name):
         return _tokenizer(source)
@@ -323,6 +338,11 @@ def _lfs_pointer(path: Path) -> str | None:
             if opened.read(len(LFS_POINTER)) == LFS_POINTER:
                 return file.name
     return None
+
+
+def _not_here() -> str:
+    home = os.environ.get("MODELS_HOME")
+    return f"there is no such folder here or in MODELS_HOME ({home or 'which is not set'})"
 
 
 def _first_line(error: Exception) -> str:

@@ -190,7 +190,7 @@ def test_an_error_of_the_hub_names_the_remedy(
 
 
 UNREACHABLE = (
-    rf"'{GATED}': there is no such directory, it is not in the cache, and .* couldn't be reached "
+    rf"'{GATED}': there is no such folder .*, it is not in the cache, and .* couldn't be reached "
     rf".*'hf download {GATED} --local-dir DIR'.*--model DIR"
 )
 

@@ -13,7 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from shared.console import counted
-from shared.shipped import shipped_path
 
 EXTRAS = ("server", "trainer")
 OPTIONAL = ("uvloop", "httptools")  # the server also runs without them
@@ -144,9 +143,9 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
 def check_model(name: str) -> Iterator[Diagnosis]:
     """Check that the base model is on this machine; a Hugging Face name is only noted."""
     from trainer.errors import ModelLoadError
-    from trainer.runtime.models import check_directory, looks_local
+    from trainer.runtime.models import check_directory, looks_local, model_path
 
-    path = shipped_path(name)
+    path = model_path(name)
     if not looks_local(str(path)):
         detail = f"{name} is not a directory: it would be downloaded from the Hugging Face hub"
         yield Diagnosis("model", Status.NOTE, detail)

@@ -1,6 +1,7 @@
 """Finding and loading a causal language model with its tokenizer, and the preset it gets."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,13 +11,28 @@ from typing import Any
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
-from trainer.presets import KEPT, OFFLINE_MODEL, SAVED_AS, Choice, choose_preset
+from trainer.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
 from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 HUB_WAIT_S = 3.0  # for the hub's answer
 WEIGHTS = ("*.safetensors", "*.bin")
+NOT_HERE = "there is no such folder here or in MODELS_HOME"
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
+
+
+def model_path(name: str) -> Path:
+    """Return the folder that a model's name means: that path, or one below MODELS_HOME.
+
+    That one has the model's name, the last part of it, or the name of its preset. Without such a
+    folder it is `name` as a path, which may be a name on the hub.
+    """
+    path, home = shipped_path(name), os.environ.get("MODELS_HOME")
+    if not home or looks_local(str(path)):
+        return path
+    preset = next((key for key, one in PRESETS.items() if one["model_name"] == name), name)
+    folders = (Path(home, one) for one in (name, path.name, preset))
+    return next((folder for folder in folders if folder.is_dir()), path)
 
 
 def find_model(name: str, base: str = "") -> str:
@@ -28,7 +44,7 @@ def find_model(name: str, base: str = "") -> str:
     refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
-    source = name if name.startswith(".") else str(shipped_path(name))
+    source = name if name.startswith(".") else str(model_path(name))
     if looks_local(source):
         check_directory(source)
         if lora.is_adapter(Path(source)):
@@ -43,8 +59,8 @@ def find_model(name: str, base: str = "") -> str:
         return source
     if "/" not in source:
         raise ModelLoadError(
-            f"no model {name!r}: there is no such folder here, and a model on the Hugging Face hub "
-            f"is named OWNER/{name}; pass a folder as --model, or a name such as Qwen/Qwen3-0.6B"
+            f"no model {name!r}: {NOT_HERE}, and a model on the Hugging Face hub is named "
+            f"OWNER/{name}; pass a folder as --model, or a name such as Qwen/Qwen3-0.6B"
         )
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
@@ -63,9 +79,10 @@ def find_model(name: str, base: str = "") -> str:
         if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
             return str(Path(cached).parent)
         raise ModelLoadError(
-            f"can't load the model {name!r}: there is no such directory, it is not in the cache, "
-            f"and {constants.ENDPOINT} couldn't be reached ({_first_line(error)}); "
-            f"{_download(name)}"
+            f"can't load the model {name!r}: {NOT_HERE}, it is not in the cache, and "
+            f"{constants.ENDPOINT} couldn't be reached ({_first_line(error)}); on a machine with "
+            f"access run 'hf download {name} --local-dir DIR', copy DIR here and pass --model DIR, "
+            f"or use {OFFLINE_MODEL}"
         ) from error
     return source
 
@@ -81,9 +98,9 @@ def preset_of(
     if model is None or preset:
         return choose_preset(model, preset)
     config = read_config(model, base, download=not served)
-    if not lora.is_adapter(shipped_path(model)):
+    if not lora.is_adapter(model_path(model)):
         return choose_preset(model, None, config)
-    choice = choose_preset(lora.base_of(shipped_path(model), base), None, config)
+    choice = choose_preset(lora.base_of(model_path(model), base), None, config)
     return replace(choice, settings={**choice.settings, "model_name": model})
 
 
@@ -93,7 +110,7 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
     That of a LoRA adapter is its base's, with the settings that the adapter keeps. None if there is
     none.
     """
-    if lora.is_adapter(folder := shipped_path(model)):
+    if lora.is_adapter(folder := model_path(model)):
         of_base = read_config(lora.base_of(folder, base), download=download)
         return None if of_base is None else {**of_base, **lora.saved_settings(folder)}
     path = folder / "config.json"
@@ -138,7 +155,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
 def load_tokenizer(name: str) -> Any:
     """Load the tokenizer of a model that another process runs; a directory needs no weights."""
-    folder = shipped_path(name)
+    folder = model_path(name)
     source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
     with _loading("tokenizer of", name):
         return _tokenizer(source)
@@ -271,10 +288,3 @@ def _lfs_pointer(path: Path) -> str | None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
-
-
-def _download(name: str) -> str:
-    return (
-        f"on a machine with access run 'hf download {name} --local-dir DIR', copy DIR here and "
-        f"pass --model DIR, or use {OFFLINE_MODEL}"
-    )

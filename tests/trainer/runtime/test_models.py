@@ -183,7 +183,7 @@ def test_a_refusal_of_the_hub_names_the_remedy(
 
 
 UNREACHABLE = (
-    rf"'{GATED}': there is no such directory, it is not in the cache, and .* couldn't be reached "
+    rf"'{GATED}': there is no such folder .*, it is not in the cache, and .* couldn't be reached "
     rf".*'hf download {GATED} --local-dir DIR'.*--model DIR"
 )
 

@@ -83,10 +83,6 @@ def pretrain(
     seed: Annotated[
         int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
     ] = 0,
-    hidden_size: Annotated[
-        int,
-        Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
-    ] = 192,
     processes: Annotated[
         int | None,
         Option(
@@ -98,10 +94,9 @@ def pretrain(
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    The shipped size takes about two hours on 2 CPU cores. The same command resumes an interrupted
-    call after its last whole stage.
+    It takes about two hours on 2 CPU cores. The same command resumes an interrupted call after its
+    last whole stage.
     """
-
     with guarded():
         from trainer.errors import ConfigError
         from trainer.pretraining.data_parallel import pretraining_processes
@@ -113,20 +108,9 @@ def pretrain(
             raise ConfigError(
                 "pretrain starts its own processes: run it without a launcher, with --processes N"
             )
-        config = PretrainConfig(seed=seed, hidden_size=hidden_size)
-        if hidden_size % config.head_dim:
-            raise ConfigError(
-                f"--hidden-size {hidden_size} is no multiple of {config.head_dim}, the width of an "
-                f"attention head: use {config.heads * config.head_dim}"
-            )
-        other_size = hidden_size != PretrainConfig.hidden_size
-        if other_size and out.resolve() == Path(OFFLINE_MODEL).resolve():
-            raise ConfigError(
-                f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
-            )
         make(
             out,
-            config,
+            PretrainConfig(seed=seed),
             processes=processes or pretraining_processes(),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console

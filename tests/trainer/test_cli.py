@@ -96,15 +96,6 @@ def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
     assert not (tmp_path / "made").exists()
 
 
-def test_a_base_model_of_another_size_needs_whole_heads_and_its_own_folder() -> None:
-    code, shown = run("pretrain", "--hidden-size", "100")
-    assert code == 1
-    assert "use 96" in shown
-    code, shown = run("pretrain", "--hidden-size", "128")
-    assert code == 1
-    assert "name another folder with --out" in shown
-
-
 def test_an_unreachable_server_is_named(
     tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
 
     Of a run of more than `MAX_EPISODES` some steps are shown, evenly spaced, and the last one.
     """
-    episodes = run.counts.get("train", {}).get("episodes", 0)
+    episodes = run.totals["by_phase"].get("train", {}).get("episodes", 0)
     every = math.ceil(episodes / MAX_EPISODES) or 1
     wanted = sorted({*run.steps[::every], *run.steps[-1:]})
     lines = training_lines(run.folder, set(wanted))

@@ -115,15 +115,3 @@ def test_one_broken_check_does_not_end_the_others(
     assert found["device"].status is Status.FAIL
     assert "driver mismatch" in found["device"].detail
     assert found["data digest"].status is Status.OK
-
-
-@pytest.mark.parametrize("compiler", ["", "gcc"])
-def test_a_gpu_without_a_c_compiler_is_noted(
-    compiler: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr("shutil.which", lambda name: name if name == compiler else None)
-    noted = [one for one in doctor.check_device() if one.name == "C compiler"]
-    assert [one.status for one in noted] == ([] if compiler else [doctor.Status.NOTE])

@@ -97,13 +97,6 @@ def test_an_unreadable_size_is_unknown(change: dict[str, Any]) -> None:
     assert choose_preset("mine", None, config).preset == GENERAL
 
 
-def test_larger_and_smaller_models_get_the_nearest() -> None:
-    config = CONFIGS["qwen3-1.7b"]
-    assert choose_preset("m", None, {**config, "num_hidden_layers": 40}).preset == "qwen3-1.7b"
-    assert choose_preset("m", None, {**config, "num_hidden_layers": 200}).preset == "qwen3-8b"
-    assert choose_preset("m", None, {**config, "hidden_size": 16}).preset == "offline"
-
-
 def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
     tmp_path: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
 ) -> None:

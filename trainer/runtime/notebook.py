@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,6 @@ NEEDED = ["apsw", "fastapi", "httpx", "matplotlib", "rich", "sqlglot", "torch", 
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 # may be loaded before the first cell; another version then takes a new session
 PRELOADED = ("numpy", "matplotlib", "rich")
-
-
-def on_colab(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process runs on Google Colab."""
-    return "COLAB_RELEASE_TAG" in environment
 
 
 def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> bool:
@@ -66,19 +61,18 @@ def keep_torch(constraints: str) -> str:
     return cuda.sub("", constraints)
 
 
-def machine(environment: Mapping[str, str] = os.environ) -> str:
-    """Return where this runs: host, GPU or CPU with memory, Python and torch, on one line."""
+def machine() -> str:
+    """Return where this runs: GPU or CPU with memory, Python and torch, on one line."""
     import psutil
     import torch
 
-    place = "Google Colab" if on_colab(environment) else platform.system()
     device = "no GPU"
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(0)
         device = f"GPU {gpu.name} with {gpu.total_memory / 2**30:.0f} GiB"
     cpu = f"{os.cpu_count()} CPU cores with {psutil.virtual_memory().total / 2**30:.0f} GiB"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"{place}: {device}, {cpu}, {versions}"
+    return f"{platform.system()}: {device}, {cpu}, {versions}"
 
 
 def write_pictures(notebook: Path) -> None:

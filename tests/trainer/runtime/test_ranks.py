@@ -119,22 +119,12 @@ def test_an_interruption_takes_precedence_over_an_error() -> None:
         def play() -> None:
             if ranks.index == 0:
                 raise RolloutError("lost")
-            if ranks.index == 2:
-                # a signal during an update
-                ranks.interrupts.requested = True
 
+        ranks.interrupts.requested = ranks.index == 2  # a signal during an update
         with ranks.deferred():
             ranks.together(play)
-            ranks.together(play)
 
-    # the signal is noticed only in the next call; before that all raise the first one's error
-    assert [type(one) for one in on_each(3, work)] == [RolloutError] * 3
-
-    def again(ranks: Ranks) -> None:
-        ranks.interrupts.requested = ranks.index == 2
-        work(ranks)
-
-    found = on_each(3, again)
+    found = on_each(3, work)
     assert [type(one) for one in found] == [Interrupted] * 3
     assert all(one.clean for one in found)
 

@@ -187,16 +187,3 @@ def test_without_scripts_everything_can_be_opened(opened: Any) -> None:
     assert page.locator("#groups .item[open]").count() == 2
     assert page.locator("#groups select").count() == 0
     assert page.locator("#chart-success .plot").is_visible()
-
-
-def test_the_keyboard_reaches_the_choosers(opened: Any) -> None:
-    page = opened().page
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-    reached = set()
-    for _ in range(120):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.tagName"))
-        if "SELECT" in reached:
-            break
-    assert {"A", "SELECT", "SUMMARY"} <= reached

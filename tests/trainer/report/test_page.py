@@ -21,9 +21,7 @@ from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.report import command
 from trainer.report import groups as report_groups
-from trainer.report.curves import curves
 from trainer.report.page import run_page
-from trainer.report.run_reader import read_run
 from trainer.report.tables import mean_ledger
 from trainer.run.folder import Run, append_lines, read_json, read_lines, write_json
 
@@ -130,15 +128,6 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
     assert "What is missing" not in page.text()
 
 
-def test_the_learning_rate_is_drawn_as_logged_and_others_with_their_mean(finished: Path) -> None:
-    run = read_run(finished)
-    charts = {chart.key: chart for chart in curves(run)}
-    (rate,) = charts["learning-rate"].series
-    logged = [row["learning_rate"] for row in run.metrics if "learning_rate" in row]
-    assert [point.y for point in rate.points] == logged
-    assert len(charts["entropy"].series) == 2
-
-
 def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     lines = list(read_lines(Run(finished).episodes))
     fields = ("env_errors", "parse_failures", "context_overflow", "too_large")
@@ -240,12 +229,6 @@ def test_a_damaged_file_is_named(own: Path, name: str) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(RunError, match=f"{name} is not JSON"):
         report(own)
-
-
-def test_a_line_that_a_crash_cut_is_left_out(own: Path) -> None:
-    lines = Run(own).episodes.read_bytes().splitlines(keepends=True)
-    Run(own).episodes.write_bytes(b"".join([*lines[:-1], lines[-1][:100]]))
-    assert f"all {len(lines) - 1} 0" in Page(report(own)).text("counts")
 
 
 def test_missing_questions_are_shown_by_their_ids(

@@ -66,7 +66,8 @@ def default_processes(
 def _is_small(config: GRPOConfig) -> bool:
     """Return whether the model has at most `SMALL_MODEL` parameters, by its config.json."""
     known = read_config(config.model_name, config.base_model, download=False)
-    return (parameter_count(known or {}) or SMALL_MODEL + 1) <= SMALL_MODEL
+    parameters = parameter_count(known or {})
+    return parameters is not None and parameters <= SMALL_MODEL
 
 
 def launch(processes: int, arguments: Sequence[str], report: Callable[[str], None] = print) -> int:

@@ -57,7 +57,7 @@ def keep_torch(constraints: str) -> str:
     """
     if _version("torch") is None:
         return constraints
-    cuda = re.compile(rf"(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==.*\n?", re.MULTILINE)
+    cuda = re.compile(rf"^(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==.*\n?", re.MULTILINE)
     return cuda.sub("", constraints)
 
 

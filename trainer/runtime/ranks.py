@@ -254,11 +254,11 @@ def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     """Raise `ConfigError` where another process has other settings, as machines can."""
     first, *others = ranks.gather(dict(settings))
     for index, other in enumerate(others, start=1):
-        for name in other.keys() & first.keys():
-            if other[name] != first[name]:
+        for name, value in first.items():
+            if other[name] != value:
                 raise ConfigError(
-                    f"{name} is {first[name]!r} in process 0, but {other[name]!r} in process "
-                    f"{index}: start the run with the same options on every machine",
+                    f"{name} is {value!r} in process 0, but {other[name]!r} in process {index}: "
+                    "start the run with the same options on every machine",
                     field=name,
                 )
 

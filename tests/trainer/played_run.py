@@ -15,7 +15,7 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import Question, load_splits
-from shared.run_stats import Mode
+from shared.run_stats import Mode, training_row
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.evaluation.evaluate import EvalResult
@@ -178,38 +178,14 @@ def _make_hostile(data_dir: Path) -> None:
 def _logged(step: int, episodes: Sequence[EpisodeRecord], processes: int) -> dict[str, Any]:
     """A row of metrics.jsonl as trl and `MetricsCallback` write it."""
     rewards = [one.reward or 0.0 for one in episodes]
-    n = len(episodes)
-    return {
-        "step": step,
-        "loss": 0.1 / step,
-        "grad_norm": 0.3,
-        "learning_rate": 3e-4,
-        "entropy": 0.5 / step,
-        "completions/mean_length": 80.0,
-        "completions/min_length": 10.0,
-        "completions/max_length": 200.0,
-        "completions/clipped_ratio": 0.0,
-        "reward": statistics.fmean(rewards),
-        "reward_std": statistics.stdev(rewards),
-        **{
-            f"rewards/reward_{name}/mean": statistics.fmean(
-                getattr(one, name) or 0.0 for one in episodes
-            )
-            for name in ("correctness", "progress", "operational")
-        },
-        "episodes": n,
-        "episodes_lost": 0,
-        "success": sum(one.correct for one in episodes) / n,
-        "steps_per_episode": sum(one.steps for one in episodes) / n,
-        "parse_failures": sum(one.parse_failures for one in episodes),
-        "env_errors": sum(one.env_errors for one in episodes),
-        "rebuilds": 0,
-        "rollout_s": 4.0,
-        "generate_s": 3.0,
-        "env_wait_s": 0.5,
-        "update_s": 2.0,
-        "train_s": 6.0 * step,
-        "cpu_s": 9.0 * step,
-        "server_cpu_s": 0.5 * step,
-        **({"rank_wait_s": 0.25} if processes > 1 else {}),
+    layers = {
+        f"rewards/reward_{name}/mean": statistics.fmean(getattr(one, name) or 0 for one in episodes)
+        for name in ("correctness", "progress", "operational")
     }
+    logged = {"step": step, "loss": 0.1 / step, "grad_norm": 0.3, "learning_rate": 3e-4}
+    logged |= {"entropy": 0.5 / step, "completions/mean_length": 80.0, **layers}
+    logged |= {"reward": statistics.fmean(rewards), "reward_std": statistics.stdev(rewards)}
+    logged |= {"rollout_s": 4.0, "generate_s": 3.0, "env_wait_s": 0.5, "update_s": 2.0}
+    logged |= {"train_s": 6.0 * step, "cpu_s": 9.0 * step, "server_cpu_s": 0.5 * step}
+    waited = {"rank_wait_s": 0.25} if processes > 1 else {}
+    return {**logged, **training_row(episodes), "rebuilds": 0, **waited}

@@ -126,54 +126,30 @@ def check_costs(
     summary: dict[str, Any], steps: list[dict[str, Any]], points: list[dict[str, Any]]
 ) -> None:
     """Check that seconds of training grow, exclude evaluation, and agree between the files."""
-    found = summary["cost"]
-    times = [row["train_s"] for row in steps]
+    found, times = summary["cost"], [row["train_s"] for row in steps]
     assert 0 < times[0] < times[1] < times[2] == found["train_s"]
     # a point belongs to the step before it
     assert [row["train_s"] for row in points] == [0.0, *times]
-    for index, row in enumerate(steps):
-        before = times[index - 1] if index else 0.0
-        assert row["train_s"] - before == pytest.approx(
-            row["rollout_s"] + row["update_s"], abs=1e-3
-        )
-        assert row["cpu_s"] > (steps[index - 1]["cpu_s"] if index else 0.0)
-    assert all(row["eval_s"] > 0 for row in points[1:-1])
+    spent = sum(row["rollout_s"] + row["update_s"] for row in steps)
+    assert times[-1] == pytest.approx(spent, abs=1e-2)
     assert found["train_episodes"] == summary["by_phase"]["train"]["episodes"] == 24
-    assert found["cpu_s"] == steps[-1]["cpu_s"]
-    assert found["cpu_s_per_episode"] == pytest.approx(found["cpu_s"] / 24, abs=1e-3)
+    assert found["cpu_s"] == steps[-1]["cpu_s"] > steps[0]["cpu_s"] > 0
     assert found["server_cpu_s"] is None  # the run started no server
-    parts = ("generate_s", "env_wait_s", "other_rollout_s", "update_s")
-    assert sum(found["step"][name] for name in parts) == pytest.approx(
-        found["step"]["train_s"], abs=1e-3
-    )
-    assert found["step"]["train_s"] == pytest.approx(found["train_s"] / 3, abs=1e-3)
-    assert found["step"]["evaluation_s"] == pytest.approx(
-        sum(row["eval_s"] for row in points) / 3, abs=1e-3
-    )
-    whole = [
-        result["wall_s"] for modes in summary["evaluations"].values() for result in modes.values()
-    ]
+    whole = [one["wall_s"] for modes in summary["evaluations"].values() for one in modes.values()]
     assert found["whole_evaluation_s"] == pytest.approx(sum(whole), abs=1e-3)
-    assert found["seconds_to"].keys() == {"greedy", "sampled"}
 
 
 def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: int) -> None:
     """Check the fields of summary.json against the run's files."""
-    for phase, modes in (
-        ("random", ["sampled"]),
-        ("before", ["greedy", "sampled"]),
-        ("after", ["greedy", "sampled"]),
-    ):
+    for phase, modes in (("random", 1), ("before", 2), ("after", 2)):
         found = summary[f"eval_success_{phase}"]
-        assert list(found) == modes
+        assert len(found) == modes
         for parts in found.values():
             assert list(parts) == ["overall", "seen", "unseen"]
-            assert parts["overall"]["n"] == questions
-            assert parts["seen"]["n"] + parts["unseen"]["n"] == questions
-            assert parts["unseen"]["n"] > 0
-            for rate in parts.values():
-                assert set(rate) == {"rate", "n", "ci95"}
-                assert 0 <= rate["ci95"][0] <= rate["rate"] <= rate["ci95"][1] <= 1
+            assert parts["overall"]["n"] == questions == parts["seen"]["n"] + parts["unseen"]["n"]
+            assert all(
+                0 <= one["ci95"][0] <= one["rate"] <= one["ci95"][1] for one in parts.values()
+            )
     lines = list(read_lines(run.episodes))
     assert summary["train_steps"] == steps
     assert summary["episodes"] == len(lines)

@@ -68,8 +68,7 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
     assert "--allow-dev-questions" in shown
     assert not (tmp_path / "runs").exists()
     # with the flag it reaches the missing server; measuring on such a split needs no flag
-    allowed = [("train", "--allow-dev-questions"), ("train", "--set", "allow_dev_questions=true")]
-    for command, *flag in [*allowed, ("evaluate", "--split", "train")]:
+    for command, *flag in [("train", "--allow-dev-questions"), ("evaluate", "--split", "train")]:
         code, shown = run(
             command, *common, *flag, *(("--out", tmp_path / "runs") if command == "train" else ())
         )
@@ -83,27 +82,15 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
 def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {
-        "RANK": "0",
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "2",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     code, shown = run(*command, "--out", tmp_path / "made")
     assert code == 1
     assert "without a launcher" in shown
     assert not (tmp_path / "made").exists()
-
-
-def test_a_base_model_of_another_size_needs_whole_heads_and_its_own_folder() -> None:
-    code, shown = run("pretrain", "--hidden-size", "100")
-    assert code == 1
-    assert "use 96" in shown
-    code, shown = run("pretrain", "--hidden-size", "128")
-    assert code == 1
-    assert "name another folder with --out" in shown
 
 
 def test_an_unreachable_server_is_named(
@@ -118,25 +105,23 @@ def test_an_unreachable_server_is_named(
     assert "start them, or name others with --server" in shown
 
 
-def test_what_is_no_setting_is_a_usage_error() -> None:
-    code, shown = run("train", "--set", "fast")
-    assert code == 2
-    assert "NAME=VALUE" in shown
-    assert run("evaluate", "--model", "x", "--k", "one")[0] == 2
-    assert run("evaluate", "--model", "x", "--greedy", "--temperature", "0.5")[0] == 2
-    assert run("evaluate", "--policy", "random", "--greedy")[0] == 2
-    code, shown = run("evaluate", "--difficulty", "eazy")
-    assert code == 2
-    assert "--difficulty" in shown
-    assert "'eazy' is not one of easy, medium, hard" in shown
-    code, shown = run("evaluate", "--policy", "oracle", "--model", "x")
-    assert code == 2
-    assert "oracle plays without" in shown
-    assert run("evaluate", "--policy", "openai", "--base-url", "http://127.0.0.1:9/v1")[0] == 2
-    for command in ("train", "evaluate"):
-        code, shown = run(command, "--preset", "laptop")
-        assert code == 2
-        assert "'laptop' is not one of offline, smollm2-135m, " in shown
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "--set", "fast"), "NAME=VALUE"),
+        (("train", "--preset", "laptop"), "'laptop' is not one of offline, smollm2-135m, "),
+        (("evaluate", "--k", "one"), "not a list of integers"),
+        (("evaluate", "--greedy", "--temperature", "0.5"), "can't be combined with --greedy"),
+        (("evaluate", "--policy", "random", "--greedy"), "random plays without"),
+        (("evaluate", "--policy", "openai", "--base-url", "http://h/v1"), "name the model"),
+        (("evaluate", "--difficulty", "eazy"), "'eazy' is not one of easy, medium, hard"),
+        (("evaluate", "--seed", "-1"), "--seed"),
+        (("evaluate", "--standard", "loose"), "--standard"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(arguments: tuple[str, ...], said: str) -> None:
+    code, shown = run(*arguments)
+    assert (code, said in shown) == (2, True), shown
 
 
 @pytest.mark.parametrize(
@@ -202,10 +187,6 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
         code, shown = run("evaluate", *arguments)
         assert code == 1, shown
         assert said in shown
-    for option, value in (
-        *(("--seed", "-1"), ("--policy", "luck"), ("--part", "new"), ("--standard", "loose")),
-    ):
-        assert run("evaluate", "--model", "x", option, value)[0] == 2
 
 
 def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
@@ -213,29 +194,14 @@ def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
 ) -> None:
     out = tmp_path / "out"
     code, shown = run(
-        "evaluate",
-        "--policy",
-        "oracle",
-        "--data",
-        data_dir,
-        "--out",
-        out,
-        "--difficulty",
-        "easy,hard",
+        *("evaluate", "--policy", "oracle", "--data", data_dir, "--out", out),
+        *("--difficulty", "easy,hard"),
     )
     assert code == 0, shown
     result = json.loads((out / "evaluation.json").read_text())
-    assert result["success"]["overall"]["success"] == {
-        "rate": 1.0,
-        "n": 12,
-        "ci95": [pytest.approx(0.7575, abs=1e-3), 1],
-    }
-    assert result["success"]["overall"]["actions"] == {
-        "DESCRIBE": 1,
-        "SAMPLE": 0,
-        "QUERY": 1,
-        "ANSWER": 1,
-    }
+    found = result["success"]["overall"]
+    assert (found["success"]["rate"], found["success"]["n"]) == (1.0, 12)
+    assert found["actions"] == {"DESCRIBE": 1, "SAMPLE": 0, "QUERY": 1, "ANSWER": 1}
     report = asyncio.run(verify_run(out, data_dir=data_dir))
     assert report.passed, report.problems
     assert {key: one["correct"] for key, one in report.phases.items()} == {("eval", "greedy"): 12}
@@ -246,7 +212,7 @@ def test_doctor_fails_where_the_offline_job_cannot_run(
 ) -> None:
     code, shown = run("doctor", "--data", tmp_path / "nowhere", "--model", base)
     assert code == 1
-    assert "-> pass an existing directory as --data" in shown
+    assert "python -m data build" in shown
     code, shown = run("doctor", "--data", data_dir, "--model", base)
     assert code == 0
     assert "the offline job can run" in shown

@@ -15,9 +15,7 @@ from trainer.cli import (
     PresetOption,
     SetOption,
     TokenizerOption,
-    check_given_once,
     console,
-    given_options,
     guarded,
     model_settings,
     settings_of,
@@ -25,8 +23,6 @@ from trainer.cli import (
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no confirmed answer
-# fields that --set can't set
-OPTION_ONLY = ("model_name", "base_model", "seed", "temperature")
 
 
 def play(
@@ -86,8 +82,7 @@ def play(
     Exit code: 0 if every question got an answer that a query of the agent's returned, 3 if one got
     none, 1 on an error, 2 for contradictory options.
     """
-    chosen = settings_of(set_)
-    check_given_once(chosen, given_options(context), None, OPTION_ONLY)
+    chosen = settings_of(context, set_)
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),

@@ -6,7 +6,6 @@ sqlenv.json    the settings that a trained model keeps; PEFT ignores the file
 
 import copy
 import json
-import os
 import warnings
 from contextlib import suppress
 from pathlib import Path, PurePath
@@ -28,8 +27,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(adapter: Path, base: str = "") -> str:
-    """Return the folder or hub name of an adapter's base: `base`, or what its config names, which
-    is a folder below MODELS_HOME if that has it, named like the model or its preset."""
+    """Return the name of an adapter's base: `base`, or what its config names."""
     named = base
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = json.loads((adapter / CONFIG).read_bytes())
@@ -39,12 +37,7 @@ def base_of(adapter: Path, base: str = "") -> str:
             f"{adapter / CONFIG} is damaged or names no base_model_name_or_path: copy the adapter "
             f"again, or name its base: --adapter {adapter} --model BASE"
         )
-    home = os.environ.get("MODELS_HOME")
-    if not home or Path(named).exists():
-        return named
-    preset = next((key for key, one in PRESETS.items() if one["model_name"] == named), named)
-    folders = (Path(home, one) for one in (named, PurePath(named).name, preset))
-    return next((str(one) for one in folders if (one / "config.json").is_file()), named)
+    return named
 
 
 def saved_settings(adapter: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,6 @@ NEEDED = ["apsw", "fastapi", "httpx", "matplotlib", "rich", "sqlglot", "torch", 
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio", "triton")
 # may be loaded before the first cell; another version then takes a new session
 PRELOADED = ("numpy", "matplotlib", "rich")
-
-
-def on_colab(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process runs on Google Colab."""
-    return "COLAB_RELEASE_TAG" in environment
 
 
 def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> bool:
@@ -56,42 +51,37 @@ def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> boo
 
 
 def keep_torch(constraints: str) -> str:
-    """Return constraints that pin torch and its packages to the installed versions, if any."""
-    installed = {name: _version(name) for name in TORCH_PACKAGES}
-    if installed["torch"] is None:
+    """Return constraints without those of torch and its packages, if torch is installed.
+
+    pip keeps an installed package that fits.
+    """
+    if _version("torch") is None:
         return constraints
-    cuda = re.compile(rf"(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==")
-    lines = [line for line in constraints.splitlines() if not cuda.match(line)]
-    lines += [f"{name}=={version}" for name, version in installed.items() if version]
-    return "\n".join(lines) + "\n"
+    cuda = re.compile(rf"^(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==.*\n?", re.MULTILINE)
+    return cuda.sub("", constraints)
 
 
-def machine(environment: Mapping[str, str] = os.environ) -> str:
-    """Return where this runs: host, GPU or CPU with memory, Python and torch, on one line."""
+def machine() -> str:
+    """Return where this runs: GPU or CPU with memory, Python and torch, on one line."""
     import psutil
     import torch
 
-    place = "Google Colab" if on_colab(environment) else platform.system()
     device = "no GPU"
     if torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(0)
         device = f"GPU {gpu.name} with {gpu.total_memory / 2**30:.0f} GiB"
     cpu = f"{os.cpu_count()} CPU cores with {psutil.virtual_memory().total / 2**30:.0f} GiB"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"{place}: {device}, {cpu}, {versions}"
-
-
-def pictures(notebook: Path) -> list[bytes]:
-    """Return the PNGs in a notebook's outputs, in order."""
-    cells = json.loads(notebook.read_bytes())["cells"]
-    found = (one.get("data", {}) for cell in cells for one in cell.get("outputs", []))
-    return [base64.b64decode(data["image/png"]) for data in found if "image/png" in data]
+    return f"{platform.system()}: {device}, {cpu}, {versions}"
 
 
 def write_pictures(notebook: Path) -> None:
-    """Write the pictures of a notebook's outputs to figure1.png, figure2.png, ... beside it."""
-    for number, picture in enumerate(pictures(notebook), start=1):
-        (notebook.parent / f"figure{number}.png").write_bytes(picture)
+    """Write the PNGs of a notebook's outputs to figure1.png, figure2.png, ... beside it."""
+    cells = json.loads(notebook.read_bytes())["cells"]
+    found = (one.get("data", {}) for cell in cells for one in cell.get("outputs", []))
+    pictures = [data["image/png"] for data in found if "image/png" in data]
+    for number, picture in enumerate(pictures, start=1):
+        (notebook.parent / f"figure{number}.png").write_bytes(base64.b64decode(picture))
 
 
 def _version(name: str) -> str | None:

@@ -15,16 +15,12 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
-    check_given_once,
     console,
     given_options,
     guarded,
     model_settings,
-    out_and_servers,
     settings_of,
 )
-from trainer.config import GRPOConfig
-from trainer.presets import PRESETS
 from trainer.sft.settings import warm_start_config
 
 
@@ -90,10 +86,8 @@ def sft(
     which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
     continues from it.
     """
-    overrides = settings_of(set_)
-    given = given_options(context)
-    server = check_given_once(overrides, given, server)
-    if "data" not in given and (resume is not None or "data_dir" in overrides):
+    overrides, given = settings_of(context, set_), given_options(context)
+    if resume is not None and "data" not in given:
         data = None  # of the environment
     named = {"num_train_epochs": epochs, "data_dir": data, **model_settings(model, adapter)}
     named |= {"standard": standard, "seed": seed, "max_steps": steps}
@@ -117,19 +111,15 @@ def sft(
 
         if run is not None:
             refused = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
-            urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
-            _, servers = out_and_servers(GRPOConfig().override(**urls), urls, None, server)
             overrides |= {name: context.params[name] for name in refused & given}
-            config, options = resumed_settings(run, servers, overrides, SftOptions)
+            config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
         else:
-            named_settings = {*PRESETS[choice.preset], *overrides}
-            out, servers = out_and_servers(config, named_settings, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)
             options = SftOptions(
                 preset=choice.preset,
                 out=out,
-                servers=servers,
+                servers=tuple(server or ()),
                 eval_limit=eval_limit,
                 sources=tuple(source or ["oracle"]),
                 rows=rows,

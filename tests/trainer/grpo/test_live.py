@@ -129,16 +129,6 @@ def test_a_failure_is_logged_once_and_counted_and_training_continues(
     assert len(notebook.shown) == shown  # what can be drawn is
 
 
-@pytest.mark.usefixtures("blank_charts")
-def test_lost_episodes_are_in_no_rate(
-    small: GRPOConfig, tmp_path: Path, notebook: Notebook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "QUESTIONS", 12)
-    _, view = trained(small, tmp_path, FakeClient(failing={"eval-shop-0": 1}))
-    _, splits = view._measured[0]
-    assert [(splits[split].rate().n, splits[split].lost) for split in splits] == [(8, 0), (11, 1)]
-
-
 def test_an_episode_is_shown_literally() -> None:
     nasty = "ANSWER: <script>alert(1)</script> `|` [red]\n```\n# heading"
     episode = record(outcome="correct", turns=(Turn(nasty, "x" * 5000), Turn("ANSWER: 1", "")))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, curve_interval
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import cost_lines
 from trainer.run.cost import SINCE_START, cost, seconds_to
@@ -124,12 +124,6 @@ def test_rows_hold_what_training_cost_also_after_a_resume(
     assert (found["train_s"], found["server_cpu_s"]) == (20, None)
     assert found["cpu_s_per_episode"] is None  # of no episodes
     assert "server -" in cost_lines(found)[1]
-
-
-@pytest.mark.parametrize(("steps", "interval"), [(3, 5), (61, 8), (1000, 125)])
-def test_the_curve_has_about_eight_points_for_any_length(steps: int, interval: int) -> None:
-    assert curve_interval(steps) == interval
-    assert steps // curve_interval(steps) <= 8
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """LoRA, gradient checkpointing and experiment trackers, and errors for missing packages."""
 
 import importlib.util
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from tests.trainer.conftest import FakeClient, prompts, short_training
-from tests.trainer.small_job import begin, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import JobOptions, load_inputs
@@ -76,50 +74,6 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
     for name in projections:
         change = (changed[name] - before[name]).abs()
         assert 0 < change.max() < 1e-3
-
-
-def test_gradient_checkpointing_does_not_change_the_results(
-    settings: GRPOConfig, tokenizer: Any, model: Any
-) -> None:
-    found = []
-    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    for checkpointing in (False, True):
-        model.load_state_dict(weights)
-        config = settings.override(gradient_checkpointing=checkpointing)
-        trainer = build_trainer(model, tokenizer, config, prompts(settings), client=FakeClient())
-        seen: list[bool] = []
-        compute = trainer._compute_loss
-
-        def watched(
-            model: Any, inputs: Any, seen: list[bool] = seen, compute: Any = compute
-        ) -> Any:
-            seen.append(model.is_gradient_checkpointing)
-            return compute(model, inputs)
-
-        trainer._compute_loss = watched
-        with warnings.catch_warnings(record=True) as warned:
-            _, rows = run_training_with_metrics(trainer)
-        assert not [one for one in warned if "deprecated" in str(one.message)]
-        assert set(seen) == {checkpointing}
-        found.append(
-            [(row["loss"], row["grad_norm"], row["reward"]) for row in rows if "loss" in row]
-        )
-    assert len(found[0]) == 2
-    for row, other in zip(*found, strict=True):
-        assert row == pytest.approx(other, rel=1e-5, abs=1e-8)
-
-
-def test_tensorboard_gets_every_step(small: GRPOConfig, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    begin(small.override(report_to="tensorboard"), tmp_path, FakeClient()).run()
-    run = latest(tmp_path)
-    (events,) = run.path.rglob("events.out.tfevents.*")
-    read = EventAccumulator(str(events))
-    read.Reload()
-    assert [one.step for one in read.Scalars("train/reward")] == [1, 2, 3]
-    assert {"train/loss", "train/rewards/reward_correctness/mean"} <= set(read.Tags()["scalars"])
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,15 @@ def test_an_adapter_of_more_layers_is_refused(home: Path, adapter: Path) -> None
         load_model_and_tokenizer(config_of(adapter))
 
 
+@pytest.mark.parametrize("name", [HUB_NAME, "qwen2.5-coder-0.5b", "wider"])
+def test_any_model_is_found_in_models_home(home: Path, name: str) -> None:
+    folder = home / ("wider" if name == "wider" else "qwen2.5-coder-0.5b")
+    assert find_model(name) == str(folder)
+    assert load_model_and_tokenizer(GRPOConfig(model_name=name, device="cpu"))[0].num_parameters()
+    with pytest.raises(ModelLoadError, match=rf"no such folder here or in MODELS_HOME \({home}\)"):
+        find_model("another")
+
+
 def test_a_base_that_is_nowhere_is_named_with_the_remedy(
     adapter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +142,7 @@ def test_a_base_that_is_nowhere_is_named_with_the_remedy(
 
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    with pytest.raises(ModelLoadError, match=f"{HUB_NAME}.*set MODELS_HOME .*--model BASE"):
+    with pytest.raises(ModelLoadError, match=f"set MODELS_HOME .*--model BASE.*{HUB_NAME}"):
         find_model(str(adapter))
 
 

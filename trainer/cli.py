@@ -13,7 +13,7 @@ from shared.errors import SQLEnvError
 from shared.models import StandardName
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import storage_problem
-from trainer.presets import BY_GPU, PRESETS, Choice
+from trainer.presets import BY_GPU, PRESETS, TRAINED_MODEL, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
 console = Console()
@@ -96,6 +96,9 @@ AdapterOption = Annotated[
         show_default="none; the base: the one that the adapter names",
     ),
 ]
+
+
+PLAYED_MODEL = f"{TRAINED_MODEL}; with --preset, that of the preset"  # by evaluate and play
 
 
 def model_settings(model: str | None, adapter: Path | None) -> dict[str, str | None]:

@@ -16,9 +16,7 @@ from pathlib import Path
 
 from shared.dataset import OpenQuestion, database_path, open_questions_path
 from shared.errors import DatabaseLoadError
-from trainer.errors import PlayError
 
-MAX_QUESTION_CHARS = 20_000
 BUSY_S = 10.0  # to wait for another program's lock
 
 
@@ -84,21 +82,8 @@ def examine(given: Path) -> Database:
     return database
 
 
-def check_question(text: str) -> str:
-    """Return the question in UTF-8 without surrounding white space, or raise `PlayError`."""
-    text = text.strip().encode(errors="replace").decode()
-    if not text:
-        raise PlayError(
-            "the question is empty: for example, --question 'How many orders are there?'"
-        )
-    if len(text) > MAX_QUESTION_CHARS:
-        size = f"{len(text):,} characters, more than {MAX_QUESTION_CHARS:,}"
-        raise PlayError(f"the question has {size}: shorten it")
-    return text
-
-
 def host(database: Database, questions: list[str], folder: Path) -> HostedDatabase:
-    """Make `folder` a data directory of the database and questions, checked by `check_question`.
+    """Make `folder` a data directory of the database and questions.
 
     `question_ids` are in the order of `questions`; a question's id follows from its text. Raise
     `DatabaseLoadError` if the file can't be copied.

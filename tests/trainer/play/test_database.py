@@ -12,9 +12,8 @@ import pytest
 from shared.dataset import load_open_questions
 from shared.errors import DatabaseLoadError
 from tests.trainer.play.conftest import killed_writer, still
-from trainer.errors import PlayError
 from trainer.play import database as play_database
-from trainer.play.database import MAX_QUESTION_CHARS, check_question, examine, host
+from trainer.play.database import examine, host
 
 
 def make(path: Path, rows: int = 3, mode: str = "delete") -> Path:
@@ -166,21 +165,3 @@ def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(Path, "open", forbidden)
     with pytest.raises(DatabaseLoadError, match=r"can't read .*pets\.sqlite: Permission denied; "):
         examine(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        (" \n\t", "is empty"),
-        ("x" * (MAX_QUESTION_CHARS + 1), "20,001 characters"),
-    ],
-)
-def test_a_bad_question_is_explained(text: str, message: str) -> None:
-    with pytest.raises(PlayError, match=message):
-        check_question(text)
-
-
-def test_a_question_is_stripped_and_is_utf8() -> None:
-    assert check_question("  How\nmany?\n") == "How\nmany?"
-    assert check_question("caf\udce9") == "caf?"

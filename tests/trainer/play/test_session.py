@@ -18,10 +18,11 @@ from shared.client import in_process
 from shared.errors import DataError
 from shared.models import Outcome
 from tests.trainer.play.conftest import run_script
+from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.play.agent import Agent, local_agent
 from trainer.play.database import examine, host
-from trainer.play.display import Display, Screen, no_answer, printable
+from trainer.play.display import Screen, no_answer, printable
 from trainer.play.played import PlayedQuestion
 from trainer.play.session import ask
 from trainer.rollout.generators.base import EpisodeView, Sample
@@ -47,7 +48,7 @@ class Texts:
 
 def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:
     config = GRPOConfig(step_budget=steps)
-    return Agent("a script", "for a test", config, True, Texts(*texts), retry or Texts(*texts))
+    return Agent(config, True, "a script", Texts(*texts), retry or Texts(*texts))
 
 
 @contextmanager
@@ -55,9 +56,9 @@ def in_this_process(db: Path, folder: Path) -> Iterator[Asked]:
     """`ask` for one question on a server that is an object: call it with an agent."""
     made = host(examine(db), ["How [red]many[/red]?"], folder)
 
-    def asked(agent: Agent, display: Display | None = None) -> PlayedQuestion:
+    def asked(agent: Agent, screen: Screen | None = None) -> PlayedQuestion:
         played = PlayedQuestion("How [red]many[/red]?", ["many"])
-        ask(agent, client, made.question_ids[0], played, display or Display())
+        ask(agent, client, made.question_ids[0], played, screen or Screen(Console(quiet=True)))
         return played
 
     with in_process(create_app(Settings(data_dir=made.data_dir, sql_workers=1))).sync() as client:
@@ -75,7 +76,6 @@ def asked(shop: Path, tmp_path: Path) -> Iterator[Asked]:
     [
         ((GOOD, "ANSWER: 3"), Outcome.ANSWERED, "3", ""),
         (("ANSWER: [1, 2]",), Outcome.ANSWERED, "[1, 2]", "the answer is not confirmed"),
-        (("DESCRIBE: orders",) * 4, Outcome.BUDGET, None, "took its last 3 actions before"),
         ((BAD, "DESCRIBE: orders", GOOD, "SAMPLE: orders"), Outcome.BUDGET, None, "--step-budget"),
         (("DESCRIBE: orders",), Outcome.ABANDONED, None, "the agent stopped"),
     ],
@@ -150,8 +150,9 @@ def small_agent(tmp_path: Path, model: Any, tokenizer: Any) -> Callable[..., Age
     tokenizer.save_pretrained(tmp_path / "base")
 
     def agent(temperature: float = 0.0, seed: int = 0) -> Agent:
-        settings = {"seed": seed, "step_budget": 3}
-        return local_agent(str(tmp_path / "base"), None, settings, temperature)
+        settings = {"model_name": str(tmp_path / "base"), "seed": seed, "step_budget": 3}
+        choice, config = configured(None, {**settings, "temperature": temperature or 1.0})
+        return local_agent(config, not temperature, str(choice))
 
     return agent
 
@@ -201,11 +202,10 @@ class Spelled:
 def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
     asked: Asked, tokenizer: Any
 ) -> None:
-    agent = text_agent(BAD)
     spelled = Spelled(tokenizer, BAD, BAD, "ANSWER: 3")
     retry = Spelled(tokenizer, BAD, GOOD)
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent("spelled", "", config, True, spelled, retry, spelled.codec, tokenizer)
+    agent = Agent(config, True, "spelled", spelled, retry, spelled.codec, tokenizer)
     played = asked(agent)
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
     assert spelled.contexts[1] == retry.contexts[0] == retry.contexts[1]

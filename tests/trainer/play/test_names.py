@@ -1,4 +1,4 @@
-"""The words of a question that match nothing in a database."""
+"""The names in a question that nothing in a database is called or contains."""
 
 import sqlite3
 import time
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.play.conftest import run_script
-from trainer.play import words
-from trainer.play.words import unknown_words
+from trainer.play import names
+from trainer.play.names import unknown_names
 
 CLINIC = """
 CREATE TABLE tblPatients (PatientID INTEGER PRIMARY KEY, home_town TEXT, "Date of Birth" DATE);
@@ -22,21 +22,19 @@ INSERT INTO drug VALUES ('AMX-500', 3.5, 'allergies to penicillin'), (NULL, 1.0,
 @pytest.mark.parametrize(
     ("question", "unknown"),
     [
-        ("How many patients are there?", []),
-        ("What is the highest price of all drugs in 2024?", []),
-        ("Which patients were born in KÖLN in January?", []),
-        ("What is AMX-500, and who lives in são paulo?", []),
-        ("Who has an allergy to Penicillin?", []),
-        ("How many nurses work in Köln's hospital?", ["nurses", "hospital"]),
-        ("List the hometowns, births and surgeons; and the surgeons again", ["surgeons"]),
-        ("100% of '; DROP TABLE drug; --", ["drop", "table"]),
+        ("Which Patients were born in KÖLN in January, with Zork?", ["Zork"]),
+        ("What is AMX-500? Who lives in 'são paulo'?", []),
+        ("Who is 'allergic' to Penicillin; or to Aspirin, Aspirin?", ["allergic", "Aspirin"]),
+        ("Does Ann's doctor work in “Neustadt” or in Köln's clinic?", ["Neustadt", "Ann"]),
+        ("Whose Home Town is 100% of '; DROP TABLE drug; --'", ["; DROP TABLE drug; --"]),
+        ("how many nurses are there", []),
     ],
 )
-def test_only_words_that_match_nothing_are_named(
+def test_only_names_that_nothing_contains_are_reported(
     tmp_path: Path, question: str, unknown: list[str]
 ) -> None:
     path = run_script(tmp_path / "clinic.db", CLINIC)
-    assert unknown_words(path, question) == unknown
+    assert unknown_names(path, question) == unknown
 
 
 def test_a_large_table_is_searched_to_its_end_in_time(tmp_path: Path) -> None:
@@ -48,14 +46,14 @@ def test_a_large_table_is_searched_to_its_end_in_time(tmp_path: Path) -> None:
         connection.execute("INSERT INTO visits VALUES ('the last one', 'harbour')")
         connection.commit()
     start = time.process_time()
-    assert unknown_words(path, "Which zebras visit the harbour?") == ["zebras"]
+    assert unknown_names(path, "Which Zebras visit 'harbour'?") == ["Zebras"]
     assert time.process_time() - start < 1.0
 
 
-def test_words_are_not_named_unless_all_values_were_read(
+def test_names_are_not_reported_unless_all_values_were_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(words, "MAX_S", 0.0)
+    monkeypatch.setattr(names, "MAX_S", 0.0)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000)"
     script = f"CREATE TABLE t (x TEXT); {numbers} INSERT INTO t SELECT hex(i) FROM n"
-    assert unknown_words(run_script(tmp_path / "t.db", script), "Where are the zebras?") == []
+    assert unknown_names(run_script(tmp_path / "t.db", script), "Where are the Zebras?") == []

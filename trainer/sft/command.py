@@ -23,9 +23,11 @@ from trainer.cli import (
     out_and_servers,
     settings_of,
 )
-from trainer.config import GRPOConfig
 from trainer.presets import PRESETS
 from trainer.sft.settings import warm_start_config
+
+# options that a resumed warm start keeps
+FOR_A_NEW_RUN = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
 
 
 def sft(
@@ -38,12 +40,10 @@ def sft(
     source: Annotated[
         list[str] | None,
         Option(
-            help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
-            "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
-            "of a database with at most five tables; in up to a quarter of them a query with "
-            "a wrong column name, and its error, come before the right one), run:DIR (correct "
-            "episodes of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up "
-            "to a failed query, then the gold query); repeatable. Others: docs/real-models.md.",
+            help="Demonstrations: oracle (the gold queries of the training questions), run:DIR "
+            "(correct episodes of a run or an evaluation), or corrected:DIR (a run's incorrect "
+            "episodes up to a failed query, then the gold query); repeatable. Others: "
+            "docs/real-models.md.",
             show_default="oracle",
         ),
     ] = None,
@@ -55,9 +55,6 @@ def sft(
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
     ] = None,
     batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
-    steps: Annotated[
-        int | None, Option(min=1, help="Updates, instead of whole passes.", show_default="all")
-    ] = None,
     preset: PresetOption = None,
     seed: Annotated[
         int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default=str(DEFAULT_SEED))
@@ -96,7 +93,7 @@ def sft(
     if "data" not in given and (resume is not None or "data_dir" in overrides):
         data = None  # of the environment
     named = {"num_train_epochs": epochs, "data_dir": data, **model_settings(model, adapter)}
-    named |= {"standard": standard, "seed": seed, "max_steps": steps}
+    named |= {"standard": standard, "seed": seed}
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():
@@ -113,15 +110,14 @@ def sft(
         from trainer.evaluation.inputs import resumed_settings
         from trainer.grpo.job import run_job
         from trainer.runtime.precision import check_gpu
-        from trainer.sft.job import SftJob, SftOptions, check_sources
+        from trainer.sft.job import SftJob, SftOptions
+        from trainer.sft.sources import check_source
 
         if run is not None:
-            refused = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
-            urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
-            _, servers = out_and_servers(GRPOConfig().override(**urls), urls, None, server)
-            overrides |= {name: context.params[name] for name in refused & given}
-            config, options = resumed_settings(run, servers, overrides, SftOptions)
+            overrides |= {name: context.params[name] for name in FOR_A_NEW_RUN & given}
+            config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
         else:
+            print_line(console, str(choice))
             named_settings = {*PRESETS[choice.preset], *overrides}
             out, servers = out_and_servers(config, named_settings, out, server)
             out = out or Path("runs")
@@ -136,7 +132,7 @@ def sft(
                 batch=batch,
                 measured=measure,
             )
-            check_sources(options)
-            print_line(console, str(choice))
+            for text in options.sources:
+                check_source(text)
         check_gpu(options.preset, config)
         run_job(config, options, resume=run, console=console, kind=SftJob)

@@ -22,7 +22,6 @@ CHUNK = 512  # scripts played at once
 OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
 LONG_ROW = "longer than the context window"
 LONG_TURN = "with an action longer than max_new_tokens"
-OTHER_ERRORS = "with an unexpected number of errors"
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,6 @@ def problem_of(row: RolloutRow, script: Script, config: GRPOConfig, window: int)
     """Return why a played script must not be taught; None if it may be."""
     if row.outcome != Outcome.CORRECT:
         return NOT_CORRECT
-    if script.errors not in (None, len(row.env_errors)):
-        return OTHER_ERRORS
     if len(row.ids) > window:
         return LONG_ROW
     longest = longest_turn(taught(row, script.context))

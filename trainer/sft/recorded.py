@@ -193,9 +193,8 @@ def _mended(
         if query.lower() in known:
             continue
         further = [look for look in looks if look.lower() not in known]
-        failures = {one.actions[index] for index in one.failed if index <= first}
         taught = (*replayed, *further, query, answer)
-        yield Script(source, *place(one.question), taught, len(failures), len(replayed))
+        yield Script(source, *place(one.question), taught, context=len(replayed))
 
 
 _KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {

@@ -89,32 +89,21 @@ def pretrain(
         int,
         Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
     ] = 192,
-    processes: Annotated[
-        int | None,
-        Option(
-            min=1,
-            help="Processes that train on CPU cores.",
-            show_default="one per core, with 7.5 GiB each",
-        ),
-    ] = None,
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    The shipped size takes about two hours on 2 CPU cores. The same command resumes an interrupted
+    The shipped size takes about four hours on a CPU core. The same command resumes an interrupted
     call after its last whole stage.
     """
 
     with guarded():
         from trainer.errors import ConfigError
-        from trainer.pretraining.data_parallel import pretraining_processes
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
         from trainer.pretraining.unseen_success import unseen_success
 
         if launched():
-            raise ConfigError(
-                "pretrain starts its own processes: run it without a launcher, with --processes N"
-            )
+            raise ConfigError("pretrain runs in one process: start it without a launcher")
         config = PretrainConfig(seed=seed, hidden_size=hidden_size)
         if hidden_size % config.head_dim:
             raise ConfigError(
@@ -129,7 +118,6 @@ def pretrain(
         make(
             out,
             config,
-            processes=processes or pretraining_processes(),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console
             ),

@@ -8,12 +8,12 @@ resemble each other, and it learns to copy them.
 """
 
 import copy
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,22 @@ from shared.dataset import load_questions, questions_path
 from shared.models import Outcome
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
 from trainer.presets import SAVED_AS
-from trainer.pretraining.data_parallel import Task, imitate
-from trainer.pretraining.imitation import PretrainConfig, Row, build_model
+from trainer.pretraining.imitation import (
+    FitFigures,
+    PretrainConfig,
+    Row,
+    build_model,
+    fit,
+    plan_passes,
+)
 from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.model_card import model_card
+from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
-from trainer.run.folder import read_json, write_json, write_text
+from trainer.run.folder import begin_or_resume, read_json, write_json, write_text
 from trainer.runtime.models import kept_settings
 from trainer.runtime.precision import precision
 from trainer.runtime.server import SupervisedServer
@@ -80,25 +86,21 @@ def pretrain(
     out: Path,
     config: PretrainConfig | None = None,
     stages: Sequence[Stage] = (SHORT, LONG),
-    processes: int = 1,
     measure: Callable[[Path], Record] | None = None,
 ) -> Record:
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
     `measure` takes a model's folder and returns its success, for the card. Until the end
     `out/.pretraining` keeps the generated databases and the model after each stage: an interrupted
-    call with the same settings continues after its last whole stage. `processes` share the
-    training; another number of them sums gradients in another order, so the weights differ
-    slightly. Raises `ConfigError` for several processes on a GPU, and if `out` holds an unfinished
-    call with other settings.
+    call with the same settings continues after its last whole stage. Raises
+    `RunError` if `out` holds an unfinished call with other settings.
     """
     config, device = config or PretrainConfig(), precision("auto", "auto")[0]
-    if processes > 1 and device != "cpu":
-        raise ConfigError("pretrain uses one GPU: leave out --processes")
     out = out.absolute()
     root, log_path = out / ".pretraining", out / ".pretraining" / "server.log"
-    record: Record = {"config": _as_json(asdict(config)), "torch": torch.__version__, "stages": []}
-    _begin(root, {**record, "stages": [_as_json(asdict(stage)) for stage in stages]})
+    record: Record = {"config": asdict(config), "torch": torch.__version__, "stages": []}
+    settings = {**record, "stages": [asdict(stage) for stage in stages]}
+    begin_or_resume(root / "settings.json", settings)
     folder, previous = root, root
     for number, stage in enumerate(stages, start=1):
         folder, previous = root / f"{number}-{stage.name.replace(' ', '-')}", folder
@@ -114,9 +116,9 @@ def pretrain(
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
             rows, counts = play_demonstrations(data_dir, tokenizer, log_path)
             print(f"{stage.name}: {len(rows):,} episodes, {counts['right']:,} of them right")
-            task = Task(model, tokenizer, rows, stage_config(config, stage))
-            trained = {**_as_json(asdict(stage)), **counts, **asdict(imitate(task, processes))}
-            record["stages"].append({**trained, "device": device, "processes": processes})
+            figures = imitate(model, tokenizer, rows, stage_config(config, stage))
+            trained = {**asdict(stage), **counts, **asdict(figures)}
+            record["stages"].append({**trained, "device": device, "processes": 1})
             setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
             write_model(model, tokenizer, folder)
             write_json(folder / RECORD, record)
@@ -124,22 +126,10 @@ def pretrain(
             record["stages"][-1]["success"] = measure(folder)
             write_json(folder / RECORD, record)
     shutil.copytree(folder, out, dirs_exist_ok=True)
-    write_text(out / "README.md", model_card(record, out.name))
     shutil.rmtree(root)
+    record = read_json(out / RECORD)
+    write_text(out / "README.md", model_card(record, out.name))
     return record
-
-
-def _begin(root: Path, settings: Record) -> None:
-    """Make the folder; raise `ConfigError` if it is of a call with other settings."""
-    path = root / "settings.json"
-    if not path.is_file():
-        root.mkdir(parents=True, exist_ok=True)
-        write_json(path, settings)
-    elif read_json(path) != settings:
-        raise ConfigError(
-            f"{root} holds an unfinished pretraining with other settings: repeat its settings to "
-            "continue it, delete the folder, or choose another --out"
-        )
 
 
 def stage_config(config: PretrainConfig, stage: Stage) -> PretrainConfig:
@@ -165,9 +155,16 @@ def new_model(
     return model, tokenizer
 
 
-def _as_json(value: Any) -> Any:
-    """Return a value as it is when it is read back from JSON: lists for tuples."""
-    return json.loads(json.dumps(value))
+def imitate(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Sequence[Row],
+    config: PretrainConfig,
+) -> FitFigures:
+    """Train `model`, in place, over `config.passes` passes of `rows`, with some renamed."""
+    renamer, plan = find_symbols(rows, tokenizer), plan_passes(rows, config)
+    change = partial(renamer.rename_some, config)
+    return fit(model, plan, config, tokenizer.pad_token_id, change)
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_row_that_would_not_fit_the_window_stays(rows: list[Row], renamer: Ren
 def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> None:
     def renamed(share: float) -> int:
         config, stream = replace(ONE_TOKEN, renamed_share=share), random.Random(5)
-        return sum(renamer.rename_some(row, config, stream) != row for row in rows)
+        return sum(renamer.rename_some(config, row, stream) != row for row in rows)
 
     assert renamed(0.0) == 0
     assert 0.35 * len(rows) < renamed(0.5) < 0.65 * len(rows)

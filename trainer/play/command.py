@@ -11,14 +11,11 @@ from rich.console import Console
 from shared.console import errors, print_line
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
-from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     PLAYED_MODEL,
     AdapterOption,
-    ApiOption,
     PresetOption,
     SetOption,
-    TokenizerOption,
     check_given_once,
     configured,
     console,
@@ -31,8 +28,7 @@ from trainer.presets import TRAINED_MODEL
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no confirmed answer
-# fields that --set can't set
-OPTION_ONLY = ("model_name", "base_model", "seed", "temperature")
+WITHOUT_EFFECT = ("server_urls", "temperature")  # a server is started, the model plays greedily
 
 
 def play(
@@ -59,8 +55,6 @@ def play(
             help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
-    api: ApiOption = "chat",
-    tokenizer: TokenizerOption = None,
     preset: PresetOption = None,
     step_budget: Annotated[
         int | None,
@@ -71,12 +65,6 @@ def play(
             show_default="as in the model's training",
         ),
     ] = None,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="Sampling temperature; 0: greedy.")
-    ] = 0.0,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")
-    ] = DEFAULT_SEED,
     set_: SetOption = None,
     json_file: Annotated[
         typer.FileTextWrite | None,
@@ -93,26 +81,21 @@ def play(
     none, 1 on an error, 2 for contradictory options.
     """
     chosen = settings_of(set_)
-    check_given_once(chosen, given_options(context), None, OPTION_ONLY)
+    check_given_once(chosen, given_options(context), None, ("model_name", "base_model"))
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),
-        ("--set", "server_urls has no effect here: a server is started", "server_urls" in chosen),
-        ("--api", "needs --base-url", not base_url and api != "chat"),
-        ("--tokenizer", "is for --api completions", bool(tokenizer) and api != "completions"),
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
         ("--question", "is empty", any(not text.strip() for text in question or ())),
+        *(("--set", f"{name} has no effect here", name in chosen) for name in WITHOUT_EFFECT),
     ]  # fmt: skip
     for option, problem, holds in refused:
         if holds:
             raise typer.BadParameter(problem, param_hint=option)
     settings: dict[str, Any] = {
-        "seed": seed,
         "server_wait_s": SERVER_WAIT_S,
-        "temperature": temperature or 1.0,
         "step_budget": step_budget,
-        "system_prompt": "tools" if api == "tools" else None,
         **model_settings(model, adapter),
     }
     settings = {name: value for name, value in settings.items() if value is not None} | chosen
@@ -128,11 +111,8 @@ def play(
         from trainer.play.session import play_questions, typed_questions
 
         examine(db)  # before the model is loaded
-        greedy = not temperature
-        if base_url is None:
-            agent = local_agent(config, greedy, str(choice))
-        else:
-            agent = served_agent(config, greedy, str(choice), base_url, api, tokenizer)
+        about = str(choice)
+        agent = served_agent(config, about, base_url) if base_url else local_agent(config, about)
         screen = Screen(console if json_file is None else Console(quiet=True))
 
         def answers(texts: list[str]) -> bool:

@@ -20,7 +20,6 @@ from trainer.play.database import Database
 from trainer.play.played import PlayedQuestion, PlayStep, is_nothing
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
-MAX_TABLES = 12  # named in the heading
 INDENT = "   "
 
 
@@ -38,18 +37,13 @@ class Screen:
         self._started = True
         size = decimal(database.size_bytes)
         self._line("database", f"{database.given} ({size}), {how}; nothing is written to it")
-        config, steps = agent.config, counted(agent.config.step_budget, "step")
-        self._line("agent", f"{config.model_name}, {agent.about}")
-        sampled = f"temperature {config.temperature:g}, seed {config.seed}"
-        self._line("plays", f"{'greedy' if agent.greedy else sampled}, at most {steps}")
+        self._line("agent", f"{agent.config.model_name}, {agent.about}")
 
     def question(self, played: PlayedQuestion) -> None:
         """Show the question when its episode has started."""
-        tables = played.tables
-        more = f", ... ({len(tables)} in total)" if len(tables) > MAX_TABLES else ""
         self._console.print()
         self._line("question", played.question)
-        self._line("tables", ", ".join(tables[:MAX_TABLES]) + more)
+        self._line("tables", ", ".join(played.tables))
         if played.unknown_names:
             names = ", ".join(map(repr, played.unknown_names))
             self._print(Text(f"note: no table, column or value has {printable(names)}", "yellow"))
@@ -59,15 +53,14 @@ class Screen:
         """Show a step when it has been answered; an ANSWER is shown by `end`, if confirmed."""
         if step.action is ActionType.ANSWER:
             return
-        times = f"{step.agent_s:.2f} s + {step.env_s:.2f} s"
-        if step.tokens is not None:
-            times = f"{counted(step.tokens, 'token')}, {times}"
+        cost = [] if step.tokens is None else [counted(step.tokens, "token")]
+        cost.append(f"{step.wall_s:.2f} s")
         head = Text.assemble((f"{step.step:>2} ", "bold"), (str(step.action), "bold cyan"))
         argument = _argument(step)
         inline = "\n" not in argument.plain
         if inline and argument:
             head.append(" ").append_text(argument)
-        self._print(head.append(f"   ({times})", "dim"))
+        self._print(head.append(f"   ({', '.join(cost)})", "dim"))
         if step.parse_fallback:
             remark = "no action in the text, so it ran as a QUERY; the agent wrote:"
             self._indented(Text(remark, "yellow"))
@@ -101,9 +94,7 @@ class Screen:
         counts = [counted(len(played.steps), "step")]
         if played.tokens is not None:
             counts.append(counted(played.tokens, "token"))
-        counts.append(f"{played.wall_s:.2f} s (agent {played.agent_s:.2f} s)")
-        if played.context_truncations:
-            counts.append(f"context truncated {counted(played.context_truncations, 'time')}")
+        counts.append(f"{played.wall_s:.2f} s")
         self._print(Text(", ".join(counts), "dim"))
 
     def _line(self, name: str, text: str) -> None:

@@ -32,8 +32,7 @@ class PlayStep:
     result: str
     error: str | None
     tokens: int | None  # of the text; None if the model's server does not count
-    agent_s: float
-    env_s: float
+    wall_s: float
 
 
 @dataclass
@@ -80,10 +79,6 @@ class PlayedQuestion:
         counts = [step.tokens for step in self.steps if step.tokens is not None]
         return sum(counts) if len(counts) == len(self.steps) else None
 
-    @property
-    def agent_s(self) -> float:
-        return sum(step.agent_s for step in self.steps)
-
     def as_json(self) -> dict[str, Any]:
         query = self.source or next(iter(self.queries), None)
         return {
@@ -91,7 +86,6 @@ class PlayedQuestion:
             "answer": self.answer,
             "query": None if query is None else query.argument,
             "tokens": self.tokens,
-            "agent_s": round(self.agent_s, 4),
         }
 
 

@@ -133,8 +133,7 @@ class _Recorder(EpisodeObserver):
             result=reply.observation.result,
             error=reply.observation.error,
             tokens=view.sampled_tokens - self._tokens or None,  # 0 if the server does not count
-            agent_s=round(time.perf_counter() - self._shown_s - env_s, 4),
-            env_s=round(env_s, 4),
+            wall_s=round(time.perf_counter() - self._shown_s, 4),
         )
         self._played.steps.append(step)
         self._screen.step(step)

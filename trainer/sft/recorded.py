@@ -125,7 +125,7 @@ def read_played(folder: Path, questions: Iterable[Question]) -> Iterator[Played]
 
 
 def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    """Yield the correct episodes, at most `PER_QUESTION` of a question, the shortest first.
+    """Yield at most `PER_QUESTION` of a question, the shortest first.
 
     The answer is written as the prompt asks for it, where a query showed it whole.
     """
@@ -139,8 +139,7 @@ def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    """Yield the incorrect episodes in which a query returned the gold's rows: up to this query, and
-    then its result as the answer."""
+    """Yield the episodes up to the query that returned the gold's rows, with these as the answer."""
     for one in episodes:
         if one.line.outcome in UNANSWERED and (answer := one.shown_answer) is not None:
             assert one.right_query is not None
@@ -149,8 +148,8 @@ def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Yield the incorrect episodes with a failed query, mended by the shortest other episode of the
-    same question that returned the right rows: its DESCRIBEs, its query and the answer."""
+    """Mend by the shortest other episode of the question that returned the right rows: its
+    DESCRIBEs, its query and the answer."""
     ways: dict[str, list[str]] = {}
     for one in sorted(episodes, key=lambda one: one.line.steps):
         if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
@@ -161,8 +160,7 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Yield the incorrect episodes with a failed query, mended by the gold: DESCRIBE of its tables,
-    its query and its answer.
+    """Mend by the gold: DESCRIBE of its tables, its query and its answer.
 
     So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
@@ -178,9 +176,8 @@ def _mended(
     source: str, episodes: Iterable[Played], way: Callable[[Question], Sequence[str]]
 ) -> Iterator[Script]:
     """Yield the incorrect episodes up to their first failed query, and then those actions of the
-    question's way that were not taken. Only these are taught.
-
-    Episodes that ran the way's query before are left out, as are questions without a way.
+    question's way that were not taken. Only these are taught. Episodes that ran the way's query
+    before are left out.
     """
     for one in episodes:
         failed = (i for i in one.failed if one.actions[i].startswith(ActionType.QUERY))

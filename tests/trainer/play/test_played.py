@@ -25,7 +25,7 @@ def played(*replies: Reply, said: str | None) -> PlayedQuestion:
     for number, (text, result, error) in enumerate((*replies, (f"ANSWER: {said}", "", None)), 1):
         action = parse_action(text)
         kind, argument = action.action_type, action.argument
-        rest = (False, result, error, None, 0.1, 0.1)
+        rest = (False, result, error, None, 0.1)
         steps.append(PlayStep(number, text, kind, argument, *rest))
     return PlayedQuestion("Who?", steps=steps, outcome=Outcome.ANSWERED, said=said)
 

@@ -93,7 +93,7 @@ part1() {
   expect "exit code after 'stop trainer'" "$(of_trainer '{{.State.ExitCode}}')" 130
   compose start trainer
   until_true "resuming" logged "is not finished: resuming it"
-  until_true "running again" logged "resumed from step"
+  until_true "running again" logged "resumed from checkpoint-"
   ok "after 'start': $(logs | grep -o 'resumed from.*' | tail -1)"
   docker compose exec -T trainer sh -c 'kill -9 -1' >>"$work/log" 2>&1 || true
   until_true "the end" ended
@@ -190,7 +190,7 @@ part4() {
   docker exec -u root sqlenv-prove-disk rm /disk/ballast
   status=0
   out=$(on "${job[@]}") || status=$?
-  contains "after freeing space" "$out" "resumed from step 1 of 2"
+  contains "after freeing space" "$out" "resumed from checkpoint-1"
   expect "exit code" "$status" 0
 
   train 5 50

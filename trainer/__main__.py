@@ -24,20 +24,18 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
-    check_given_once,
     configured,
     console,
     given_options,
     guarded,
     model_settings,
-    out_and_servers,
     settings_of,
 )
 from trainer.config import GRPOConfig
 from trainer.evaluation.command import evaluate
 from trainer.improve.command import improve
 from trainer.play.command import play
-from trainer.presets import OFFLINE_MODEL, PRESETS
+from trainer.presets import OFFLINE_MODEL
 from trainer.report.command import report
 from trainer.runtime.ranks import launched, run_and_exit
 from trainer.sft.command import sft
@@ -85,17 +83,12 @@ def pretrain(
     seed: Annotated[
         int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
     ] = 0,
-    hidden_size: Annotated[
-        int,
-        Option(min=64, help="Width of the model, a multiple of 32; 192 is the shipped model's."),
-    ] = 192,
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    The shipped size takes about four hours on a CPU core. The same command resumes an interrupted
-    call after its last whole stage.
+    It takes about four hours on a CPU core. The same command resumes an interrupted call after its
+    last whole stage.
     """
-
     with guarded():
         from trainer.errors import ConfigError
         from trainer.pretraining.imitation import PretrainConfig
@@ -104,20 +97,9 @@ def pretrain(
 
         if launched():
             raise ConfigError("pretrain runs in one process: start it without a launcher")
-        config = PretrainConfig(seed=seed, hidden_size=hidden_size)
-        if hidden_size % config.head_dim:
-            raise ConfigError(
-                f"--hidden-size {hidden_size} is no multiple of {config.head_dim}, the width of an "
-                f"attention head: use {config.heads * config.head_dim}"
-            )
-        other_size = hidden_size != PretrainConfig.hidden_size
-        if other_size and out.resolve() == Path(OFFLINE_MODEL).resolve():
-            raise ConfigError(
-                f"{OFFLINE_MODEL} has the shipped size: name another folder with --out"
-            )
         make(
             out,
-            config,
+            PretrainConfig(seed=seed),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console
             ),
@@ -206,10 +188,8 @@ def train(
     """
     if resume is not None and resume_or_new:
         raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
-    overrides = settings_of(set_)
-    given = given_options(context)
-    server = check_given_once(overrides, given, server)
-    if "data" not in given and (resume is not None or "data_dir" in overrides):
+    overrides, given = settings_of(context, set_), given_options(context)
+    if resume is not None and "data" not in given:
         data = None  # of the environment
     named = {"max_steps": steps, "data_dir": data, **model_settings(model, adapter)}
     named["standard"] = standard
@@ -236,13 +216,10 @@ def train(
 
         from trainer.evaluation.inputs import JobOptions, resumed_settings, saved_processes
 
+        servers = tuple(server or ())
         if run is not None:
-            urls = {name: overrides.pop(name) for name in ("server_urls",) if name in overrides}
-            _, servers = out_and_servers(GRPOConfig().override(**urls), urls, out, server)
             config, options = resumed_settings(run, servers, overrides)
         else:
-            named_settings = {*PRESETS[choice.preset], *overrides}
-            out, servers = out_and_servers(config, named_settings, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)
             options = JobOptions(choice.preset, out, servers, eval_limit, eval_every, eval_points)
@@ -310,7 +287,7 @@ def doctor(
 
     Exit code: 0 if the offline job can run, else 1.
     """
-    from trainer.doctor import Status, can_run, examine
+    from trainer.doctor import Status, examine
 
     diagnoses = examine(data, model, server or [])
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
@@ -319,7 +296,7 @@ def doctor(
         print_line(console, line, styles[diagnosis.status])
         if diagnosis.remedy:
             print_line(console, f"{'':24} -> {diagnosis.remedy}")
-    runs = can_run(diagnoses)
+    runs = all(diagnosis.status is not Status.FAIL for diagnosis in diagnoses)
     verdict = "can run: python -m trainer train" if runs else "can't run yet"
     print_line(console, f"the offline job {verdict}")
     raise typer.Exit(0 if runs else 1)

@@ -1,6 +1,6 @@
 """What the commands share: the console, options, and how a known error ends a command."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -114,16 +114,33 @@ SetOption = Annotated[
 ]
 
 
-def settings_of(items: list[str] | None) -> dict[str, Any]:
-    """Return the `--set` options by name."""
+# the fields whose options have other names
+OPTION_OF = {
+    "output_dir": "out",
+    "server_urls": "server",
+    "data_dir": "data",
+    "model_name": "model",
+    "base_model": "adapter",
+    "max_steps": "steps",
+    "num_train_epochs": "epochs",
+    "difficulty_filter": "difficulty",
+}
+
+
+def settings_of(context: typer.Context, items: list[str] | None) -> dict[str, Any]:
+    """Return the `--set` options by name. A field that has an option of its own is refused."""
     settings = {}
     for item in items or []:
         name, separator, value = item.partition("=")
+        name = name.strip()
         if not separator or not name:
             raise typer.BadParameter(
                 f"{item!r} is not NAME=VALUE, for example learning_rate=1e-4", param_hint="--set"
             )
-        settings[name.strip()] = value
+        if (option := OPTION_OF.get(name, name)) in context.params:
+            flag = f"--{option.replace('_', '-')}"
+            raise typer.BadParameter(f"{name} has an option: use {flag}", param_hint="--set")
+        settings[name] = value
     return settings
 
 
@@ -147,52 +164,6 @@ def configured(
         find_model(str(model or PRESETS[preset or "offline"]["model_name"]), base)
     choice = preset_of(model, preset, base, served=not local)
     return choice, GRPOConfig.preset(choice.preset, **{**choice.settings, **overrides})
-
-
-# the fields whose options have other names; either may stand beside a value from the environment
-OPTION_OF = {
-    "output_dir": "out",
-    "server_urls": "server",
-    "data_dir": "data",
-    "model_name": "model",
-    "max_steps": "steps",
-    "num_train_epochs": "epochs",
-    "difficulty_filter": "difficulty",
-}
-
-
-def check_given_once(
-    settings: Collection[str],
-    given: Collection[str],
-    servers: list[str] | None,
-    option_only: Collection[str] = (),
-) -> list[str] | None:
-    """Refuse one of the `given_options` beside the `--set` of the field that means the same.
-
-    `option_only` are the fields that a command reads from their options alone: their `--set` is
-    refused. Return the servers of the option: none beside `--set server_urls`, which overrides
-    those of the environment.
-    """
-    for name in settings:
-        option = OPTION_OF.get(name, name)
-        flag = f"--{option.replace('_', '-')}"
-        if option in given:
-            problem = f"{name} and {flag} mean the same: give one of them"
-            raise typer.BadParameter(problem, param_hint=f"--set, {flag}")
-        if name in option_only:
-            raise typer.BadParameter(f"{name} has no effect here: use {flag}", param_hint="--set")
-    return None if "server_urls" in settings else servers
-
-
-def out_and_servers(
-    config: GRPOConfig, named: Collection[str], out: Path | None, servers: Sequence[str] | None
-) -> tuple[Path | None, tuple[str, ...]]:
-    """Return the folder and the servers: those of the options, else of the settings in `named`."""
-    if out is None and "output_dir" in named:
-        out = Path(config.output_dir)
-    if not servers and "server_urls" in named:
-        servers = config.server_urls
-    return out, tuple(servers or ())
 
 
 @contextmanager

@@ -6,10 +6,9 @@ difficulty_filter="easy,medium")`), so a command line and a notebook share one p
 
 import difflib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
@@ -24,8 +23,6 @@ from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.errors import ConfigError
 from trainer.presets import BY_GPU, PRESETS
 
-T = TypeVar("T")
-
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short", "tools"]  # tools: of `--api tools`
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
@@ -38,43 +35,21 @@ DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
 REWARD_WEIGHTS = {"correctness": 1.0, "progress": 0.15, "operational": 1.0}
 
 
-def _check(accepts: Callable[[Any], object], rule: str) -> BeforeValidator:
-    """Return a pydantic check with its own message."""
-
-    def check(value: T) -> T:
-        if not accepts(value):
-            raise ValueError(rule)
-        return value
-
-    return BeforeValidator(check)
-
-
 def _split(value: Any) -> Any:
     """Split comma-separated text."""
     return list(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
-_NO_BOOL = _check(lambda value: not isinstance(value, bool), "it should be a number")
-_Count = Annotated[int, _NO_BOOL, Field(ge=1)]
-_Natural = Annotated[int, _NO_BOOL, Field(ge=0)]
-_Positive = Annotated[float, _NO_BOOL, Field(gt=0)]
-_NotNegative = Annotated[float, _NO_BOOL, Field(ge=0)]
-_Flag = Annotated[bool, _check(lambda v: isinstance(v, bool | str), "it should be true or false")]
+_Count = Annotated[int, Field(ge=1)]
+_Natural = Annotated[int, Field(ge=0)]
+_Positive = Annotated[float, Field(gt=0)]
+_NotNegative = Annotated[float, Field(ge=0)]
 _Path = BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)
 _Text = Annotated[str, Field(min_length=1), _Path]
 _Split = BeforeValidator(_split)
-_URL = _check(
-    lambda value: re.match("https?://", str(value)),
-    f"it should be a whole URL, for example {DEFAULT_SERVER_URL}",
-)
-_OPTIONAL_URL = _check(
-    lambda value: not value or re.match("https?://", str(value)),
-    "it should be a whole URL, for example http://127.0.0.1:8000/v1",
-)
-_DEVICE = _check(
-    lambda value: re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)),
-    "it should be auto, cpu, cuda or cuda:N",
-)
+_URL = Annotated[str, Field(pattern="^https?://")]
+_OptionalURL = Annotated[str, Field(pattern="^(https?://.*)?$")]
+_Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 
 
 @dataclass(kw_only=True)
@@ -103,7 +78,7 @@ class GRPOConfig:
     logging_steps: _Count = 10
     # The fields above are the specification's, with its defaults.
     base_model: str = ""  # of the adapter that model_name is; empty: the one that it names
-    server_urls: Annotated[list[Annotated[str, _URL]], Field(min_length=1), _Split] = field(
+    server_urls: Annotated[list[_URL], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )
     # standard of right answers, which the servers must have too: docs/trust.md
@@ -114,16 +89,16 @@ class GRPOConfig:
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
     # end a turn at the newline after its first action; otherwise only at the model's end of turn
-    one_action_per_turn: _Flag = True
+    one_action_per_turn: bool = True
     # let the model think before an action, if its chat template supports it, as Qwen3's does
-    thinking: _Flag = False
+    thinking: bool = False
     temperature: _Positive = 1.0
     max_context_tokens: _Count = 4096  # prompt and all turns; limited by the model's window, too
     # auto: bfloat16 if the GPU or CPU computes it natively, else float16 (CUDA) or float32 (CPU)
     dtype: DType = "auto"
     # auto: cuda if available, else cpu
-    device: Annotated[str, _DEVICE] = "auto"
-    max_steps: Annotated[int, _NO_BOOL] = -1  # training steps; -1: set by num_train_epochs
+    device: _Device = "auto"
+    max_steps: int = -1  # training steps; -1: set by num_train_epochs
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: _Natural = 0
     max_grad_norm: _Positive = 1.0
@@ -133,17 +108,17 @@ class GRPOConfig:
     scale_rewards: Literal["group", "batch", "none"] = "group"
     # give groups whose rollouts are all right or all wrong the advantage 0: without beta, their
     # update costs almost nothing
-    skip_one_verdict_groups: _Flag = False
-    gradient_checkpointing: _Flag = False  # updates take less memory and more time
+    skip_one_verdict_groups: bool = False
+    gradient_checkpointing: bool = False  # updates take less memory and more time
     # vLLM server that samples the rollouts of training (docs/gpu.md); empty: this process does
-    generation_url: Annotated[str, _OPTIONAL_URL] = ""
+    generation_url: _OptionalURL = ""
     # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
     lora_rank: _Natural = 0
     save_steps: _Natural = 0  # training steps between checkpoints; 0: only at the end
     # experiment trackers of transformers, such as tensorboard
     report_to: Annotated[list[str], _Split] = field(default_factory=list)
     # train on questions of a published development split (shared.dataset)
-    allow_dev_questions: _Flag = False
+    allow_dev_questions: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -242,6 +217,8 @@ def _need(ok: bool, name: str, problem: str, remedy: str) -> None:
 def _config_error(error: ValidationError) -> ConfigError:
     """Return the first problem that pydantic found as one line."""
     first = error.errors()[0]
-    name, own = str(first["loc"][0]), first.get("ctx", {}).get("error")
-    rule = str(own) if own else re.sub("^(Input|String|List) should", "it should", first["msg"])
+    name, rule = (
+        str(first["loc"][0]),
+        re.sub("^(Input|String|List) should", "it should", first["msg"]),
+    )
     return ConfigError(f"{name} is {first['input']!r}: {rule}", field=name)

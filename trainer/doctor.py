@@ -5,8 +5,6 @@ Every check imports what it needs itself, so a missing package fails only that c
 """
 
 import importlib.metadata
-import importlib.util
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,13 +14,9 @@ from pathlib import Path
 
 from shared.console import counted
 
-SERVER_MODULES = ("env_server", "fastapi", "uvicorn", "apsw", "pydantic_settings")
+EXTRAS = ("server", "trainer")
 OPTIONAL = ("uvloop", "httptools")  # the server also runs without them
-CHECKOUT = (Path(__file__).resolve().parents[1] / "pyproject.toml").is_file()
-EXTRAS = ("server", "trainer", "dev") if CHECKOUT else ("server", "trainer")
-INSTALL = "pip install 'sqlenv[server,trainer]'"
-if CHECKOUT:
-    INSTALL = "make install   (or: pip install -c constraints.txt -e '.[dev]')"
+INSTALL = f"pip install 'sqlenv[{','.join(EXTRAS)}]'   (in a checkout: make install)"
 
 
 class Status(StrEnum):
@@ -44,31 +38,28 @@ class Diagnosis:
 
 
 def check_packages() -> Iterator[Diagnosis]:
-    """Check every package that is needed here; those for development only where one is missing."""
+    """Check every package that a run needs."""
     from packaging.requirements import Requirement
 
     version = ".".join(map(str, sys.version_info[:3]))
     yield Diagnosis("Python", Status.OK, f"{version} at {sys.executable}")
-
-    needed = dict[str, tuple[Requirement, bool]]()  # with whether it is for development only
-    for one in map(Requirement, importlib.metadata.requires("sqlenv") or ()):
-        extras = [
-            name for name in ("", *EXTRAS) if not one.marker or one.marker.evaluate({"extra": name})
-        ]
-        if extras and one.name != "sqlenv":
-            needed.setdefault(one.name, (one, extras == ["dev"]))
-    for package, (requirement, development) in needed.items():
+    needed = {
+        one.name: one.specifier
+        for one in map(Requirement, importlib.metadata.requires("sqlenv") or ())
+        if not one.marker or any(one.marker.evaluate({"extra": name}) for name in EXTRAS)
+    }
+    for package, specifier in needed.items():
         try:
             version = importlib.metadata.version(package)
-            fits = requirement.specifier.contains(version, prereleases=True)
+            fits = specifier.contains(version, prereleases=True)
         except importlib.metadata.PackageNotFoundError:
             version, fits = "not installed", False
-        if not fits:
-            status = Status.NOTE if development or package in OPTIONAL else Status.FAIL
-            detail = f"{version}, needs {requirement.specifier or 'any version'}"
-            yield Diagnosis(package, status, detail, INSTALL)
-        elif not development:
+        if fits:
             yield Diagnosis(package, Status.OK, version)
+        else:
+            status = Status.NOTE if package in OPTIONAL else Status.FAIL
+            detail = f"{version}, needs {specifier or 'any version'}"
+            yield Diagnosis(package, status, detail, INSTALL)
 
 
 def check_device() -> Iterator[Diagnosis]:
@@ -98,14 +89,9 @@ def check_device() -> Iterator[Diagnosis]:
 
 
 def check_server(urls: list[str]) -> Iterator[Diagnosis]:
-    """Check every URL's version and data; without URLs, whether a run can start its own server."""
+    """Check every URL's version and data."""
     if not urls:
-        missing = [name for name in SERVER_MODULES if importlib.util.find_spec(name) is None]
-        if missing:
-            detail = f"can't be started: no module {', '.join(missing)}"
-            yield Diagnosis("server", Status.FAIL, detail, INSTALL)
-        else:
-            yield Diagnosis("server", Status.OK, "no --server given: a run starts its own")
+        yield Diagnosis("server", Status.OK, "no --server given: a run starts its own")
         return
     import httpx
 
@@ -135,10 +121,6 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
     from shared.errors import DataError
     from shared.models import DIFFICULTIES
 
-    if not dataset.data_directory(data_dir).is_dir():
-        problem = f"no directory at {data_dir}"
-        yield Diagnosis("data", Status.FAIL, problem, "pass an existing directory as --data")
-        return
     complete = True
     for split in ("train", "eval"):
         name, path = f"{split} questions", dataset.questions_path(data_dir, split)
@@ -208,18 +190,6 @@ def check_memory(name: str) -> Iterator[Diagnosis]:
         yield Diagnosis("memory", Status.NOTE, detail, "; or ".join(remedies(config)))
 
 
-def check_spider() -> Iterator[Diagnosis]:
-    """Check for the Spider data set, which is optional."""
-    folder = os.environ.get("SPIDER_DIR", "")
-    if Path(folder or "none").is_dir():
-        command = f"python -m data import spider {folder} --out spider"
-        yield Diagnosis("Spider", Status.OK, f"{folder} (SPIDER_DIR)", command)
-    else:
-        problem = f"SPIDER_DIR is {folder}, not a folder" if folder else "SPIDER_DIR is not set"
-        detail = f"{problem}; real data is optional"
-        yield Diagnosis("Spider", Status.NOTE, detail, "python -m data fetch spider")
-
-
 def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
     """Run every check; one that raises becomes a failed diagnosis and doesn't stop the others."""
     checks: dict[str, Callable[[], Iterator[Diagnosis]]] = {
@@ -229,7 +199,6 @@ def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
         "data": lambda: check_data(data_dir),
         "model": lambda: check_model(model),
         "memory": lambda: check_memory(model),
-        "Spider": check_spider,
     }
     diagnoses: list[Diagnosis] = []
     for name, check in checks.items():
@@ -239,8 +208,3 @@ def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
             detail = f"{type(error).__name__}: {error}"
             diagnoses.append(Diagnosis(name, Status.FAIL, detail, INSTALL))
     return diagnoses
-
-
-def can_run(diagnoses: list[Diagnosis]) -> bool:
-    """Return whether the offline job can run."""
-    return all(diagnosis.status is not Status.FAIL for diagnosis in diagnoses)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import needs_program
 from tests.trainer.played_run import GROUP, HOSTILE, STEPS, record_run
-from trainer.report.page import report
+from trainer.report.page import run_page
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -e '.[dev]'"
@@ -43,7 +43,7 @@ def browser() -> Iterator[Any]:
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     path = folder / "report.html"
-    path.write_text(report(record_run(folder)), encoding="utf-8")
+    path.write_text(run_page(record_run(folder))[0], encoding="utf-8")
     return path
 
 

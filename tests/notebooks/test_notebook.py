@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pytest
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from trainer.presets import PRESETS, SAVED_AS
 from trainer.runtime.models import preset_of
-from trainer.runtime.notebook import pictures
+from trainer.runtime.notebook import write_pictures
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainer.", "shared.", "env_server.", "data.")
@@ -166,12 +167,12 @@ def test_the_outputs_of_a_whole_run_are_committed(committed: dict[str, Any]) -> 
     assert NOTEBOOK.stat().st_size < 500_000
 
 
-def test_the_walkthrough_shows_the_pictures_of_the_committed_run() -> None:
+def test_the_walkthrough_shows_the_pictures_of_the_committed_run(tmp_path: Path) -> None:
+    write_pictures(Path(shutil.copy(NOTEBOOK, tmp_path)))
     walkthrough = (NOTEBOOK.parent / "README.md").read_text(encoding="utf-8")
-    for number, picture in enumerate(pictures(NOTEBOOK), start=1):
-        name = f"figure{number}.png"
-        assert (NOTEBOOK.parent / name).read_bytes() == picture
-        assert f"]({name})" in walkthrough
+    for figure in tmp_path.glob("*.png"):
+        assert (NOTEBOOK.parent / figure.name).read_bytes() == figure.read_bytes()
+        assert f"]({figure.name})" in walkthrough
 
 
 def test_outside_the_project_it_asks_for_the_git_url(

@@ -60,26 +60,17 @@ def test_colab_installs_under_constraints_and_keeps_its_torch(colab: None) -> No
     assert pip.command[:4] == [sys.executable, "-m", "pip", "install"]
     assert pip.command[-2:] == ["-e", f"{ROOT}[server,trainer]"]
     pinned = dict(line.split("==") for line in pip.constraints if "==" in line)
-    kept = {name: pinned.get(name) for name in ("torch", "torchvision", "triton")}
-    assert kept == {name: COLAB[name] for name in kept}
+    assert not pinned.keys() & {"torch", "torchvision", "triton"}
     given = (ROOT / "constraints.txt").read_text().splitlines()
     others = [line for line in given if "==" in line and not line.startswith("torch==")]
     assert others
     assert set(others) <= set(pip.constraints)
-    assert not [line for line in pip.constraints if line.startswith("torch==2.13")]
 
 
 def test_pins_of_another_cuda_are_dropped_with_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "_version", COLAB.get)
     lines = "# note\ntorch==2.13.0\nnvidia-nccl-cu12==2.29\ntorchmetrics==1.9\nrich==14.2\n"
-    assert keep_torch(lines).splitlines() == [
-        "# note",
-        "torchmetrics==1.9",
-        "rich==14.2",
-        "torch==2.9.1+cu126",
-        "torchvision==0.24.1+cu126",
-        "triton==3.5.1",
-    ]
+    assert keep_torch(lines).splitlines() == ["# note", "torchmetrics==1.9", "rich==14.2"]
 
 
 def test_a_package_replaced_while_loaded_asks_for_a_new_session(

@@ -19,17 +19,14 @@ from trainer.cli import (
     SetOption,
     StandardOption,
     TokenizerOption,
-    check_given_once,
     configured,
     console,
-    given_options,
     guarded,
     model_settings,
-    out_and_servers,
     settings_of,
 )
 from trainer.config import Part, PolicyName
-from trainer.presets import PRESETS, TRAINED_MODEL
+from trainer.presets import TRAINED_MODEL
 
 # the options that are settings of the same name
 AS_GIVEN = (
@@ -134,9 +131,7 @@ def evaluate(
         raise typer.BadParameter(
             f"{min(unknown)!r} is not one of {', '.join(DIFFICULTIES)}", param_hint="--difficulty"
         )
-    chosen = settings_of(set_)
-    server = check_given_once(chosen, given_options(context), server, ("seed", "temperature"))
-    model = chosen.get("model_name", model)
+    chosen = settings_of(context, set_)
     if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
@@ -162,7 +157,6 @@ def evaluate(
         if launched():
             raise ConfigError("evaluate runs in one process: start it without a launcher")
         choice, config = configured(preset, overrides, local=policy == "model")
-        out, servers = out_and_servers(config, {*PRESETS[choice.preset], *chosen}, out, server)
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 
@@ -176,7 +170,7 @@ def evaluate(
             databases=tuple(name.strip() for name in db.split(",") if name.strip()),
             ks=ks,
             temperature=None if greedy or sampled == 0 else sampled,
-            servers=servers,
+            servers=tuple(server or ()),
             out=out,
             **{name: context.params[name] for name in AS_GIVEN},
         )

@@ -40,14 +40,7 @@ from trainer.evaluation.measure import (
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
 from trainer.grpo.results import draw_report, print_files, print_success
-from trainer.grpo.resume import (
-    drop_after,
-    finished_result,
-    resume_command,
-    resumed_from,
-    shared_checkpoint,
-    short_path,
-)
+from trainer.grpo.resume import drop_after, finished_result, shared_checkpoint, short_path
 from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
@@ -59,6 +52,7 @@ from trainer.run.folder import (
     append_lines,
     checkpoint_step,
     create_run,
+    how_to_resume,
     keep_lines,
     point_latest,
     read_lines,
@@ -119,7 +113,9 @@ def run_job(
         ranks.first(lambda: stack.enter_context(held(folder.path)))
         print_line(console, f"run {folder.path}")
         if resume is not None:
-            print_line(console, resumed_from(ranks.first(folder.last_checkpoint), config))
+            last = ranks.first(folder.last_checkpoint)
+            where = f"from {last.name}" if last else "from the start: it has no checkpoint yet"
+            print_line(console, f"resumed {where}")
         print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "
@@ -146,11 +142,11 @@ def run_job(
                 ranks.first(lambda: write_settings(connection))
                 return kind(folder, connection, options, inputs, console, ranks, generation).run()
         except (Exception, Interrupted) as error:
-            problem = (
-                None if isinstance(error, SQLEnvError) else storage_problem(error, folder.path)
-            )
+            known = isinstance(error, SQLEnvError)
+            problem = None if known else storage_problem(error, folder.path)
             begun = folder.config.exists()
-            command = resume_command(folder, options.servers, ranks, options.command)
+            settings = {"command": options.command}
+            command = how_to_resume(Path(short_path(folder.path)), settings, options.servers)
             if isinstance(error, Interrupted) and begun:
                 print_line(console, f"stopped. Resume with:  {command}")
             if problem is None:
@@ -285,8 +281,6 @@ class Job:
                 run_name=self.folder.id,
             )
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
-        if self.generation is not None:
-            self.generation.discard()
         return save_trained(trainer, self.folder.model), steps
 
     def _measure_curve_point(self, step: int) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from shared.console import print_line
 from trainer.grpo.resume import short_path
-from trainer.report.page import report
+from trainer.report.page import run_page
 from trainer.run.console import behaviour_table, success_table
 from trainer.run.folder import Run, write_text
 
@@ -20,7 +20,7 @@ Phases = Mapping[str, Mapping[str, Any]]  # phase -> mode -> `EvalResult.summary
 def draw_report(folder: Run) -> None:
     """Write report.html. Log a failure only: the run is done, and its report can be drawn again."""
     try:
-        write_text(folder.report, report(folder.path))
+        write_text(folder.report, run_page(folder.path)[0])
     except Exception:
         command = shlex.join(["python", "-m", "trainer", "report", short_path(folder.path)])
         log.exception("the report was not drawn; try again with: %s", command)

@@ -1,7 +1,6 @@
-"""Resuming a run: where it stopped, what to keep of its files, and the command that resumes it."""
+"""Resuming a run: where it stopped, and what to keep of its files."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +17,8 @@ from trainer.evaluation.inputs import (
     check_resumed_data,
     resumed_settings,
 )
-from trainer.grpo.train import finished, planned_steps
-from trainer.run.folder import Run, checkpoint_step, keep_lines, read_json, runs_in
+from trainer.grpo.train import finished
+from trainer.run.folder import Run, keep_lines, read_json, runs_in
 from trainer.run.observations import drop_observations
 from trainer.runtime.ranks import Ranks
 
@@ -30,7 +29,7 @@ def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSumma
     `RunError` if the data or the model has changed, or the checkpoints of a finished run are gone.
     """
     check_resumed_data(folder, inputs, config)
-    if not folder.summary.exists():
+    if not folder.finished:
         return None
     checkpoint = folder.last_checkpoint()
     if checkpoint is None:
@@ -57,12 +56,8 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
             continue
         name = short_path(run.path)
         if not differing:
-            if run.finished:
-                return run, (
-                    f"{name} has these settings and is finished: nothing is trained. Change a "
-                    "setting, such as --seed, or leave out --resume-or-new"
-                )
-            return run, f"{name} has these settings and is not finished: resuming it"
+            state = "finished: nothing is trained" if run.finished else "not finished: resuming it"
+            return run, f"{name} has these settings and is {state}"
         other = other or f": {name} has other settings ({', '.join(differing)})"
     return None, f"starting a new run{other or f': {options.out} holds none with these settings'}"
 
@@ -100,17 +95,6 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
     return path
 
 
-def resumed_from(checkpoint: Path | None, config: GRPOConfig) -> str:
-    """Return the line that says at which step a resumed run continues.
-
-    With a `max_steps` of -1 their number is the one in the checkpoint.
-    """
-    if checkpoint is None:
-        return "resumed from the start: it was stopped before its first checkpoint"
-    steps = planned_steps(checkpoint, config.max_steps)
-    return f"resumed from step {checkpoint_step(checkpoint)} of {steps}, {checkpoint.name}"
-
-
 def drop_after(folder: Run, done: int) -> None:
     """Delete what an earlier session wrote about steps after `done`, and the run's results."""
 
@@ -130,18 +114,6 @@ def drop_after(folder: Run, done: int) -> None:
     results = (folder.summary, folder.transcripts, folder.report, folder.checksums)
     for path in (*results, *(folder.evaluation("after", mode) for mode in MODES)):
         path.unlink(missing_ok=True)
-
-
-def resume_command(
-    folder: Run, servers: Sequence[str], ranks: Ranks, command: str = "train"
-) -> str:
-    """Return the shell command that resumes the running job, on the same servers unless it starts
-    its own. Of a stored run: `trainer.run.folder.how_to_resume`."""
-    options = ["--resume", short_path(folder.path)]
-    for url in servers:
-        options += ["--server", url]
-    launcher = ["accelerate", "launch", "..."] if ranks.count > ranks.local_count else ["python"]
-    return shlex.join([*launcher, "-m", "trainer", command, *options])
 
 
 def short_path(path: Path) -> str:

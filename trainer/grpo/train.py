@@ -127,17 +127,10 @@ def save_trained(trainer: Any, path: Path) -> Any:
     return model
 
 
-def planned_steps(checkpoint: Path, max_steps: int) -> int:
-    """Return the steps of the whole training; `max_steps` -1: those that the checkpoint plans."""
+def finished(checkpoint: Path, max_steps: int) -> bool:
+    """Return whether a checkpoint is the end of its training; `max_steps` -1: as it planned."""
     planned = read_json(checkpoint / "trainer_state.json")["max_steps"]
-    return int(planned) if max_steps < 0 else max_steps
-
-
-def finished(checkpoint: Path | None, max_steps: int) -> bool:
-    """Return whether a checkpoint is the end of its training."""
-    if checkpoint is None:
-        return False
-    return checkpoint_step(checkpoint) >= planned_steps(checkpoint, max_steps)
+    return checkpoint_step(checkpoint) >= (planned if max_steps < 0 else max_steps)
 
 
 def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:

@@ -15,18 +15,15 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
-    check_given_once,
     configured,
     console,
     given_options,
     guarded,
     model_settings,
-    out_and_servers,
     settings_of,
 )
-from trainer.presets import PRESETS
 
-ELSEWHERE = ("model_name", "seed", "output_dir", "server_urls")  # fields of ImproveSettings
+ELSEWHERE = ("model_name", "seed")  # fields of ImproveSettings
 
 
 def improve(
@@ -76,11 +73,7 @@ def improve(
     the start model on all kept so far. Writes improvement.md, improvement.png, improvement.json
     and model, a link to the best model, which play, evaluate and train take as --model.
     """
-    overrides = settings_of(set_)
-    given = given_options(context)
-    server = check_given_once(overrides, given, server)
-    if "data" not in given and "data_dir" in overrides:
-        data = None  # of the environment
+    overrides, given = settings_of(context, set_), given_options(context)
     named: dict[str, Any] = {"data_dir": data, "standard": standard}
     named |= model_settings(model, adapter)
     named["seed"] = seed if "seed" in given else None
@@ -99,7 +92,6 @@ def improve(
         from trainer.runtime.precision import check_gpu
 
         check_gpu(choice.preset, config)
-        out, servers = out_and_servers(config, {*PRESETS[choice.preset], *overrides}, out, server)
         out = out or Path("runs/improve")
         overrides = {name: one for name, one in overrides.items() if name not in ELSEWHERE}
         settings = ImproveSettings(
@@ -107,7 +99,7 @@ def improve(
             preset=preset,
             overrides=overrides,
             out=out,
-            servers=servers,
+            servers=tuple(server or ()),
             gold=gold,
             rounds=rounds,
             questions=questions,

@@ -16,10 +16,8 @@ from trainer.cli import (
     AdapterOption,
     PresetOption,
     SetOption,
-    check_given_once,
     configured,
     console,
-    given_options,
     guarded,
     model_settings,
     settings_of,
@@ -80,8 +78,7 @@ def play(
     Exit code: 0 if every question got an answer that a query of the agent's returned, 3 if one got
     none, 1 on an error, 2 for contradictory options.
     """
-    chosen = settings_of(set_)
-    check_given_once(chosen, given_options(context), None, ("model_name", "base_model"))
+    chosen = settings_of(context, set_)
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),

@@ -8,7 +8,7 @@ CARD = """# {name}
 A Qwen3 of {parameters:,} parameters with its own byte-level BPE tokenizer ({vocab_size:,} tokens,
 ChatML), trained from scratch to explore SQL databases in SQLEnv. It knows SQLEnv's four actions and
 the questions that its templates ask, and nothing else. It was made by
-`python -m trainer pretrain --seed {seed} --hidden-size {hidden_size}`, from a wired induction head
+`python -m trainer pretrain --seed {seed}`, from a wired induction head
 (`trainer/pretraining/induction_head.py`), on demonstrations over generated databases. In some of
 them, drawn again for each pass, schema words and values are renamed to random tokens
 (`trainer/pretraining/symbol_renaming.py`).
@@ -62,7 +62,6 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
         parameters=stages[-1]["parameters"],
         vocab_size=config["vocab_size"],
         seed=config["seed"],
-        hidden_size=config["hidden_size"],
         stages="\n".join(lines),
         success=SUCCESS.format(n=measured[0][1]["n"], lines=successes) if measured else "",
     )

@@ -73,9 +73,7 @@ def reward_layers(run: LoadedRun) -> Chart:
 
 def time_split(run: LoadedRun) -> list[tuple[str, float]]:
     """Return (activity, seconds of training). The parts add up to rollout and update."""
-    rows = [row for row in run.metrics if "rollout_s" in row]
-    names = (*TIME_PARTS, "rollout_s")
-    totals = {name: sum(row.get(name) or 0.0 for row in rows) for name in names}
-    known = totals["generate_s"] + totals["env_wait_s"] + totals["rank_wait_s"]
-    totals["other_s"] = max(0.0, totals["rollout_s"] - known)
-    return [(label, totals[name]) for name, label in TIME_PARTS.items() if totals[name]]
+    known = {name: run.totals.get(name, 0.0) for name in TIME_PARTS}
+    rollout = sum(known[name] for name in ("generate_s", "env_wait_s", "rank_wait_s"))
+    known["other_s"] = max(0.0, run.totals["rollout_s"] - rollout)
+    return [(label, known[name]) for name, label in TIME_PARTS.items() if known[name]]

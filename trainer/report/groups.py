@@ -1,5 +1,6 @@
 """The G rollouts of one question in one training step, whose rewards GRPO compares."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,14 +46,6 @@ class Group:
         return sum(self.rewards) / len(self.rewards) if self.rewards else None
 
 
-def chosen_steps(steps: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` of the sorted steps: the first, the last, and some evenly between."""
-    if count >= len(steps):
-        return list(steps)
-    gap = (len(steps) - 1) / max(1, count - 1)
-    return [steps[round(place * gap)] for place in range(count)]
-
-
 def groups(step: int, rows: Sequence[Row], size: int) -> list[Group]:
     """Cut a generation batch into groups: the rows of a question, in order, `size` in each."""
     by_question: dict[str, list[Row]] = {}
@@ -68,11 +61,11 @@ def groups(step: int, rows: Sequence[Row], size: int) -> list[Group]:
 def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str]:
     """Return the groups of the training steps in order, and a sentence on what is left out.
 
-    Of a run of more than `MAX_EPISODES` the first and the last step come first, then those between.
+    Of a run of more than `MAX_EPISODES` some steps are shown, evenly spaced, and the last one.
     """
-    episodes = run.counts.get("train", {}).get("episodes", 0)
-    most = MAX_EPISODES * len(run.steps) // max(1, episodes)
-    wanted = run.steps if episodes <= MAX_EPISODES else chosen_steps(run.steps, most)
+    episodes = run.totals["by_phase"].get("train", {}).get("episodes", 0)
+    every = math.ceil(episodes / MAX_EPISODES) or 1
+    wanted = sorted({*run.steps[::every], *run.steps[-1:]})
     lines = training_lines(run.folder, set(wanted))
     size = int(run.config["num_generations"])
     template = templates.get_template("group.html.j2")

@@ -4,7 +4,7 @@ A folder without settings is not a run. Everything else that is missing becomes 
 page lists.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,23 +13,13 @@ from typing import Any, NamedTuple, cast
 
 from shared.dataset import Question, data_digest, load_questions
 from shared.errors import SQLEnvError
-from shared.models import Outcome
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.folder import Run, how_to_resume, open_run, read_json, read_lines
 from trainer.run.observations import read_observations
-
-# counts of episodes.jsonl: name on the page -> field
-COUNTS = {
-    "context_overflows": "context_overflow",
-    "context_truncations": "context_truncations",
-    "env_errors": "env_errors",
-    "inferred_actions": "inferred_actions",
-    "episodes_too_large": "too_large",
-    "parse_failures": "parse_failures",
-}
+from trainer.run.summary import totals
 
 Row = dict[str, Any]
 
@@ -53,7 +43,7 @@ class LoadedRun:
     evaluations: Mapping[str, Mapping[str, EvalResult]]
     summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
     steps: Sequence[int]  # those of training with episodes
-    counts: Mapping[str, Mapping[str, int]]  # phase -> name -> number
+    totals: Mapping[str, Any]  # `trainer.run.summary.totals`
     questions: Mapping[str, Question]  # by id, as far as they are available
     gaps: Sequence[Gap] = ()
 
@@ -94,7 +84,6 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         if (measured := folder.evaluation(phase, mode)).exists():
             evaluations[phase][mode] = result = EvalResult.read(measured)
             summaries[phase].setdefault(mode, result.summary())
-    steps, counts = _episodes(folder)
     questions, gaps = read_questions(settings, data)
     run = LoadedRun(
         folder=folder,
@@ -103,8 +92,10 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         metrics=list(read_lines(folder.metrics)),
         evaluations=dict(evaluations),
         summaries=dict(summaries),
-        steps=steps,
-        counts=counts,
+        steps=sorted(
+            {int(row["step"]) for row in read_lines(folder.episodes) if row["phase"] == "train"}
+        ),
+        totals=totals(folder),
         questions=questions,
     )
     return replace(run, gaps=[*_missing(run), *gaps])
@@ -132,21 +123,6 @@ def training_lines(folder: Run, steps: set[int]) -> dict[int, list[Row]]:
             if kept["question_id"] == row["question_id"]:
                 row["seen"] = kept["observations"]
     return dict(lines)
-
-
-def _episodes(folder: Run) -> tuple[list[int], dict[str, Counter[str]]]:
-    """Read the training steps and counts by phase from episodes.jsonl."""
-    steps: set[int] = set()
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in read_lines(folder.episodes):
-        found = counts[row["phase"]]
-        found["episodes"] += 1
-        found["episodes_lost"] += row["outcome"] == Outcome.INFRA_FAILED
-        for name, key in COUNTS.items():
-            found[name] += int(row.get(key) or 0)
-        if row["phase"] == "train":
-            steps.add(int(row["step"]))
-    return sorted(steps), dict(counts)
 
 
 def read_questions(

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from shared import pages
 from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
-from trainer.run.charts import Chart, png, values
+from trainer.run.charts import Chart, png
 from trainer.run.folder import to_json
 
 
@@ -20,13 +20,7 @@ def environment() -> Environment:
     """Return the templates with what every page uses."""
     # A run that is under way, or of another version, lacks some of what the template names.
     made = pages.environment("trainer.report", "report.css", "report.js", ChainableUndefined)
-    made.filters |= {
-        "secs": seconds_text,
-        "plain": plain,
-        "meter": meter,
-        "picture": picture,
-        "values": values,
-    }
+    made.filters |= {"secs": seconds_text, "plain": plain, "meter": meter, "picture": picture}
     made.globals |= {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "layers": REWARD_WEIGHTS,

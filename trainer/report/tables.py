@@ -8,8 +8,9 @@ from typing import Any
 from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
+from shared.run_stats import counts as episode_counts
 from trainer.config import REWARD_WEIGHTS
-from trainer.report.run_reader import COUNTS, LoadedRun
+from trainer.report.run_reader import LoadedRun
 from trainer.run.plots import rate_of, weighted
 from trainer.run.records import EpisodeRecord
 
@@ -110,9 +111,6 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
 
 def counts(run: LoadedRun) -> dict[str, Any]:
     """Return the counts of episodes.jsonl by phase."""
-    names = ["episodes", "episodes_lost", *COUNTS]
-    order = [*("random", "before", "train", "eval", "after"), *run.counts]
-    phases = [phase for phase in dict.fromkeys(order) if phase in run.counts]
-    rows = [(phase, [run.counts[phase].get(name, 0) for name in names]) for phase in phases]
-    total = [sum(phase.get(name, 0) for phase in run.counts.values()) for name in names]
-    return {"names": names, "rows": rows, "total": total}
+    names, by_phase = list(episode_counts([])), run.totals["by_phase"]
+    rows = [(phase, [found[name] for name in names]) for phase, found in by_phase.items()]
+    return {"names": names, "rows": rows, "total": [run.totals[name] for name in names]}

@@ -1,7 +1,6 @@
 """Charts over the training steps, drawn with matplotlib: the report's, the live view's."""
 
 import io
-import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ COLOURS = {
     "ochre": "#8a6d00", "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
 }  # fmt: skip
 NOTE_CHARS = 115  # of a line below a picture
-MAX_ROWS = 120  # of a chart's values as a table
 
 Kind = Literal["line", "faint", "marked", "dashed", "diamonds"]
 _LOOKS: dict[Kind, dict[str, Any]] = {
@@ -61,11 +59,6 @@ class Baseline:
     colour: str = "grey"
 
 
-def axis_number(value: float) -> str:
-    """Format with three significant digits: 1,234 or 0.25."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
-
-
 @dataclass(frozen=True)
 class Chart:
     """One picture over the training steps. `note` says what was smoothed or left out."""
@@ -75,7 +68,7 @@ class Chart:
     series: Sequence[Series] = ()
     baselines: Sequence[Baseline] = ()
     bounds: tuple[float | None, float | None] = (None, None)  # of the y axis; None: from the values
-    form: Callable[[float], str] = axis_number
+    form: Callable[[float], str] | None = None  # `percent`, or plain numbers
     steps: int | None = None  # the x axis ends here; None: at the last point
     note: str = ""
     absent: str = "The run logged no value."  # shown in place of an empty chart
@@ -84,23 +77,6 @@ class Chart:
     @property
     def empty(self) -> bool:
         return not any(series.points for series in self.series)
-
-    def text(self, point: Point) -> str:
-        """Format a value, and its interval if it has one: `0.5 [0.3, 0.7]`."""
-        if point.low is None or point.high is None:
-            return self.form(point.y)
-        return f"{self.form(point.y)} [{self.form(point.low)}, {self.form(point.high)}]"
-
-
-def values(chart: Chart) -> list[tuple[float, list[str]]]:
-    """Return (step, one text per series) rows, thinned out to about `MAX_ROWS` steps."""
-    rows: dict[float, list[str]] = {}
-    for index, series in enumerate(chart.series):
-        for point in series.points:
-            rows.setdefault(point.x, [""] * len(chart.series))[index] = chart.text(point)
-    steps = sorted(rows)
-    every = max(1, math.ceil(len(steps) / MAX_ROWS))
-    return [(step, rows[step]) for step in sorted({*steps[::every], *steps[-1:]})]
 
 
 def _plot(axes: Axes, chart: Chart) -> None:

@@ -25,7 +25,6 @@ from shared.run_files import (
     render_checksums,
 )
 from trainer.errors import RunError
-from trainer.run.lock import is_held
 
 LATEST, OBSERVATIONS = "latest", "observations.jsonl.gz"
 log = logging.getLogger(__name__)
@@ -208,34 +207,30 @@ def runs_in(out: Path) -> list[Run]:
     def changed(run: Run) -> tuple[float, str]:
         return (run.summary if run.finished else run.config).stat().st_mtime, run.id
 
-    folders = out.iterdir() if out.is_dir() else ()
-    runs = [Run(path) for path in folders if not path.is_symlink() and is_run(path)]
-    return sorted(runs, key=changed, reverse=True)
-
-
-def is_run(path: Path) -> bool:
-    """Return whether a folder is a run's, finished or not, and not an evaluation's."""
-    return "config" in (settings := _settings(path)) and "evaluation" not in settings
+    runs = [Run(path) for path in (out.iterdir() if out.is_dir() else ()) if not path.is_symlink()]
+    return sorted((run for run in runs if _kind(run.path) == "run"), key=changed, reverse=True)
 
 
 def is_evaluation(path: Path) -> bool:
     """Return whether a folder is one that 'python -m trainer evaluate' wrote."""
-    return "evaluation" in _settings(path)
+    return _kind(path) == "evaluation"
 
 
-def _settings(path: Path) -> Mapping[str, Any]:
-    """Return what config.json of a folder holds, nothing if that is missing or damaged."""
+def _kind(path: Path) -> str:
+    """Return what a folder is by its config.json: run, evaluation, or neither (empty)."""
     try:
         saved = read_json(Run(path).config)
     except RunError:
-        return {}
-    return saved if isinstance(saved, dict) else {}
+        return ""
+    if not isinstance(saved, dict) or "config" not in saved:
+        return ""
+    return "evaluation" if "evaluation" in saved else "run"
 
 
-def how_to_resume(path: Path, settings: Mapping[str, Any]) -> str:
+def how_to_resume(path: Path, settings: Mapping[str, Any], servers: Iterable[str] = ()) -> str:
     """Return the shell command that resumes a run, from the content of its config.json."""
-    name = settings.get("command", "train")
-    return f"python -m trainer {name} --resume {shlex.quote(str(path))}"
+    command = ["python", "-m", "trainer", settings.get("command", "train"), "--resume", str(path)]
+    return shlex.join([*command, *(f"--server={url}" for url in servers)])
 
 
 def newest(out: Path) -> tuple[Run | None, str]:
@@ -245,8 +240,6 @@ def newest(out: Path) -> tuple[Run | None, str]:
     if not runs or runs[0] is finished:
         return finished, ""
     path = out / runs[0].id
-    if is_held(path):
-        return finished, f"{path} is newer, but still running"
     resume = how_to_resume(path, read_json(runs[0].config))
     return finished, f"{path} is newer, but not finished; to resume it:  {resume}"
 

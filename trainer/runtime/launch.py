@@ -25,7 +25,6 @@ from trainer.runtime.ranks import LAUNCHER
 ONE_MACHINE = Path(__file__).parent / "accelerate" / "gpus.yaml"
 # After Ctrl-C: time for the current update and a checkpoint. torch's default is 30 s.
 STOP_S = 300
-SECOND_STOP_S = 10.0
 # parameters: ten times those of the offline model, which more threads don't make faster
 SMALL_MODEL = 20_000_000
 MOST_PROCESSES = 4
@@ -66,10 +65,8 @@ def default_processes(
 
 def _is_small(config: GRPOConfig) -> bool:
     """Return whether the model has at most `SMALL_MODEL` parameters, by its config.json."""
-    parameters = parameter_count(
-        read_config(config.model_name, config.base_model, download=False) or {}
-    )
-    return parameters is not None and parameters <= SMALL_MODEL
+    known = read_config(config.model_name, config.base_model, download=False)
+    return (parameter_count(known or {}) or SMALL_MODEL + 1) <= SMALL_MODEL
 
 
 def launch(processes: int, arguments: Sequence[str], report: Callable[[str], None] = print) -> int:
@@ -77,7 +74,6 @@ def launch(processes: int, arguments: Sequence[str], report: Callable[[str], Non
 
     The processes print their own errors; `report` gets the error of one that was killed.
     """
-    import psutil
     import torch.distributed.run  # noqa: F401  creates the loggers that are silenced below
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -103,12 +99,6 @@ def launch(processes: int, arguments: Sequence[str], report: Callable[[str], Non
         hint = ": was there enough memory?" if name == "SIGKILL" else ""
         report(f"error: process {index} of {processes} was ended by {name}{hint}")
         return 128 - failure.exitcode
-    except SignalException:
-        # a second signal: the launcher no longer waits for its processes
-        for stop in (signal.SIGTERM, signal.SIGKILL):
-            children = psutil.Process().children()
-            for child in children:
-                child.send_signal(stop)
-            psutil.wait_procs(children, timeout=SECOND_STOP_S)
+    except SignalException:  # the processes have it too, and end by themselves
         return EXIT_CODE
     return 0

@@ -2,13 +2,11 @@
 
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
@@ -17,10 +15,9 @@ from trainer.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choo
 from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
-T = TypeVar("T")
-
-HUB_WAIT_S = 3.0  # for the hub's answer; its own retries would take a minute
+HUB_WAIT_S = 3.0  # for the hub's answer
 WEIGHTS = ("*.safetensors", "*.bin")
+NOT_HERE = "there is no such folder here or in MODELS_HOME"
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 
 
@@ -43,88 +40,51 @@ def find_model(name: str, base: str = "") -> str:
 
     A LoRA adapter's base is found too: `base`, or the one that the adapter names. A name,
     OWNER/NAME, must be on the hub; where that can't be reached, it is the directory in its cache.
-    Raises `ModelLoadError` otherwise, within 5 s; imports neither torch nor transformers, so that a
-    command can refuse a wrong name at once.
+    Raises `ModelLoadError` otherwise; imports neither torch nor transformers, so that a command can
+    refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(model_path(name))
     if looks_local(source):
         check_directory(source)
         if lora.is_adapter(Path(source)):
-            _find_base(Path(source), base)
+            try:
+                find_model(lora.base_of(Path(source), base))
+            except ModelLoadError as error:
+                raise ModelLoadError(
+                    f"can't find the base of the adapter in {source}: set MODELS_HOME to a folder "
+                    f"that holds it, or name it: --adapter {source} --model BASE. The reason: "
+                    f"{error.message}"
+                ) from error
         return source
     if "/" not in source:
         raise ModelLoadError(
-            f"no model {name!r}: {_not_here()}, and a model on the Hugging Face hub is named "
+            f"no model {name!r}: {NOT_HERE}, and a model on the Hugging Face hub is named "
             f"OWNER/{name}; pass a folder as --model, or a name such as Qwen/Qwen3-0.6B"
         )
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     try:
-        url = hf_hub_url(source, "config.json")
-        _soon(lambda: get_hf_file_metadata(url, timeout=HUB_WAIT_S))
-        return source
-    except HFValidationError as error:
-        refused: Exception = error
+        get_hf_file_metadata(hf_hub_url(source, "config.json"), timeout=HUB_WAIT_S)
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelLoadError(
+            f"can't load the model {name!r}: the hub has none of this name, or it is private or "
+            f"gated; check the name at https://huggingface.co/{name}, accept its terms there, and "
+            "log in with 'hf auth login' or set HF_TOKEN"
+        ) from error
+    except HfHubHTTPError:
+        return source  # such as a model without config.json: loading it says what is wrong
     except Exception as error:
-        missing = isinstance(error, RepositoryNotFoundError)  # also a gated one
-        if isinstance(error, HfHubHTTPError) and not missing:
-            return source  # such as a model without config.json: loading it says what is wrong
         if isinstance(cached := try_to_load_from_cache(source, "config.json"), str):
             return str(Path(cached).parent)
-        refused = error
-    if isinstance(refused, GatedRepoError):
-        problem = (
-            f"it is a gated repo; accept its terms at https://huggingface.co/{name}, then log in "
-            "with 'hf auth login' or set HF_TOKEN"
-        )
-    elif isinstance(refused, RepositoryNotFoundError | HFValidationError):
-        problem = (
-            "it is not a valid model identifier; check its name at https://huggingface.co/models; "
-            f"if {name} is private, log in with 'hf auth login'"
-        )
-    else:
-        problem = (
-            f"{_not_here()}, it is not in the cache, and {constants.ENDPOINT} couldn't be "
-            f"reached ({_first_line(refused)}); {_download(name)}"
-        )
-    raise ModelLoadError(f"can't load the model {name!r}: {problem}") from refused
-
-
-def _find_base(adapter: Path, base: str) -> None:
-    """Raise `ModelLoadError` where an adapter's base can't be found."""
-    named = lora.base_of(adapter, base)
-    try:
-        find_model(named)
-    except ModelLoadError as error:
         raise ModelLoadError(
-            f"can't find {named!r}, the base of the adapter in {adapter}: set MODELS_HOME to a "
-            f"folder that holds it, or name it: --adapter {adapter} --model BASE. The reason: "
-            f"{error.message}"
+            f"can't load the model {name!r}: {NOT_HERE}, it is not in the cache, and "
+            f"{constants.ENDPOINT} couldn't be reached ({_first_line(error)}); on a machine with "
+            f"access run 'hf download {name} --local-dir DIR', copy DIR here and pass --model DIR, "
+            f"or use {OFFLINE_MODEL}"
         ) from error
-
-
-def _soon(ask: Callable[[], T]) -> T:
-    """Return the hub's answer or raise its error; `TimeoutError` after `HUB_WAIT_S`."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except Exception as error:
-            answer.set_exception(error)
-
-    # in a thread, because looking up a host's name has no timeout
-    threading.Thread(target=run, name="ask-hub", daemon=True).start()
-    if not wait([answer], HUB_WAIT_S).done:
-        raise TimeoutError(f"no answer within {HUB_WAIT_S:g} s")
-    return answer.result()
+    return source
 
 
 def preset_of(
@@ -153,15 +113,16 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
     if lora.is_adapter(folder := model_path(model)):
         of_base = read_config(lora.base_of(folder, base), download=download)
         return None if of_base is None else {**of_base, **lora.saved_settings(folder)}
-    path: Any = folder / "config.json"
+    path = folder / "config.json"
     try:
         if not path.is_file():
-            from huggingface_hub import hf_hub_download, try_to_load_from_cache
+            from huggingface_hub import hf_hub_download
 
-            path = try_to_load_from_cache(model, "config.json")
-            if not isinstance(path, str) and download and not looks_local(model):
-                path = _soon(lambda: hf_hub_download(model, "config.json"))
-        config = json.loads(Path(path).read_bytes())
+            found = hf_hub_download(
+                model, "config.json", etag_timeout=HUB_WAIT_S, local_files_only=not download
+            )
+            path = Path(found)
+        config = json.loads(path.read_bytes())
     except Exception:  # of the hub's many; finding or loading the model says what is wrong
         return None
     return config if isinstance(config, dict) else None
@@ -209,16 +170,9 @@ def _loading(what: str, name: str) -> Iterator[None]:
         yield
     # RuntimeError: weights that transformers can't convert
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
-        if looks_local(name):
-            remedy = (
-                "its files are damaged or not a causal language model: save it again with "
-                "save_pretrained, or choose another with --model"
-            )
-        else:
-            remedy = "the hub can't be reached, or it has no causal language model: "
-            remedy += _download(name)
         raise ModelLoadError(
-            f"can't load the {what} {name!r}: {_first_line(error)}; {remedy}"
+            f"can't load the {what} {name!r}: {_first_line(error)}; its files are damaged, or it "
+            "is not a causal language model that this version of transformers loads"
         ) from error
 
 
@@ -247,16 +201,13 @@ def _load(source: str, base: str = "") -> tuple[Any, Any]:
 
 def _check_weights(loaded: Mapping[str, Any], name: str) -> None:
     """Raise `ModelLoadError` for weights that are not the files' own, but random."""
-    missing, shapes = sorted(loaded["missing_keys"]), sorted(loaded["mismatched_keys"])
-    if not missing and not shapes:
-        return
-    what = f"lack {missing[0]}" if missing else f"have another shape of {shapes[0][0]}"
-    if others := len(missing) + len(shapes) - 1:
-        what += f" and {others} more"
-    raise ModelLoadError(
-        f"the weights of {name!r} {what}, by its config.json: copy or download the whole model "
-        "again, its config.json and its weights from the same place"
-    )
+    names = sorted([*loaded["missing_keys"], *(one[0] for one in loaded["mismatched_keys"])])
+    if names:
+        raise ModelLoadError(
+            f"the weights of {name!r} don't fit its config.json, missing or of another shape: "
+            f"{', '.join(names[:3])}; copy or download the whole model again, its config.json and "
+            "its weights from the same place"
+        )
 
 
 def kept_settings(config: GRPOConfig) -> dict[str, Any]:
@@ -269,24 +220,22 @@ def _tokenizer(source: str) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
-    problem, use = "", "use a chat (instruct) model that takes a system message"
-    if not tokenizer.eos_token:
-        raise ModelLoadError(
-            f"the tokenizer of {source!r} has no eos token, which ends a turn: {use}"
-        )
     chat = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "How many?"}]
-    if not tokenizer.chat_template:
-        problem = "is missing"
+    problem = ""
+    if not tokenizer.eos_token:
+        problem = "the tokenizer has no eos token, which ends a turn"
+    elif not tokenizer.chat_template:
+        problem = "it has no chat template"
     else:
         try:
             text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-            problem = "" if "Answer." in text else "leaves out the system message"
+            problem = "" if "Answer." in text else "its chat template leaves out the system message"
         except Exception as error:  # templates may raise anything
-            problem = f"can't write a system and a user message ({_first_line(error)})"
+            problem = f"its chat template can't write a system message ({_first_line(error)})"
     if problem:
         raise ModelLoadError(
-            f"the chat template of {source!r} {problem}: {use}, or put a template that does in its "
-            "folder as chat_template.jinja"
+            f"{source!r} can't be played: {problem}; use a chat (instruct) model that takes a "
+            "system message, or put a template that does in its folder as chat_template.jinja"
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -302,11 +251,12 @@ def looks_local(name: str) -> bool:
 def check_directory(name: str) -> None:
     """Raise `ModelLoadError` where `name` is no directory with a whole model and its tokenizer."""
     path = Path(name)
-    weights = [file for pattern in WEIGHTS for file in path.glob(pattern)]
-    adapter, again = lora.is_adapter(path), "copy or download the whole directory again"
-    save = "use a directory written by save_pretrained, or the name of a Hugging Face model"
-    if "data/models" in name:
-        save = "create it with 'python -m trainer pretrain', or choose another with --model"
+    weights = [file.name for pattern in WEIGHTS for file in path.glob(pattern)]
+    needed = {"config.json", "tokenizer.json"}
+    if lora.is_adapter(path):
+        needed = {lora.CONFIG, lora.WEIGHTS}
+    elif not weights:
+        needed.add("model.safetensors")
     problem = ""
     if path.suffix == ".gguf" or (any(path.glob("*.gguf")) and not weights):
         problem = (
@@ -314,20 +264,16 @@ def check_directory(name: str) -> None:
             "to play with the GGUF, serve it with llama.cpp and pass the server's --base-url"
         )
     elif not path.is_dir():
-        problem = f"there is no such directory; {save}"
-    elif not adapter and not (path / "config.json").is_file():
-        problem = f"it has no config.json, and no {lora.CONFIG} of a LoRA adapter; {save}"
-    elif adapter and not (path / lora.WEIGHTS).is_file():
-        problem = f"it has no {lora.WEIGHTS}; {again}"
-    elif not weights:
-        problem = f"it has a config.json but no weights (model.safetensors); {again}"
+        problem = "there is no such directory; use one written by save_pretrained"
+        if "data/models" in name:
+            problem += ", or create it with 'python -m trainer pretrain'"
+    elif lacking := [one for one in sorted(needed) if not (path / one).is_file()]:
+        problem = (
+            f"it has no {' and no '.join(lacking)}; copy or download the whole directory again, or "
+            "write it with save_pretrained of the model and of its tokenizer"
+        )
     elif pointer := _lfs_pointer(path):
         problem = f"{pointer} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
-    elif not adapter and not (path / "tokenizer.json").is_file():
-        problem = (
-            "it has no tokenizer.json; write one with transformers: "
-            f"AutoTokenizer.from_pretrained(ORIGINAL_MODEL).save_pretrained({name!r})"
-        )
     if problem:
         raise ModelLoadError(f"no model directory at {name}: {problem}")
 
@@ -340,17 +286,5 @@ def _lfs_pointer(path: Path) -> str | None:
     return None
 
 
-def _not_here() -> str:
-    home = os.environ.get("MODELS_HOME")
-    return f"there is no such folder here or in MODELS_HOME ({home or 'which is not set'})"
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
-
-
-def _download(name: str) -> str:
-    return (
-        f"on a machine with access run 'hf download {name} --local-dir DIR', copy DIR here and "
-        f"pass --model DIR, or use {OFFLINE_MODEL}"
-    )

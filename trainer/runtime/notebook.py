@@ -56,14 +56,14 @@ def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> boo
 
 
 def keep_torch(constraints: str) -> str:
-    """Return constraints that pin torch and its packages to the installed versions, if any."""
-    installed = {name: _version(name) for name in TORCH_PACKAGES}
-    if installed["torch"] is None:
+    """Return constraints without those of torch and its packages, if torch is installed.
+
+    pip keeps an installed package that fits.
+    """
+    if _version("torch") is None:
         return constraints
-    cuda = re.compile(rf"(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==")
-    lines = [line for line in constraints.splitlines() if not cuda.match(line)]
-    lines += [f"{name}=={version}" for name, version in installed.items() if version]
-    return "\n".join(lines) + "\n"
+    cuda = re.compile(rf"(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==.*\n?", re.MULTILINE)
+    return cuda.sub("", constraints)
 
 
 def machine(environment: Mapping[str, str] = os.environ) -> str:
@@ -81,17 +81,13 @@ def machine(environment: Mapping[str, str] = os.environ) -> str:
     return f"{place}: {device}, {cpu}, {versions}"
 
 
-def pictures(notebook: Path) -> list[bytes]:
-    """Return the PNGs in a notebook's outputs, in order."""
+def write_pictures(notebook: Path) -> None:
+    """Write the PNGs of a notebook's outputs to figure1.png, figure2.png, ... beside it."""
     cells = json.loads(notebook.read_bytes())["cells"]
     found = (one.get("data", {}) for cell in cells for one in cell.get("outputs", []))
-    return [base64.b64decode(data["image/png"]) for data in found if "image/png" in data]
-
-
-def write_pictures(notebook: Path) -> None:
-    """Write the pictures of a notebook's outputs to figure1.png, figure2.png, ... beside it."""
-    for number, picture in enumerate(pictures(notebook), start=1):
-        (notebook.parent / f"figure{number}.png").write_bytes(picture)
+    pictures = [data["image/png"] for data in found if "image/png" in data]
+    for number, picture in enumerate(pictures, start=1):
+        (notebook.parent / f"figure{number}.png").write_bytes(base64.b64decode(picture))
 
 
 def _version(name: str) -> str | None:

@@ -18,23 +18,18 @@ _SIGNS = re.compile(
     r"|CUDA error: out of memory|CUDA out of memory"
     r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|std::bad_alloc|[Cc]annot allocate memory"
 )
-THAT_TAKE_MEMORY = (
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations"),
-    *("max_context_tokens", "max_new_tokens", "gradient_checkpointing", "lora_rank"),
-)
-# torch's source location at the start of a message
-_LOCATION = re.compile(r"^\[enforce fail at .*?(?=DefaultCPUAllocator)")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether Python, numpy, torch, CUDA or the operating system ran out of memory."""
-    if isinstance(error, MemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
-        return True
-    return isinstance(error, RuntimeError) and _SIGNS.search(str(error)) is not None
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # torch's own class by its name, without importing it
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and _SIGNS.search(str(error)) is not None)
+    )
 
 
 @contextmanager
@@ -50,22 +45,13 @@ def reporting_out_of_memory(config: GRPOConfig, doing: str) -> Iterator[None]:
 
 def out_of_memory(config: GRPOConfig, doing: str, error: BaseException) -> OOMError:
     """Return the `OOMError` for `error`, and free the tensors that its frames hold."""
-    raised = OOMError(message(config, doing, error), doing=doing)
+    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    options = "; or ".join(remedies(config))
     traceback.clear_frames(error.__traceback__)
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return raised
-
-
-def message(config: GRPOConfig, doing: str, error: BaseException) -> str:
-    """Return one line: what happened, the current settings, and settings that need less memory."""
-    reason = _LOCATION.sub("", str(error).strip()).split("\n")[0].rstrip(".")
-    current = ", ".join(f"{name}={str(getattr(config, name)).lower()}" for name in THAT_TAKE_MEMORY)
-    return (
-        f"out of memory while {doing}: {reason or type(error).__name__}. Current settings: "
-        f"{current}. To reduce memory: {'; or '.join(remedies(config))}"
-    )
+    return OOMError(f"out of memory while {doing}: {reason}. To reduce memory: {options}")
 
 
 def remedies(config: GRPOConfig) -> list[str]:

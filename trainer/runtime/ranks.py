@@ -171,22 +171,20 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
     gloo's threads may still free Python objects then, even after `destroy_process_group`: that
     aborts one process in five (https://github.com/pytorch/pytorch/issues/190489).
     """
-    code: Any = 1
+    code = 1
     try:
         try:
             work()
             code = 0
         except SystemExit as end:
-            code = end.code
-            if isinstance(code, str):
-                print(code, file=sys.stderr)
+            code = int(end.code or 0)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         atexit._run_exitfuncs()
         sys.stderr.flush()
         sys.stdout.flush()
     finally:  # also where the reader of a stream is gone
-        os._exit(1 if isinstance(code, str) else code or 0)
+        os._exit(code)
 
 
 def average_gradients(model: Any, processes: int) -> None:
@@ -210,24 +208,19 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     """
     from trainer.runtime.precision import precision
 
-    for name in SHARDING:
-        if os.environ.get(name, "false").lower() == "true":
-            raise ConfigError(
-                f"{name} is set, but every process holds the whole model: launch with "
-                "distributed_type MULTI_GPU (see trainer/runtime/accelerate/)"
-            )
+    if any(os.environ.get(name, "false").lower() == "true" for name in SHARDING):
+        raise ConfigError(
+            f"{' or '.join(SHARDING)} is set, but every process holds the whole model: launch with "
+            "distributed_type MULTI_GPU (see trainer/runtime/accelerate/)"
+        )
     config.accumulation_steps(count)
     device, _ = precision(config.device, config.dtype)
-    problem = ""
-    if ":" in config.device:
-        problem = f"each of the {count} processes needs a GPU of its own: use device=cuda"
-    elif device != "cpu" and local_count > gpus:
-        problem = (
-            f"{local_count} processes on this machine have {gpus} GPUs: launch {gpus} processes, "
-            "or use device=cpu"
+    if device != "cpu" and (":" in config.device or local_count > gpus):
+        raise ConfigError(
+            f"device is {config.device}, and this machine has {gpus} GPUs: each of its "
+            f"{local_count} processes needs one of its own, with device=cuda; or use device=cpu",
+            field="device",
         )
-    if problem:
-        raise ConfigError(f"device is {config.device}, but {problem}", field="device")
     return device
 
 
@@ -243,11 +236,8 @@ def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> No
     _, chosen, index = device.partition(":")
     if device == "cpu" or gpus < 2 or (chosen and not training):
         return
-    only = f"set CUDA_VISIBLE_DEVICES={index or 0}"
-    if training:
-        remedy = f"{only} and device=cuda, or start 'train' with --processes {gpus}"
-    else:
-        remedy = f"choose one with --set device=cuda:0, or {only}"
+    remedy = f"set CUDA_VISIBLE_DEVICES={index or 0} and device=cuda"
+    remedy += f", or start 'train' with --processes {gpus}" if training else ", or device=cuda:0"
     raise ConfigError(f"a process uses one GPU, but sees {gpus}: {remedy}", field="device")
 
 
@@ -264,13 +254,13 @@ def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     """Raise `ConfigError` where another process has other settings, as machines can."""
     first, *others = ranks.gather(dict(settings))
     for index, other in enumerate(others, start=1):
-        if changed := [name for name in other if other[name] != first.get(name)]:
-            name = changed[0]
-            raise ConfigError(
-                f"{name} is {first.get(name)!r} in process 0, but {other[name]!r} in process "
-                f"{index}: start the run with the same options on every machine",
-                field=name,
-            )
+        for name in other.keys() & first.keys():
+            if other[name] != first[name]:
+                raise ConfigError(
+                    f"{name} is {first[name]!r} in process 0, but {other[name]!r} in process "
+                    f"{index}: start the run with the same options on every machine",
+                    field=name,
+                )
 
 
 def rank_lost(error: BaseException) -> RankLost | None:
@@ -280,11 +270,11 @@ def rank_lost(error: BaseException) -> RankLost | None:
     broken = isinstance(error, RuntimeError) and CONNECTION.search(str(error))
     if not broken and not isinstance(error, DistError):
         return None
-    lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
+    reason = SOURCE.sub("", str(error)).strip().partition("\n")[0]
     return RankLost(
         "another process of this run ended or no longer answers: see its last output. Resume the "
         "run with --resume: from the last complete step if process 0 could still write a "
-        f"checkpoint, else from the previous checkpoint (torch: {lines[0][:160]})"
+        f"checkpoint, else from the previous checkpoint (torch: {reason[:160]})"
     )
 
 
@@ -292,10 +282,5 @@ def _portable(error: SQLEnvError | Interrupted, index: int) -> SQLEnvError | Int
     """Return a copy of the error that can be pickled and names the process where it happened."""
     if isinstance(error, Interrupted):
         return Interrupted(error.clean)
-    plain = (str, int, float, bool, type(None))
-    details = {
-        name: value if isinstance(value, plain) else str(value)
-        for name, value in error.details.items()
-    }
     place = f"process {index} on {socket.gethostname()}: " if index else ""
-    return type(error)(f"{place}{error.message}", **details)
+    return type(error)(f"{place}{error.message}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from shared.server_process import READY_TIMEOUT_S, ServerProcess
+from shared.server_process import ServerProcess
 
 STOP_TIMEOUT_S = 10.0  # between SIGTERM and SIGKILL
 WATCH_S = 0.5  # seconds between two checks whether the server still runs
@@ -39,16 +39,8 @@ class SupervisedServer(ServerProcess):
     `ServerStartError`, with the end of the log.
     """
 
-    def __init__(
-        self,
-        data_dir: Path,
-        log_path: Path,
-        *arguments: str,
-        ready_timeout_s: float = READY_TIMEOUT_S,
-        **options: Any,
-    ) -> None:
+    def __init__(self, data_dir: Path, log_path: Path, *arguments: str, **options: Any) -> None:
         super().__init__(data_dir, log_path, *arguments, preexec_fn=_die_with_parent(), **options)
-        self.ready_timeout_s = ready_timeout_s
         self.restarts = 0
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -56,7 +48,7 @@ class SupervisedServer(ServerProcess):
     def __enter__(self) -> Self:
         try:
             self.start()
-            self.wait_ready(self.ready_timeout_s)
+            self.wait_ready()
         except BaseException:
             self.stop()
             raise

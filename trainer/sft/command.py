@@ -15,15 +15,12 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
-    check_given_once,
     console,
     given_options,
     guarded,
     model_settings,
-    out_and_servers,
     settings_of,
 )
-from trainer.presets import PRESETS
 from trainer.sft.settings import warm_start_config
 
 # options that a resumed warm start keeps
@@ -87,10 +84,8 @@ def sft(
     which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
     continues from it.
     """
-    overrides = settings_of(set_)
-    given = given_options(context)
-    server = check_given_once(overrides, given, server)
-    if "data" not in given and (resume is not None or "data_dir" in overrides):
+    overrides, given = settings_of(context, set_), given_options(context)
+    if resume is not None and "data" not in given:
         data = None  # of the environment
     named = {"num_train_epochs": epochs, "data_dir": data, **model_settings(model, adapter)}
     named |= {"standard": standard, "seed": seed}
@@ -118,14 +113,12 @@ def sft(
             config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
         else:
             print_line(console, str(choice))
-            named_settings = {*PRESETS[choice.preset], *overrides}
-            out, servers = out_and_servers(config, named_settings, out, server)
             out = out or Path("runs")
             config = config.override(output_dir=out)
             options = SftOptions(
                 preset=choice.preset,
                 out=out,
-                servers=servers,
+                servers=tuple(server or ()),
                 eval_limit=eval_limit,
                 sources=tuple(source or ["oracle"]),
                 rows=rows,

@@ -139,7 +139,7 @@ def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    """Yield the episodes up to the query that returned the gold's rows, with these as the answer."""
+    """Yield the episodes up to the query that returned the gold's rows, and these as the answer."""
     for one in episodes:
         if one.line.outcome in UNANSWERED and (answer := one.shown_answer) is not None:
             assert one.right_query is not None

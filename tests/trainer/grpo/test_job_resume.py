@@ -188,7 +188,7 @@ def test_the_resume_command_can_be_typed_as_it_is_shown(
     run = open_run(options.out / "latest")
     typed = shlex.split(shown.partition("Resume with:")[2])
     assert typed[:4] == ["python", "-m", "trainer", "train"]
-    assert typed[4:] == ["--resume", str(run.path), "--server", urls[0], "--server", urls[1]]
+    assert typed[4:] == ["--resume", str(run.path), *(f"--server={url}" for url in urls)]
 
 
 def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(

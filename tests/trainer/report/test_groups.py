@@ -1,9 +1,6 @@
-"""Groups of rollouts, and which steps are shown."""
+"""Groups of rollouts."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from trainer.report.groups import chosen_steps, groups
+from trainer.report.groups import groups
 
 
 def test_a_question_that_comes_twice_in_a_batch_is_two_groups() -> None:
@@ -26,12 +23,3 @@ def test_a_question_that_comes_twice_in_a_batch_is_two_groups() -> None:
         (0, False),
         (1, False),
     ]
-
-
-@given(st.sets(st.integers(1, 500), max_size=60), st.integers(2, 20))
-def test_the_chosen_steps_hold_both_ends(steps: set[int], count: int) -> None:
-    chosen = chosen_steps(sorted(steps), count)
-    assert len(set(chosen)) == len(chosen) == min(count, len(steps))
-    assert set(chosen) <= steps
-    if steps:
-        assert {min(steps), max(steps)} <= set(chosen)

@@ -1,5 +1,7 @@
-"""The page of a run: what it shows of a finished, an interrupted and a damaged one, none of their
-texts as markup."""
+"""The page of a finished, an interrupted and a damaged run, and of an evaluation.
+
+None of their texts is markup.
+"""
 
 import json
 import re
@@ -17,15 +19,20 @@ from trainer.__main__ import app
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
+from trainer.report import command
 from trainer.report import groups as report_groups
 from trainer.report.curves import curves
-from trainer.report.page import report
-from trainer.report.run_reader import COUNTS, read_run
+from trainer.report.page import run_page
+from trainer.report.run_reader import read_run
 from trainer.report.tables import mean_ledger
-from trainer.run.folder import Run, read_json, read_lines, write_json
+from trainer.run.folder import Run, append_lines, read_json, read_lines, write_json
 
 SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+def report(path: Path, data: Path | None = None) -> str:
+    return run_page(path, data)[0]
 
 
 class Page(HTMLParser):
@@ -134,9 +141,10 @@ def test_the_learning_rate_is_drawn_as_logged_and_others_with_their_mean(finishe
 
 def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     lines = list(read_lines(Run(finished).episodes))
-    totals = [sum(int(line[field] or 0) for line in lines) for field in COUNTS.values()]
-    assert totals[-1] > 0
-    shown = " ".join(map(str, [len(lines), 0, *totals]))
+    fields = ("env_errors", "parse_failures", "context_overflow", "too_large")
+    totals = [sum(int(line.get(field) or 0) for line in lines) for field in fields]
+    assert totals[0] > 0
+    shown = " ".join(map(str, [len(lines), 0, *totals, 0]))
     assert f"all {shown}" in Page(whole).text("counts")
 
 
@@ -262,8 +270,8 @@ def test_a_run_of_too_many_episodes_shows_some_of_its_steps(
 ) -> None:
     monkeypatch.setattr(report_groups, "MAX_EPISODES", 2 * 16)
     page = Page(report(own))
-    assert page.count("table", class_="group") == 2 * 4
-    assert f"8 groups are on this page, of 2 of {STEPS} training steps" in page.text("groups")
+    assert page.count("table", class_="group") == 3 * 4
+    assert f"12 groups are on this page, of 3 of {STEPS} training steps" in page.text("groups")
 
 
 def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
@@ -285,7 +293,6 @@ def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
     ("arguments", "expected"),
     [
         (["nowhere"], "no run at nowhere"),
-        (["."], "is not a run"),
         (["{run}", "--out", "."], "--out"),
         (["{cut}"], "is not JSON"),
     ],
@@ -301,3 +308,36 @@ def test_bad_input_is_one_line(
     result = CliRunner().invoke(app, ["report", *(one.format(**paths) for one in arguments)])
     assert result.exit_code == 1
     assert expected in " ".join(result.output.split())
+
+
+def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
+    """One that was interrupted after its episodes."""
+    folder, run = tmp_path / "evaluation", Run(finished)
+    episodes = EvalResult.read(run.evaluation("after", "greedy")).episodes
+    lines = (
+        one.as_line("eval", "greedy", 0, sample=0, prompt_tokens=9, sampled_tokens=5)
+        for one in episodes
+    )
+    append_lines(folder / "episodes.jsonl", lines)
+    settings = {"policy": "model", "split": "eval", "samples": 1, "standard": "strict"}
+    config = read_json(run.config)["config"]
+    write_json(folder / "config.json", {"evaluation": settings, "config": config})
+    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    page = Page((folder / "report.html").read_text())
+    rate = read_json(run.summary)["eval_success_after"]["greedy"]["overall"]
+    assert f"{100 * rate['rate']:.1f} %" in page.text("success")
+    assert f"All {rate['n']} questions" in page.text("questions")
+    assert HOSTILE in page.text("questions")
+    assert len(scripts(page)) == 1
+    assert page.count("img") == 0
+    assert "the evaluation is not finished" in page.text("gaps")
+
+
+def test_without_a_path_the_newest_run_is_reported(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "RUNS", tmp_path)
+    assert CliRunner().invoke(app, ["report"]).exit_code == 0
+    assert (own / "report.html").exists()
+    shutil.rmtree(own)
+    assert "no run is in" in CliRunner().invoke(app, ["report"]).output

@@ -142,7 +142,7 @@ def test_a_base_that_is_nowhere_is_named_with_the_remedy(
 
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    with pytest.raises(ModelLoadError, match=f"{HUB_NAME}.*set MODELS_HOME .*--model BASE"):
+    with pytest.raises(ModelLoadError, match=f"set MODELS_HOME .*--model BASE.*{HUB_NAME}"):
         find_model(str(adapter))
 
 

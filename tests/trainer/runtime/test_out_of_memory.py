@@ -24,9 +24,7 @@ from trainer.runtime.ranks import Ranks
 pytestmark = pytest.mark.usefixtures("blank_charts")
 
 TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
-NUMBERS = (
-    r"Current settings: per_device_train_batch_size=4, gradient_accumulation_steps=2, "
-    r"num_generations=4, .*gradient_checkpointing=false, lora_rank=0.*"
+REMEDIES = (
     r"To reduce memory: --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4 "
     r".*--set gradient_checkpointing=true.*--set lora_rank=16.*"
     r"--set num_generations=2 --set gradient_accumulation_steps=1.*--set max_context_tokens=384"
@@ -56,9 +54,9 @@ def in_a_fork() -> None:
 
 
 @pytest.mark.parametrize("run_out", [torchs_own, numpys_own, on_a_gpu, in_a_kernel, in_a_fork])
-def test_every_kind_is_reported_with_the_current_settings(config: GRPOConfig, run_out: Any) -> None:
+def test_every_kind_is_reported_with_remedies(config: GRPOConfig, run_out: Any) -> None:
     with (
-        pytest.raises(OOMError, match=rf"^out of memory while thinking: .*{NUMBERS}") as caught,
+        pytest.raises(OOMError, match=rf"^out of memory while thinking: .*{REMEDIES}") as caught,
         reporting_out_of_memory(config, "thinking"),
     ):
         run_out()
@@ -86,8 +84,7 @@ def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
     small: GRPOConfig, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        OOMError,
-        match=r"playing the 8 episodes of step 2: .*can't allocate memory.*Current settings",
+        OOMError, match=r"playing the 8 episodes of step 2: .*can't allocate memory"
     ):
         begin(
             small, tmp_path, InterruptedClient(7, torchs_own)
@@ -121,7 +118,7 @@ def test_an_update_out_of_memory_keeps_the_last_complete_step(
         return loss
 
     trainer._compute_loss = hungry
-    with pytest.raises(OOMError, match=r"updating the weights in step 2: .*Current settings"):
+    with pytest.raises(OOMError, match=r"updating the weights in step 2: "):
         run_training_with_metrics(trainer)
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
     assert all(parameter.grad is None for parameter in model.parameters())  # their memory is freed

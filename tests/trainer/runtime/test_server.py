@@ -27,13 +27,11 @@ server.serve_forever()
 """
 
 
-def server(tmp_path: Path, code: str = STAND_IN, ready_timeout_s: float = 30.0) -> SupervisedServer:
+def server(tmp_path: Path, code: str = STAND_IN) -> SupervisedServer:
     script = tmp_path / "server.py"
     script.write_text(code)
     command = [sys.executable, str(script)]
-    return SupervisedServer(
-        tmp_path, tmp_path / "logs" / "server.log", command=command, ready_timeout_s=ready_timeout_s
-    )
+    return SupervisedServer(tmp_path, tmp_path / "logs" / "server.log", command=command)
 
 
 def gone(pid: int) -> bool:

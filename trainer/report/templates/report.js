@@ -102,17 +102,3 @@ for (const box of document.querySelectorAll(".browser")) {
   if (!linked()) fill(items[index.first]);
   addEventListener("hashchange", linked);
 }
-// Tables of many rows: a field that hides those without its text.
-for (const table of document.querySelectorAll("table.filtered")) {
-  const bar = document.createElement("div");
-  const label = make("label", "", bar);
-  bar.className = "chooser";
-  label.append("text contains");
-  const search = make("input", "", label);
-  search.type = "search";
-  const rows = [...table.tBodies[0].rows];
-  search.addEventListener("input", () => {
-    for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(search.value.toLowerCase());
-  });
-  table.closest(".scroll").before(bar);
-}

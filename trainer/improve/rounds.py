@@ -229,9 +229,7 @@ class Improver:
             named |= {"num_train_epochs": EPOCHS, "output_dir": out}
             values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}
             choice, config = warm_start_config(settings.preset, values)
-            options = SftOptions(
-                choice.preset, out, settings.servers, sources=sources, measured=False
-            )
+            options = SftOptions(choice.preset, out, settings.servers, sources=sources)
         with self._timed(f"round {number} sft"):
             run_job(config, options, resume=begun, console=self._console, kind=SftJob)
         return Run((out / LATEST).resolve()).model

@@ -62,9 +62,7 @@ class Screen:
             head.append(" ").append_text(argument)
         self._print(head.append(f"   ({', '.join(cost)})", "dim"))
         if step.parse_fallback:
-            remark = "no action in the text, so it ran as a QUERY; the agent wrote:"
-            self._indented(Text(remark, "yellow"))
-            self._indented(Text(_cut(printable(step.text)), "yellow"))
+            self._indented(Text("the agent's text, which has no action, ran as a QUERY", "yellow"))
         elif step.text.strip() != f"{step.action}: {step.argument}":
             self._indented(Text("parsed from: " + _cut(printable(step.text.strip())), "dim"))
         if not inline:
@@ -112,10 +110,8 @@ class Screen:
 def no_answer(played: PlayedQuestion) -> str:
     """Return why there is no answer, or no confirmed one, in one line."""
     if played.said is not None:
-        if not played.queries:
-            return "the answer is not confirmed: no query worked"
         if is_nothing(played.said):
-            return "no answer: the agent said that there is none, though its queries found rows"
+            return "no answer: the agent gave an empty one"
         return "the answer is not confirmed: no query of the agent's returned it"
     if played.stuck:
         return "no answer: the agent only repeated an action that had failed"

@@ -24,7 +24,7 @@ from trainer.cli import (
 from trainer.sft.settings import warm_start_config
 
 # options that a resumed warm start keeps
-FOR_A_NEW_RUN = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
+FOR_A_NEW_RUN = {"source", "rows", "batch", "out", "preset"}
 
 
 def sft(
@@ -67,15 +67,6 @@ def sft(
         Path | None, Option(help="Resume an interrupted warm start, with its settings.")
     ] = None,
     set_: SetOption = None,
-    eval_limit: Annotated[
-        int,
-        Option(
-            min=0, help="Number of eval questions to measure on; 0: all of difficulty_filter's."
-        ),
-    ] = 0,
-    measure: Annotated[
-        bool, Option(help="Measure greedy success before and after, on the eval questions.")
-    ] = True,
 ) -> None:
     """Fine-tune a model on demonstrations (SFT), the warm start of reinforcement learning.
 
@@ -119,11 +110,9 @@ def sft(
                 preset=choice.preset,
                 out=out,
                 servers=tuple(server or ()),
-                eval_limit=eval_limit,
                 sources=tuple(source or ["oracle"]),
                 rows=rows,
                 batch=batch,
-                measured=measure,
             )
             for text in options.sources:
                 check_source(text)

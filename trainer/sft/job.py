@@ -1,4 +1,4 @@
-"""The job of `python -m trainer sft`: measure, play demonstrations, imitate them, measure again.
+"""The job of `python -m trainer sft`: play demonstrations and imitate them.
 
 Its folder is like a training run's (`trainer.run.folder`), with demonstrations.jsonl in addition.
 """
@@ -15,7 +15,7 @@ from trainer.errors import RunError
 from trainer.evaluation.inputs import Inputs, JobOptions
 from trainer.grpo.job import Job
 from trainer.grpo.metrics_log import MetricsCallback
-from trainer.grpo.results import print_files, print_success
+from trainer.grpo.results import print_files
 from trainer.grpo.resume import drop_after
 from trainer.grpo.train import save_trained, train_from
 from trainer.rollout.loop import RolloutStats
@@ -43,7 +43,6 @@ class SftOptions(JobOptions):
     sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.sources
     rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
     batch: int = 8  # demonstrations per update
-    measured: bool = True  # greedy success, before and after
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", tuple(self.sources))  # a list, if read from JSON
@@ -61,17 +60,11 @@ class SftJob(Job):
 
     def run(self) -> RunSummary:
         """Do every phase and return the contents of summary.json."""
-        base = self.inputs.model
         with self._elapsed:  # sft runs in one process
             drop_after(self.folder, self._done)
-            rows = self._demonstrations()  # first, as they may all be unusable
-            if self.options.measured:
-                self._measure("before", "greedy", self._play(base, "greedy"))
-            trained, steps = self._imitate(base, rows)
-            digest = model_digest(trained)
-            if self.options.measured:
-                self._measure("after", "greedy", self._play(trained, "greedy"), steps)
-            return self._write_demonstrated(rows, steps, digest)
+            rows = self._demonstrations()
+            trained, steps = self._imitate(rows)
+            return self._write_results_of(rows, steps, model_digest(trained))
 
     def _demonstrations(self) -> list[Demonstration]:
         """Play the demonstrations of every source, or read those of an earlier session."""
@@ -117,7 +110,7 @@ class SftJob(Job):
         write_demonstrations(path, kept)
         return kept
 
-    def _imitate(self, model: Any, rows: list[Demonstration]) -> tuple[Any, int]:
+    def _imitate(self, rows: list[Demonstration]) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
         with bar(self.console, "SFT") as progress:
 
@@ -130,7 +123,7 @@ class SftJob(Job):
                 self.folder, self.inputs.book, RolloutStats(), on_progress, ranks=self.ranks
             )
             trainer = build_trainer(
-                model,
+                self.inputs.model,
                 self.inputs.tokenizer,
                 self._config,
                 rows,
@@ -143,11 +136,11 @@ class SftJob(Job):
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
         return save_trained(trainer, self.folder.model), steps
 
-    def _write_demonstrated(
+    def _write_results_of(
         self, rows: list[Demonstration], steps: int, trained_digest: str
     ) -> RunSummary:
         """Write summary.json and print the result."""
-        folder, phases = self.folder, self._summaries()
+        folder = self.folder
         losses = [row["loss"] for row in metrics_rows(folder.metrics) if "loss" in row]
         summary = self._write_summary(
             steps,
@@ -161,8 +154,6 @@ class SftJob(Job):
                 "loss": losses[-1] if losses else None,
             },
         )
-        if phases:
-            print_success(self.console, phases, len(self.inputs.evaluation))
         seconds = number(summary["cost"]["train_s"], ".0f")
         print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
         print_files(self.console, folder, ("summary", "model"))

@@ -69,7 +69,7 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
     assert "parsed from: I will count them." in shown
     assert re.search(r"\n   SELECT count\(\*\)\n   FROM orders\n   count\(\*\)\n   4\n", shown)
     assert re.search(
-        r"3 QUERY how about this .*\n   no action in the text, .*\n   how about this\n"
+        r"3 QUERY how about this .*\n   the agent's text, which has no action, ran as a QUERY\n"
         r'   error: near "how"',
         shown,
     )

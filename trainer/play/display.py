@@ -30,13 +30,13 @@ class Screen:
         self._console = console
         self._started = False
 
-    def start(self, database: Database, how: str, agent: Agent) -> None:
-        """Show, once, what is about to be played; `how` says how the file is read."""
+    def start(self, database: Database, agent: Agent) -> None:
+        """Show, once, what is about to be played."""
         if self._started:
             return
         self._started = True
-        size = decimal(database.size_bytes)
-        self._line("database", f"{database.given} ({size}), {how}; nothing is written to it")
+        about = f"{database.given} ({decimal(database.stat.st_size)}), {database.how}"
+        self._line("database", f"{about}; nothing is written to it")
         self._line("agent", f"{agent.config.model_name}, {agent.about}")
 
     def question(self, played: PlayedQuestion) -> None:

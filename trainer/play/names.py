@@ -11,29 +11,23 @@ from pathlib import Path
 
 from shared.sqltext import quote_identifier
 
-MAX_S = 3.0  # of reading values; names that were not looked for by then are not reported
+MAX_S = 3.0  # of reading values; after that no name is reported
 LEAST_LETTERS = 3
 QUOTED = re.compile(r"""(?<!\w)["“'‘]([^"”'’]+)["”'’](?!\w)""")
 DATES = frozenset(map(str.casefold, (*calendar.month_name, *calendar.day_name)))
-NUMERIC = re.compile("INT|REAL|FLOA|DOUB|NUM|DEC|BOOL|DATE|TIME", re.IGNORECASE)
+COLUMNS = "SELECT c.name FROM pragma_table_xinfo(?) AS c"
 
 
 def unknown_names(path: Path, question: str) -> list[str]:
-    """Return the names in a question that nothing in the database at `path` is called or contains.
-
-    Values are read for at most `MAX_S`, and only those of columns that can hold text.
-    """
-    deadline, unknown = time.monotonic() + MAX_S, []
+    """Return the names in a question that nothing in the database at `path` is called or contains,
+    or none if its values can't be read within `MAX_S`."""
+    deadline = time.monotonic() + MAX_S
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
         try:
-            tables = _tables(connection)
-            for name in dict.fromkeys(names_in(question)):
-                if not any(_is_in(connection, name, *table) for table in tables.items()):
-                    unknown.append(name)
+            return [name for name in dict.fromkeys(names_in(question)) if not _in(connection, name)]
         except sqlite3.Error:  # too late, or a damaged file, which play names itself
-            pass
-    return unknown
+            return []
 
 
 def names_in(question: str) -> Iterator[str]:
@@ -45,23 +39,17 @@ def names_in(question: str) -> Iterator[str]:
             yield word
 
 
-def _tables(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    """Return the declared types of the columns of each table."""
-    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    query = "SELECT name, type FROM pragma_table_xinfo(?)"
-    return {table: dict(connection.execute(query, [table]).fetchall()) for [table] in tables}
-
-
-def _is_in(connection: sqlite3.Connection, name: str, table: str, columns: dict[str, str]) -> bool:
-    """Return whether a table, one of its columns or of its values contains a name or its stem."""
+def _in(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether the schema or a value contains a name, or its singular."""
     stem = name.casefold().removesuffix("s")
-    if any(stem in called.casefold().replace("_", "") for called in (table, *columns)):
-        return True
     # LIKE ignores the case of ASCII letters only
     pattern = "%" + "".join(char if char.isascii() else "_" for char in stem) + "%"
-    texts = [quote_identifier(one) for one, kind in columns.items() if not NUMERIC.search(kind)]
-    if not texts:
-        return False
-    found = " OR ".join(f"{column} LIKE ?1" for column in texts)
-    query = f"SELECT EXISTS (SELECT 1 FROM {quote_identifier(table)} WHERE {found})"
-    return bool(connection.execute(query, [pattern]).fetchone()[0])
+    tables = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+    for table, sql in tables.fetchall():
+        columns = [quote_identifier(one) for [one] in connection.execute(COLUMNS, [table])]
+        found = " OR ".join(f"{column} LIKE ?1" for column in columns)
+        query = f"SELECT EXISTS (SELECT 1 FROM {quote_identifier(table)} WHERE {found})"
+        [held] = connection.execute(query, [pattern]).fetchone()
+        if held or stem in sql.casefold().replace("_", ""):
+            return True
+    return False

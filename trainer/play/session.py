@@ -36,14 +36,15 @@ def play_questions(
     """Play the questions in order, and yield each when it has ended."""
     questions = [text.strip().encode(errors="replace").decode() for text in questions]
     with TemporaryDirectory(prefix="sqlenv-play-") as scratch:
-        hosted = host(database, questions, Path(scratch) / "data")
+        data_dir, log = Path(scratch) / "data", Path(scratch) / "server.log"
+        path, question_ids = host(database, questions, data_dir)
         with (
-            SupervisedServer(hosted.data_dir, Path(scratch) / "server.log") as server,
+            SupervisedServer(data_dir, log) as server,
             open_client(replace(agent.config, server_urls=[server.url])) as client,
         ):
-            screen.start(database, hosted.how, agent)
-            for question_id, text in zip(hosted.question_ids, questions, strict=True):
-                played = PlayedQuestion(text, unknown_names(hosted.path, text))
+            screen.start(database, agent)
+            for question_id, text in zip(question_ids, questions, strict=True):
+                played = PlayedQuestion(text, unknown_names(path, text))
                 try:
                     ask(agent, client, question_id, played, screen)
                 except DataError as error:

@@ -44,18 +44,16 @@ def home(tmp_path: Path) -> Path:
 def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
     path = make(home / "my pets?#%.sqlite")
     before = still(home)
-    made = host(examine(path), ["How many?", "Which?", "How many?"], tmp_path / "data")
-    assert made.how == "read in place"
+    found = examine(path)
+    target, ids = host(found, ["How many?", "Which?", "How many?"], tmp_path / "data")
+    assert found.how == "read in place"
     (linked,) = (tmp_path / "data" / "databases").glob("*/*.sqlite")
+    assert linked == target
     assert linked.is_symlink()
     assert linked.resolve() == path
-    questions = load_open_questions(made.data_dir)
+    questions = load_open_questions(tmp_path / "data")
     assert [one.question_text for one in questions] == ["How many?", "Which?"]
-    assert made.question_ids == [
-        questions[0].question_id,
-        questions[1].question_id,
-        questions[0].question_id,
-    ]
+    assert ids == [questions[place].question_id for place in (0, 1, 0)]
     assert questions[0].database_name == linked.stem == "my_pets"
     assert still(home) == before
 
@@ -66,9 +64,9 @@ def test_a_write_ahead_log_is_included_in_a_copy(home: Path, tmp_path: Path) -> 
     assert (home / "pets.sqlite-wal").stat().st_size > 0
     assert count(path) == 3  # what the file alone holds
     before = still(home)[0]
-    made = host(examine(path), ["How many?"], tmp_path / "data")
-    assert made.how == "read from a copy that includes pets.sqlite-wal"
-    (copy,) = (tmp_path / "data" / "databases").glob("*/*.sqlite")
+    found = examine(path)
+    copy, _ = host(found, ["How many?"], tmp_path / "data")
+    assert found.how == "read from a copy that includes pets.sqlite-wal"
     assert not copy.is_symlink()
     assert count(copy) == 4
     assert [one.name for one in copy.parent.iterdir()] == [copy.name]
@@ -84,10 +82,9 @@ def test_a_write_ahead_log_in_use_is_read_too(home: Path, tmp_path: Path) -> Non
         writer.execute("BEGIN")
         writer.execute("INSERT INTO pets (name) VALUES ('never')")
         files = {name: (home / name).read_bytes() for name in ("pets.sqlite", "pets.sqlite-wal")}
-        made = host(examine(home / "pets.sqlite"), ["How many?"], tmp_path / "data")
+        copy, _ = host(examine(home / "pets.sqlite"), ["How many?"], tmp_path / "data")
         assert {name: (home / name).read_bytes() for name in files} == files
         writer.execute("ROLLBACK")
-    (copy,) = made.data_dir.glob("databases/*/*.sqlite")
     assert count(copy) == 4
 
 
@@ -108,8 +105,7 @@ def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path
     assert (program, given) == ("sqlite3", str(path))
     with closing(sqlite3.connect(path)) as connection:  # the remedy
         connection.execute(sql).fetchone()
-    made = host(examine(path), ["How many?"], tmp_path / "again")
-    assert made.how == "read in place"
+    assert examine(path).how == "read in place"
     assert count(path) == 2000
 
 

@@ -54,14 +54,14 @@ def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:
 @contextmanager
 def in_this_process(db: Path, folder: Path) -> Iterator[Asked]:
     """`ask` for one question on a server that is an object: call it with an agent."""
-    made = host(examine(db), ["How [red]many[/red]?"], folder)
+    _, [question_id] = host(examine(db), ["How [red]many[/red]?"], folder)
 
     def asked(agent: Agent, screen: Screen | None = None) -> PlayedQuestion:
         played = PlayedQuestion("How [red]many[/red]?", ["many"])
-        ask(agent, client, made.question_ids[0], played, screen or Screen(Console(quiet=True)))
+        ask(agent, client, question_id, played, screen or Screen(Console(quiet=True)))
         return played
 
-    with in_process(create_app(Settings(data_dir=made.data_dir, sql_workers=1))).sync() as client:
+    with in_process(create_app(Settings(data_dir=folder, sql_workers=1))).sync() as client:
         yield asked
 
 

@@ -154,8 +154,10 @@ class Improver:
                 rounds.append(self._measured(number, self._fine_tune(number)))
                 self._keep_best(rounds)
                 self._report(rounds)
-            before = self._measure_eval("before", rounds[0])
-            after = self._measure_eval("after", best(rounds), self._out / "before")
+            asked = {"limit": self._settings.eval_limit, "temperature": None}
+            start, end = self._out / "before", self._out / "after"
+            before = self._evaluate("before", start, None, **asked)
+            after = self._evaluate("after", end, best(rounds).model, against=start, **asked)
             return self._report(rounds, before, after)
 
     def _folder(self, number: int) -> Path:
@@ -163,7 +165,6 @@ class Improver:
 
     def _measured(self, number: int, model: Path | None) -> Round:
         """Measure the model of a round on the development questions."""
-        print_line(self._console, f"round {number}: measure on the development questions")
         result = self._evaluate(
             f"round {number} development",
             self._folder(number) / "development",
@@ -180,7 +181,6 @@ class Improver:
         settings, number = self._settings, one.number
         count, seed = settings.questions, settings.seed
         ids = practice_questions(self._rows, self._development, count, number, seed)
-        print_line(self._console, f"round {number}: play {len(ids)} training questions")
         self._evaluate(
             f"round {number} play",
             self._folder(number) / "play",
@@ -217,7 +217,6 @@ class Improver:
         run = Run((out / LATEST).resolve())
         if run.finished:
             return run.model
-        print_line(self._console, f"round {number}: fine-tune the start model")
         begun = run if run.path.exists() else None
         if begun is not None:
             config, options = resumed_settings(begun, settings.servers, {}, SftOptions)
@@ -247,20 +246,10 @@ class Improver:
         if winner.model is not None:
             link.symlink_to(os.path.relpath(winner.model, self._out))
 
-    def _measure_eval(self, name: str, one: Round, against: Path | None = None) -> EvaluationResult:
-        print_line(self._console, f"{name}: round {one.number} on the eval questions")
-        return self._evaluate(
-            name,
-            self._out / name,
-            one.model,
-            limit=self._settings.eval_limit,
-            temperature=None,
-            against=against,
-        )
-
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
-        """Add the time of a phase to phases.jsonl, also if it is interrupted."""
+        """Print a phase's name, and add its time to phases.jsonl, also if it is interrupted."""
+        print_line(self._console, phase)
         wall, cpu = time.monotonic(), _cpu_s()
         try:
             yield

@@ -20,6 +20,8 @@ from trainer.cli import (
     DATA,
     AdapterOption,
     DataOption,
+    ModelOption,
+    OutOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -37,7 +39,7 @@ from trainer.improve.command import improve
 from trainer.play.command import play
 from trainer.presets import OFFLINE_MODEL
 from trainer.report.command import report
-from trainer.runtime.ranks import launched, run_and_exit
+from trainer.runtime.ranks import check_not_launched, launched, run_and_exit
 from trainer.sft.command import sft
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}  # to another program
@@ -90,13 +92,11 @@ def pretrain(
     last whole stage.
     """
     with guarded():
-        from trainer.errors import ConfigError
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
         from trainer.pretraining.unseen_success import unseen_success
 
-        if launched():
-            raise ConfigError("pretrain runs in one process: start it without a launcher")
+        check_not_launched("pretrain")
         make(
             out,
             PretrainConfig(seed=seed),
@@ -115,10 +115,7 @@ def train(
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
     data: Annotated[Path | None, DATA] = None,
-    model: Annotated[
-        str | None,
-        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
-    ] = None,
+    model: ModelOption = None,
     adapter: AdapterOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
@@ -129,10 +126,7 @@ def train(
             help="vLLM server that samples the rollouts (docs/gpu.md): http://host:8000/v1.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
-    ] = None,
+    out: OutOption = None,
     resume: Annotated[
         Path | None,
         Option(help="Resume an interrupted run, such as runs/latest, with its settings."),

@@ -76,6 +76,16 @@ TokenizerOption = Annotated[
 ]
 
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
+]
+
+
 def _adapter(folder: Path | None) -> Path | None:
     from trainer.runtime.lora import is_adapter
 

@@ -151,11 +151,9 @@ def evaluate(
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
     with guarded():
-        from trainer.errors import ConfigError
-        from trainer.runtime.ranks import launched
+        from trainer.runtime.ranks import check_not_launched
 
-        if launched():
-            raise ConfigError("evaluate runs in one process: start it without a launcher")
+        check_not_launched("evaluate")
         choice, config = configured(preset, overrides, local=policy == "model")
         if policy in ("model", "openai"):
             print_line(console, str(choice))

@@ -11,6 +11,7 @@ from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
+    ModelOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -28,10 +29,7 @@ ELSEWHERE = ("model_name", "seed")  # fields of ImproveSettings
 
 def improve(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
-    ] = None,
+    model: ModelOption = None,
     adapter: AdapterOption = None,
     data: Annotated[Path | None, DATA] = None,
     gold: Annotated[
@@ -80,11 +78,9 @@ def improve(
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():
-        from trainer.errors import ConfigError
-        from trainer.runtime.ranks import launched
+        from trainer.runtime.ranks import check_not_launched
 
-        if launched():
-            raise ConfigError("improve runs in one process: start it without a launcher")
+        check_not_launched("improve")
         choice, config = configured(preset, overrides)
         print_line(console, str(choice))
 

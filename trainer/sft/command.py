@@ -11,6 +11,8 @@ from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
+    ModelOption,
+    OutOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -29,10 +31,7 @@ FOR_A_NEW_RUN = {"source", "rows", "batch", "out", "preset"}
 
 def sft(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
-    ] = None,
+    model: ModelOption = None,
     adapter: AdapterOption = None,
     source: Annotated[
         list[str] | None,
@@ -59,10 +58,7 @@ def sft(
     data: Annotated[Path | None, DATA] = None,
     standard: StandardOption = None,
     server: ServerOption = None,
-    out: Annotated[
-        Path | None,
-        Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
-    ] = None,
+    out: OutOption = None,
     resume: Annotated[
         Path | None, Option(help="Resume an interrupted warm start, with its settings.")
     ] = None,
@@ -83,12 +79,10 @@ def sft(
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():
-        from trainer.errors import ConfigError
         from trainer.run.folder import open_run
-        from trainer.runtime.ranks import launched
+        from trainer.runtime.ranks import check_not_launched
 
-        if launched():
-            raise ConfigError("sft runs in one process: start it without a launcher")
+        check_not_launched("sft")
         run = None if resume is None else open_run(resume)
         if run is None:
             choice, config = warm_start_config(preset, overrides)

@@ -143,26 +143,18 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 # -- a local model
 
 
-@pytest.fixture
-def small_agent(tmp_path: Path, model: Any, tokenizer: Any) -> Callable[..., Agent]:
-    """A random tiny model with a window of 1,024 tokens, loaded as the command does."""
-    model.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-
-    def agent(**settings: Any) -> Agent:
-        settings |= {"model_name": str(tmp_path / "base"), "step_budget": 3}
-        return local_agent(configured(None, settings)[1], "")
-
-    return agent
-
-
 def test_a_schema_too_long_for_the_window_ends_the_question(
-    tmp_path: Path, small_agent: Callable[..., Agent]
+    tmp_path: Path, model: Any, tokenizer: Any
 ) -> None:
+    """The model is a random tiny one with a window of 1,024 tokens, loaded as the command does."""
+    base = tmp_path / "base"
+    model.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    agent = local_agent(configured(None, {"model_name": str(base)})[1], "")
     tables = (f"CREATE TABLE a_table_of_many_{i:03} (x);" for i in range(120))
     wide = run_script(tmp_path / "wide.db", "".join(tables))
     with in_this_process(wide, tmp_path / "data") as asked:
-        assert "use a model with a larger one" in no_answer(asked(small_agent()))
+        assert "use a model with a larger one" in no_answer(asked(agent))
 
 
 class Spelled:

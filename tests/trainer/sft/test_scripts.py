@@ -42,9 +42,6 @@ def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() 
         "WHERE b.town = 'New\nYork'",
         'ANSWER: ["Ann", "Bo"]',
     )
-
-
-def test_a_table_is_answered_as_json_rows() -> None:
     table = question(gold_answer=[["Ann", 3], ["Bo", None]])
     assert oracle_script(table)[-1] == 'ANSWER: [["Ann", 3], ["Bo", null]]'
 

@@ -25,6 +25,7 @@ from trainer.cli import (
 )
 
 ELSEWHERE = ("model_name", "seed")  # fields of ImproveSettings
+AS_GIVEN = ("gold", "rounds", "questions", "samples", "development", "eval_limit")
 
 
 def improve(
@@ -96,13 +97,8 @@ def improve(
             overrides=overrides,
             out=out,
             servers=tuple(server or ()),
-            gold=gold,
-            rounds=rounds,
-            questions=questions,
-            samples=samples,
-            development=development,
-            eval_limit=eval_limit,
             seed=config.seed,
+            **{name: context.params[name] for name in AS_GIVEN},
         )
         Improver(settings, console).run()
         print_line(console, f"wrote {out / 'improvement.md'}")

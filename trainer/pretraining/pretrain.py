@@ -84,19 +84,19 @@ LONG = Stage(
 
 def pretrain(
     out: Path,
-    config: PretrainConfig | None = None,
+    config: PretrainConfig,
     stages: Sequence[Stage] = (SHORT, LONG),
-    measure: Callable[[Path], Record] | None = None,
+    *,
+    measure: Callable[[Path], Record],
 ) -> Record:
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
     `measure` takes a model's folder and returns its success, for the card. Until the end
     `out/.pretraining` keeps the generated databases and the model after each stage: an interrupted
-    call with the same settings continues after its last whole stage. Raises
-    `RunError` if `out` holds an unfinished call with other settings.
+    call with the same settings continues after its last whole stage. Raises `RunError` if `out`
+    holds an unfinished call with other settings.
     """
-    config, device = config or PretrainConfig(), precision("auto", "auto")[0]
-    out = out.absolute()
+    out, device = out.absolute(), precision("auto", "auto")[0]
     root, log_path = out / ".pretraining", out / ".pretraining" / "server.log"
     record: Record = {"config": asdict(config), "torch": torch.__version__, "stages": []}
     settings = {**record, "stages": [asdict(stage) for stage in stages]}
@@ -108,7 +108,8 @@ def pretrain(
             print(f"{stage.name}: trained before, in {folder}")
             record = read_json(folder / RECORD)
         else:
-            data_dir = generate(root, stage, config.seed + number - 1)
+            data_dir = root / f"data-{number}"
+            generate(data_dir, stage, config.seed + number - 1)
             if number == 1:
                 model, tokenizer = new_model(config, data_dir, log_path)
             else:
@@ -116,13 +117,13 @@ def pretrain(
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
             rows, counts = play_demonstrations(data_dir, tokenizer, log_path)
             print(f"{stage.name}: {len(rows):,} episodes, {counts['right']:,} of them right")
-            figures = imitate(model, tokenizer, rows, stage_config(config, stage))
+            figures = imitate(model, tokenizer, rows, config, stage)
             trained = {**asdict(stage), **counts, **asdict(figures)}
             record["stages"].append({**trained, "device": device, "processes": 1})
             setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
             write_model(model, tokenizer, folder)
             write_json(folder / RECORD, record)
-        if measure is not None and "success" not in record["stages"][-1]:
+        if "success" not in record["stages"][-1]:
             record["stages"][-1]["success"] = measure(folder)
             write_json(folder / RECORD, record)
     shutil.copytree(folder, out, dirs_exist_ok=True)
@@ -130,17 +131,6 @@ def pretrain(
     record = read_json(out / RECORD)
     write_text(out / "README.md", model_card(record, out.name))
     return record
-
-
-def stage_config(config: PretrainConfig, stage: Stage) -> PretrainConfig:
-    """Return the settings of a stage."""
-    return replace(
-        config,
-        muon_lr=config.muon_lr * stage.rate,
-        adamw_lr=config.adamw_lr * stage.rate,
-        passes=config.passes * stage.passes,
-        **stage.renaming,
-    )
 
 
 def new_model(
@@ -160,11 +150,18 @@ def imitate(
     tokenizer: PreTrainedTokenizerFast,
     rows: Sequence[Row],
     config: PretrainConfig,
+    stage: Stage,
 ) -> FitFigures:
-    """Train `model`, in place, over `config.passes` passes of `rows`, with some renamed."""
-    renamer, plan = find_symbols(rows, tokenizer), plan_passes(rows, config)
-    change = partial(renamer.rename_some, config)
-    return fit(model, plan, config, tokenizer.pad_token_id, change)
+    """Train `model`, in place, on the rows of a stage, some of them renamed."""
+    config = replace(
+        config,
+        muon_lr=config.muon_lr * stage.rate,
+        adamw_lr=config.adamw_lr * stage.rate,
+        passes=config.passes * stage.passes,
+        **stage.renaming,
+    )
+    change = partial(find_symbols(rows, tokenizer).rename_some, config)
+    return fit(model, plan_passes(rows, config), config, tokenizer.pad_token_id, change)
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -175,18 +172,16 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
     tokenizer.save_pretrained(out)
 
 
-def generate(root: Path, stage: Stage, seed: int) -> Path:
-    """Return the stage's data directory below `root`; generate it unless that was done before."""
-    size = f"{stage.databases}x{stage.questions}"
-    out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
-    if not (out / "questions" / "demonstrations.json").is_file():
-        shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
-        print(f"generating {stage.databases} databases for {out.name}")
-        command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
-        command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
-        command += ["--noise", str(stage.noise)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
-    return out
+def generate(out: Path, stage: Stage, seed: int) -> None:
+    """Generate the stage's data directory unless that was done before."""
+    if (out / "questions" / "demonstrations.json").is_file():
+        return
+    shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
+    print(f"generating {stage.databases} databases")
+    command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
+    command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
+    command += ["--noise", str(stage.noise)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
 
 
 def load_scripts(data_dir: Path) -> dict[str, list[str]]:

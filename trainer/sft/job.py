@@ -5,7 +5,7 @@ Its folder is like a training run's (`trainer.run.folder`), with demonstrations.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from shared.console import print_line
@@ -20,14 +20,9 @@ from trainer.grpo.resume import drop_after
 from trainer.grpo.train import save_trained, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import bar, number
-from trainer.run.folder import metrics_rows, read_json, write_json
+from trainer.run.folder import metrics_rows, read_json, read_lines, to_json, write_json, write_text
 from trainer.run.summary import model_digest
-from trainer.sft.demonstrations import (
-    Demonstration,
-    demonstrate,
-    read_demonstrations,
-    write_demonstrations,
-)
+from trainer.sft.demonstrations import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, scripts_of
 from trainer.sft.training import build_trainer
 
@@ -70,7 +65,7 @@ class SftJob(Job):
         """Play the demonstrations of every source, or read those of an earlier session."""
         path = self.folder.path / DEMONSTRATIONS
         if path.exists():
-            return read_demonstrations(path)
+            return [Demonstration(**row) for row in read_lines(path)]
         config, sources, rows = self._config, self.options.sources, self.options.rows
         window = self.inputs.model.config.get_text_config().max_position_embeddings
         kept: list[Demonstration] = []
@@ -107,7 +102,7 @@ class SftJob(Job):
                 "max_context_tokens, max_new_tokens or step_budget"
             )
         write_json(self.folder.path / DROPPED, dropped)
-        write_demonstrations(path, kept)
+        write_text(path, "".join(to_json(asdict(one)) + "\n" for one in kept))
         return kept
 
     def _imitate(self, rows: list[Demonstration]) -> tuple[Any, int]:

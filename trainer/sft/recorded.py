@@ -48,10 +48,6 @@ class Played:
         return tuple(map(one_line, self.line.actions))
 
     @property
-    def correct(self) -> bool:
-        return self.line.outcome == Outcome.CORRECT
-
-    @property
     def right_query(self) -> int | None:
         """The place of the first query that returned the gold's rows, by its rewards: the progress
         layer's sum is then its whole weight. None if there is none."""
@@ -71,10 +67,12 @@ class Played:
         return None if text is None else f"ANSWER: {text}"
 
     @property
-    def failed(self) -> list[int]:
-        """The places of the actions that were answered with an error."""
-        earned = enumerate(self.line.parts or ())
-        return [index for index, parts in earned if "exec_ok" not in parts]
+    def failed_query(self) -> int | None:
+        """The place of the first query that was answered with an error."""
+        for index, parts in enumerate(self.line.parts or ()):
+            if "exec_ok" not in parts and self.actions[index].startswith(ActionType.QUERY):
+                return index
+        return None
 
 
 def answer_shown(observation: str) -> str | None:
@@ -130,7 +128,8 @@ def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
     The answer is written as the prompt asks for it, where a query showed it whole.
     """
     right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for one in sorted(filter(lambda one: one.correct, episodes), key=lambda one: one.line.steps):
+    correct = [one for one in episodes if one.line.outcome == Outcome.CORRECT]
+    for one in sorted(correct, key=lambda one: one.line.steps):
         *looks, said = dict.fromkeys(one.actions)
         actions, kept = (*looks, one.shown_answer or said), right[one.question.question_id]
         if len(kept) < PER_QUESTION and actions not in kept:
@@ -180,8 +179,7 @@ def _mended(
     before are left out.
     """
     for one in episodes:
-        failed = (i for i in one.failed if one.actions[i].startswith(ActionType.QUERY))
-        first, actions = next(failed, None), way(one.question)
+        first, actions = one.failed_query, way(one.question)
         if one.line.outcome not in UNANSWERED or first is None or not actions:
             continue
         replayed = tuple(dict.fromkeys(one.actions[: first + 1]))

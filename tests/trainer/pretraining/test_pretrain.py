@@ -61,8 +61,7 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path, capsys
         make(again, interrupted="2-long-names")
     second = again / ".pretraining" / "2-long-names"
     shutil.rmtree(second)
-    (data_dir,) = second.parent.glob("data-1x4-*")
-    (data_dir / "questions" / "demonstrations.json").unlink()
+    (second.parent / "data-2" / "questions" / "demonstrations.json").unlink()
     capsys.readouterr()
     resumed = make(again)
     assert "short names: trained before, in" in capsys.readouterr().out
@@ -92,7 +91,8 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
         question_id="b", outcome=Outcome.CORRECT, prompt_ids=[1], completion_ids=[2], env_mask=[1]
     )
     lost = replace(played, question_id="a", outcome=Outcome.INFRA_FAILED, env_mask=[0])
-    folder = generate(tmp_path, Stage("one", databases=1, questions=2), 1)
+    folder = tmp_path / "data"
+    generate(folder, Stage("one", databases=1, questions=2), 1)
     monkeypatch.setattr("trainer.pretraining.pretrain.play_scripted", lambda *given: [lost, played])
     rows, counts = play_demonstrations(folder, None, tmp_path / "server.log")
     assert [row.learn for row in rows] == [[0, 1]]

@@ -22,7 +22,7 @@ from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.sft.demonstrations import demonstrate, read_demonstrations
+from trainer.sft.demonstrations import demonstrate
 from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
 from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
@@ -180,10 +180,10 @@ def test_a_failed_query_of_a_recorded_episode_is_corrected(
     source = f"corrected:{recorded}"
     options = SftOptions(out=tmp_path / "runs", sources=(source,))
     run_here(config.override(max_steps=1), options, client, monkeypatch, kind=SftJob)
-    (row,) = read_demonstrations(latest(tmp_path).path / DEMONSTRATIONS)
+    (row,) = read_lines(latest(tmp_path).path / DEMONSTRATIONS)
     gold = "QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0"
-    assert row.actions == [failed, "DESCRIBE: orders", gold, "ANSWER: 40"]
-    assert (row.source, sum(row.learn) > 0) == (source, True)
+    assert row["actions"] == [failed, "DESCRIBE: orders", gold, "ANSWER: 40"]
+    assert (row["source"], sum(row["learn"]) > 0) == (source, True)
 
 
 @pytest.mark.parametrize("tokenizer_of", [tiny_tokenizer, real_tokenizer])

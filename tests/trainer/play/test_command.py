@@ -98,13 +98,9 @@ def test_the_shipped_model_answers_two_questions_as_json(
     for line in lines:
         assert (line["database"], line["agent"]) == (str(shop), TRAINED_MODEL)
         assert line["tables"] == ["orders"]
-        assert line["outcome"] in ("answered", "budget", "abandoned")
         assert (line["said"] is not None) == (line["outcome"] == "answered")
         assert line["tokens"] == sum(step["tokens"] for step in line["steps"]) > 0
         assert [step["step"] for step in line["steps"]] == list(range(1, len(line["steps"]) + 1))
-        assert all(
-            step["action"] in ("DESCRIBE", "SAMPLE", "QUERY", "ANSWER") for step in line["steps"]
-        )
     assert result.exit_code == (0 if all(line["answer"] for line in lines) else 3)
     assert still(shop.parent) == before
 
@@ -180,8 +176,6 @@ def test_an_error_ends_a_typed_question_alone(shop: Path, monkeypatch: pytest.Mo
     ("arguments", "expected"),
     [
         (("--db", "gone.db", "-q", "How many?"), "no file at gone.db"),
-        (("--db", "README.md", "-q", "How many?"), "can't read README.md: file is not a database"),
-        (("--db", "data", "-q", "How many?"), "data is not a regular file"),
         (
             ("--db", "{shop}", "-q", "How many?", "--model", "./gone"),
             "no model directory at ./gone",

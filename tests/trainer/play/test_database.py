@@ -58,33 +58,22 @@ def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
     assert still(home) == before
 
 
-def test_a_write_ahead_log_is_included_in_a_copy(home: Path, tmp_path: Path) -> None:
-    path = make(home / "pets.sqlite", mode="wal")
-    killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
-    assert (home / "pets.sqlite-wal").stat().st_size > 0
-    assert count(path) == 3  # what the file alone holds
-    before = still(home)[0]
-    found = examine(path)
-    copy, _ = host(found, ["How many?"], tmp_path / "data")
-    assert found.how == "read from a copy that includes pets.sqlite-wal"
-    assert not copy.is_symlink()
-    assert count(copy) == 4
-    assert [one.name for one in copy.parent.iterdir()] == [copy.name]
-    after = still(home)[0]
-    for name in ("pets.sqlite", "pets.sqlite-wal"):
-        assert after[name] == before[name]
-
-
-def test_a_write_ahead_log_in_use_is_read_too(home: Path, tmp_path: Path) -> None:
+def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(
+    home: Path, tmp_path: Path
+) -> None:
     path = make(home / "pets.sqlite", mode="wal")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("INSERT INTO pets (name) VALUES ('late')")
         writer.execute("BEGIN")
         writer.execute("INSERT INTO pets (name) VALUES ('never')")
+        assert count(path) == 3  # what the file alone holds
         files = {name: (home / name).read_bytes() for name in ("pets.sqlite", "pets.sqlite-wal")}
-        copy, _ = host(examine(home / "pets.sqlite"), ["How many?"], tmp_path / "data")
+        found = examine(path)
+        copy, _ = host(found, ["How many?"], tmp_path / "data")
         assert {name: (home / name).read_bytes() for name in files} == files
         writer.execute("ROLLBACK")
+    assert found.how == "read from a copy that includes pets.sqlite-wal"
+    assert [one.name for one in copy.parent.iterdir()] == [copy.name]
     assert count(copy) == 4
 
 

@@ -30,7 +30,7 @@ FILLED_IN = {
 SMALL = {
     "train": "--steps 1 --eval-limit 4 --eval-every 0 --set per_device_train_batch_size=4"
     " --set gradient_accumulation_steps=2 --set num_generations=4 --set updates_per_batch=1",
-    "sft": "--rows 8 --no-measure",
+    "sft": "--rows 8",
     "evaluate": "--limit 4",
 }
 # What takes a network, a GPU or hours, and the test that covers it instead.

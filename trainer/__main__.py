@@ -20,6 +20,8 @@ from trainer.cli import (
     DATA,
     AdapterOption,
     DataOption,
+    ModelOption,
+    OutOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -37,7 +39,7 @@ from trainer.improve.command import improve
 from trainer.play.command import play
 from trainer.presets import OFFLINE_MODEL
 from trainer.report.command import report
-from trainer.runtime.ranks import launched, run_and_exit
+from trainer.runtime.ranks import check_not_launched, launched, run_and_exit
 from trainer.sft.command import sft
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}  # to another program
@@ -83,35 +85,21 @@ def pretrain(
     seed: Annotated[
         int, Option(min=0, max=MAX_SEED, help="Random seed; 0 is the shipped model's.")
     ] = 0,
-    processes: Annotated[
-        int | None,
-        Option(
-            min=1,
-            help="Processes that train on CPU cores.",
-            show_default="one per core, with 7.5 GiB each",
-        ),
-    ] = None,
 ) -> None:
     """Train the offline base model from scratch, on demonstrations over generated databases.
 
-    It takes about two hours on 2 CPU cores. The same command resumes an interrupted call after its
+    It takes about four hours on a CPU core. The same command resumes an interrupted call after its
     last whole stage.
     """
     with guarded():
-        from trainer.errors import ConfigError
-        from trainer.pretraining.data_parallel import pretraining_processes
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
         from trainer.pretraining.unseen_success import unseen_success
 
-        if launched():
-            raise ConfigError(
-                "pretrain starts its own processes: run it without a launcher, with --processes N"
-            )
+        check_not_launched("pretrain")
         make(
             out,
             PretrainConfig(seed=seed),
-            processes=processes or pretraining_processes(),
             measure=lambda model: unseen_success(
                 GRPOConfig.preset("offline", model_name=str(model)), console
             ),
@@ -127,10 +115,7 @@ def train(
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
     data: Annotated[Path | None, DATA] = None,
-    model: Annotated[
-        str | None,
-        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
-    ] = None,
+    model: ModelOption = None,
     adapter: AdapterOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
@@ -141,10 +126,7 @@ def train(
             help="vLLM server that samples the rollouts (docs/gpu.md): http://host:8000/v1.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
-    ] = None,
+    out: OutOption = None,
     resume: Annotated[
         Path | None,
         Option(help="Resume an interrupted run, such as runs/latest, with its settings."),

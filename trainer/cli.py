@@ -13,7 +13,7 @@ from shared.errors import SQLEnvError
 from shared.models import StandardName
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import storage_problem
-from trainer.presets import BY_GPU, PRESETS, Choice
+from trainer.presets import BY_GPU, PRESETS, TRAINED_MODEL, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
 console = Console()
@@ -76,6 +76,16 @@ TokenizerOption = Annotated[
 ]
 
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
+]
+
+
 def _adapter(folder: Path | None) -> Path | None:
     from trainer.runtime.lora import is_adapter
 
@@ -96,6 +106,9 @@ AdapterOption = Annotated[
         show_default="none; the base: the one that the adapter names",
     ),
 ]
+
+
+PLAYED_MODEL = f"{TRAINED_MODEL}; with --preset, that of the preset"  # by evaluate and play
 
 
 def model_settings(model: str | None, adapter: Path | None) -> dict[str, str | None]:

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from tests.trainer.architectures import CONFIGS
 from trainer.__main__ import app
+from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.play.agent import local_agent
 from trainer.presets import (
     BY_GPU,
     GENERAL,
@@ -25,6 +25,7 @@ from trainer.presets import (
     PRESETS,
     SAVED_AS,
     SIZES,
+    TRAINED_MODEL,
     choose_preset,
     parameter_count,
 )
@@ -116,8 +117,8 @@ def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
     kept = {name: value for name, value in asdict(config).items() if name in KEPT}
     assert choice.settings == {"model_name": str(copy), **kept}
     assert choice.why.endswith("with the prompt and limits of its training")
-    assert local_agent(str(copy), None, {}).config.step_budget == 7
-    other = local_agent(str(copy), "offline", {"step_budget": 3}).config
+    assert configured(None, {"model_name": str(copy)})[1].step_budget == 7
+    other = configured("offline", {"model_name": str(copy), "step_budget": 3})[1]
     assert (other.step_budget, other.max_new_tokens) == (3, 96)
 
 
@@ -153,6 +154,7 @@ def test_commands_print_the_preset_and_take_it(
     assert "preset smollm2-135m: given with --preset" in shown
     taken = [(one.lora_rank, one.system_prompt, one.max_new_tokens) for one in started]
     assert taken == [(0, "short", 96), (16, "short", 9), (0, "full", 384)]
+    assert started[0].model_name == (TRAINED_MODEL if command == "evaluate" else OFFLINE_MODEL)
 
 
 def test_the_documentation_lists_every_preset_with_its_settings() -> None:

@@ -10,6 +10,7 @@ from shared.console import print_line
 from shared.models import DIFFICULTIES
 from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.cli import (
+    PLAYED_MODEL,
     AdapterOption,
     ApiOption,
     DataOption,
@@ -25,6 +26,7 @@ from trainer.cli import (
     settings_of,
 )
 from trainer.config import Part, PolicyName
+from trainer.presets import TRAINED_MODEL
 
 # the options that are settings of the same name
 AS_GIVEN = (
@@ -47,7 +49,7 @@ def evaluate(
         str | None,
         Option(
             help="Model directory, checkpoint or Hugging Face name; for openai, its name.",
-            show_default="the preset's",
+            show_default=PLAYED_MODEL,
         ),
     ] = None,
     adapter: AdapterOption = None,
@@ -143,15 +145,15 @@ def evaluate(
         raise typer.BadParameter("is for a model in this process", param_hint="--adapter")
     named = model_settings(model, adapter)
     overrides |= {name: value for name, value in named.items() if value is not None}
+    if policy == "model" and preset is None:
+        overrides.setdefault("model_name", TRAINED_MODEL)
     if model is None and policy == "openai":
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
     with guarded():
-        from trainer.errors import ConfigError
-        from trainer.runtime.ranks import launched
+        from trainer.runtime.ranks import check_not_launched
 
-        if launched():
-            raise ConfigError("evaluate runs in one process: start it without a launcher")
+        check_not_launched("evaluate")
         choice, config = configured(preset, overrides, local=policy == "model")
         if policy in ("model", "openai"):
             print_line(console, str(choice))

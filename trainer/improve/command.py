@@ -11,6 +11,7 @@ from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
+    ModelOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -24,14 +25,12 @@ from trainer.cli import (
 )
 
 ELSEWHERE = ("model_name", "seed")  # fields of ImproveSettings
+AS_GIVEN = ("gold", "rounds", "questions", "samples", "development", "eval_limit")
 
 
 def improve(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
-    ] = None,
+    model: ModelOption = None,
     adapter: AdapterOption = None,
     data: Annotated[Path | None, DATA] = None,
     gold: Annotated[
@@ -80,11 +79,9 @@ def improve(
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():
-        from trainer.errors import ConfigError
-        from trainer.runtime.ranks import launched
+        from trainer.runtime.ranks import check_not_launched
 
-        if launched():
-            raise ConfigError("improve runs in one process: start it without a launcher")
+        check_not_launched("improve")
         choice, config = configured(preset, overrides)
         print_line(console, str(choice))
 
@@ -100,13 +97,8 @@ def improve(
             overrides=overrides,
             out=out,
             servers=tuple(server or ()),
-            gold=gold,
-            rounds=rounds,
-            questions=questions,
-            samples=samples,
-            development=development,
-            eval_limit=eval_limit,
             seed=config.seed,
+            **{name: context.params[name] for name in AS_GIVEN},
         )
         Improver(settings, console).run()
         print_line(console, f"wrote {out / 'improvement.md'}")

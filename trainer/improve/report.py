@@ -1,9 +1,10 @@
 """The result of an improvement: improvement.json, improvement.md and improvement.png."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from shared.console import percent
 from shared.dataset import load_questions
@@ -11,12 +12,13 @@ from shared.run_stats import RateSummary
 from trainer.config import GRPOConfig
 from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
-from trainer.evaluation.tables import p_text
+from trainer.evaluation.tables import named, p_text
 from trainer.run.charts import Baseline, Chart, Point, Series, png
+from trainer.run.console import percent_number, rate_text
 from trainer.run.folder import write_bytes, write_json, write_text
-from trainer.run.transcripts import Episodes, transcripts
+from trainer.run.transcripts import transcripts
 
-GROUPS = ("overall", "easy", "medium", "hard")
+Result = dict[str, Any]  # improvement.json: see `result_of`
 
 
 @dataclass(frozen=True)
@@ -28,26 +30,6 @@ class Round:
     taught: Mapping[str, Any]  # the key sft of its summary.json; empty for the start model
     model: Path | None  # None: the start model
 
-    @property
-    def demonstrations(self) -> dict[str, int]:
-        """Return the number of demonstrations by the kind of their source."""
-        counts: dict[str, int] = {}
-        for source, count in self.taught.get("demonstrations", {}).items():
-            kind = source.partition(":")[0]
-            counts[kind] = counts.get(kind, 0) + count
-        return counts
-
-
-class Result(TypedDict):
-    """improvement.json."""
-
-    settings: Mapping[str, Any]
-    rounds: list[dict[str, Any]]
-    best_round: int
-    seconds: dict[str, float]  # wall and CPU, of all phases and sessions
-    before: EvaluationResult | None  # None: not measured yet
-    after: EvaluationResult | None
-
 
 def result_of(
     settings: Mapping[str, Any],
@@ -57,11 +39,14 @@ def result_of(
     before: EvaluationResult | None,
     after: EvaluationResult | None,
 ) -> Result:
-    """Return the content of improvement.json. `phases` are the rows of phases.jsonl."""
+    """Return the content of improvement.json; `before` and `after` are None until measured.
 
-    def spent(number: int, name: str) -> float:
-        of_round = (row for row in phases if row["phase"].startswith(f"round {number} "))
-        return round(sum(float(row[name]) for row in of_round), 1)
+    `phases` are the rows of phases.jsonl: wall and CPU seconds, of all sessions.
+    """
+
+    def spent(prefix: str = "") -> dict[str, float]:
+        rows = [row for row in phases if row["phase"].startswith(prefix)]
+        return {name: round(sum(row[name] for row in rows), 1) for name in ("wall_s", "cpu_s")}
 
     return {
         "settings": settings,
@@ -69,19 +54,24 @@ def result_of(
             {
                 "round": one.number,
                 "development": one.development,
-                "demonstrations": one.demonstrations,
-                "wall_s": spent(one.number, "wall_s"),
-                "cpu_s": spent(one.number, "cpu_s"),
+                "demonstrations": _by_kind(one.taught.get("demonstrations", {})),
+                **spent(f"round {one.number} "),
             }
             for one in rounds
         ],
         "best_round": best.number,
-        "seconds": {
-            name: round(sum(row[name] for row in phases), 1) for name in ("wall_s", "cpu_s")
-        },
+        "seconds": spent(),
         "before": before,
         "after": after,
     }
+
+
+def _by_kind(demonstrations: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of demonstrations by the kind of their source."""
+    counts: Counter[str] = Counter()
+    for source, count in demonstrations.items():
+        counts[source.partition(":")[0]] += count
+    return counts
 
 
 def write_report(out: Path, result: Result, config: GRPOConfig) -> None:
@@ -105,15 +95,12 @@ def title(result: Result) -> str:
 def curve(result: Result) -> Chart:
     """Return success over the rounds: development questions, and eval questions at both ends."""
     rounds = result["rounds"]
-    points = [
-        Point(row["round"], row["development"]["rate"] or 0.0, *row["development"]["ci95"])
-        for row in rounds
-    ]
+    points = [_point(row["round"], row["development"]) for row in rounds]
     lines = [Series(f"{rounds[0]['development']['n']} development questions", points, "blue")]
     marks = [
-        Point(number, success["rate"] or 0.0, *success["ci95"])
+        _point(number, one["success"]["overall"]["success"])
         for number, one in ((0, result["before"]), (result["best_round"], result["after"]))
-        if one and (success := one["success"]["overall"]["success"])
+        if one
     ]
     if marks:
         lines.append(Series("eval questions, before and after", marks, "orange", "diamonds"))
@@ -129,60 +116,54 @@ def curve(result: Result) -> Chart:
     )
 
 
+def _point(number: int, rate: RateSummary) -> Point:
+    return Point(number, rate["rate"] or 0.0, *rate["ci95"])
+
+
 def page(out: Path, result: Result, config: GRPOConfig) -> str:
-    """Return improvement.md: success before and after, the rounds, cost and transcripts."""
+    """Return improvement.md: success before and after, the rounds, time and transcripts."""
     lines = [f"# {title(result)}", "", "![Success over the rounds](improvement.png)", ""]
-    if (before := result["before"]) and (after := result["after"]):
-        lines += _success(before, after)
-    lines += ["| round | development questions right in % | demonstrations | hours | CPU-hours |"]
+    before, after = result["before"], result["after"]
+    if before and after:
+        lines += _success_table(after["paired"])
+    lines += _rounds_table(result)
+    wall, cpu = (duration(result["seconds"][name]) for name in ("wall_s", "cpu_s"))
+    lines += [f"All of it, with the measurements: {wall}, and {cpu} of CPU time.", ""]
+    if before and after:
+        questions = load_questions(Path(config.questions_path).with_name("questions_eval.json"))
+        texts = {one.question_id: one.question_text for one in questions}
+        first, last = (
+            {one.question_id: one for one in EvaluationFolder(out / name).records()}
+            for name in ("before", "after")
+        )
+        lines.append(transcripts(texts, {}, first, last, heading="Transcripts"))
+    return "\n".join(lines)
+
+
+def _success_table(paired: Mapping[str, Any]) -> list[str]:
+    """Return success on the eval questions, compared question by question."""
+    lines = ["| eval questions | n | before, right in % | after | gained | lost | p |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for name, group in named(paired):
+        if group["n"]:
+            rates = " | ".join(percent_number(group[at]) for at in ("before", "after"))
+            changed = f"{group['gained']} | {group['lost']} | {p_text(group['p_value'])}"
+            lines.append(f"| {name} | {group['n']} | {rates} | {changed} |")
+    return [*lines, ""]
+
+
+def _rounds_table(result: Result) -> list[str]:
+    lines = ["| round | development questions right in % | demonstrations | time | CPU time |"]
     lines += ["|---|---|---|---|---|"]
     for row in result["rounds"]:
         taught = ", ".join(f"{n} {kind}" for kind, n in row["demonstrations"].items()) or "-"
         best = " (best)" if row["round"] == result["best_round"] else ""
-        hours = " | ".join(f"{row[name] / 3600:.1f}" for name in ("wall_s", "cpu_s"))
-        lines.append(f"| {row['round']}{best} | {_rate(row['development'])} | {taught} | {hours} |")
-    wall, cpu = (result["seconds"][name] / 3600 for name in ("wall_s", "cpu_s"))
-    lines += ["", f"All of it, with the measurements: {wall:.1f} hours, {cpu:.1f} CPU-hours.", ""]
-    if before and after:
-        questions = load_questions(Path(config.questions_path).with_name("questions_eval.json"))
-        texts = {one.question_id: one.question_text for one in questions}
-        lines.append(
-            transcripts(
-                texts, {}, _played(out / "before"), _played(out / "after"), heading="Transcripts"
-            )
-        )
-    return "\n".join(lines)
-
-
-def _success(before: EvaluationResult, after: EvaluationResult) -> list[str]:
-    """Return the table of success on the eval questions, question by question."""
-    lines = [
-        "| eval questions | n | before | after | gained | lost | p |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    pairs = after.get("paired")
-    for name in GROUPS:
-        groups = [
-            one["success"]["overall"]
-            if name == "overall"
-            else one["success"]["by_difficulty"].get(name)
-            for one in (before, after)
-        ]
-        paired = pairs and (
-            pairs["overall"] if name == "overall" else pairs["by_difficulty"].get(name)
-        )
-        if all(groups) and paired:
-            cells = [name, str(paired["n"]), *(_rate(one["success"]) for one in groups if one)]
-            cells += [str(paired["gained"]), str(paired["lost"]), p_text(paired["p_value"])]
-            lines.append(f"| {' | '.join(cells)} |")
+        times = " | ".join(duration(row[name]) for name in ("wall_s", "cpu_s"))
+        rate = rate_text(row["development"])
+        lines.append(f"| {row['round']}{best} | {rate} | {taught} | {times} |")
     return [*lines, ""]
 
 
-def _rate(rate: RateSummary) -> str:
-    low, high = (100 * end for end in rate["ci95"])
-    return f"{100 * (rate['rate'] or 0.0):.1f} [{low:.0f}, {high:.0f}]"
-
-
-def _played(path: Path) -> Episodes:
-    """Return an evaluation's episodes by question, with what their agents read."""
-    return {one.question_id: one for one in EvaluationFolder(path).records()}
+def duration(seconds: float) -> str:
+    """Format seconds as hours, or as minutes below an hour."""
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"

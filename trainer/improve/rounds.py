@@ -27,7 +27,7 @@ from rich.console import Console
 from shared.console import print_line
 from trainer.cli import configured
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RunError
+from trainer.errors import ConfigError
 from trainer.evaluation.evaluate import PromptRow, choose
 from trainer.evaluation.inputs import resumed_settings
 from trainer.evaluation.records import EvaluationFolder
@@ -36,7 +36,7 @@ from trainer.evaluation.settings import EvaluationSettings
 from trainer.grpo.job import run_job
 from trainer.improve.report import Result, Round, result_of, write_report
 from trainer.rollout.dataset import load_question_prompts
-from trainer.run.folder import LATEST, Run, append_lines, read_json, read_lines, write_json
+from trainer.run.folder import LATEST, Run, append_lines, begin_or_resume, read_json, read_lines
 from trainer.run.lock import held
 from trainer.runtime.interrupt import Interrupted
 from trainer.sft.job import SftJob, SftOptions
@@ -75,15 +75,13 @@ class ImproveSettings:
     eval_limit: int = 0  # eval questions; 0: all
     seed: int = 0
 
-    def config(self, **changes: Any) -> GRPOConfig:
-        """Return the settings of the start model."""
-        named = {"model_name": self.model, "seed": self.seed}
-        return configured(self.preset, {**DEFAULTS, **named, **self.overrides, **changes})[1]
-
-    def trained(self, model: Path) -> GRPOConfig:
-        """Return the settings of a fine-tuned model."""
-        named = {"model_name": str(model), "seed": self.seed}
-        return configured(None, {**DEFAULTS, **TRAINED, **named, **self.overrides})[1]
+    def config(self, model: Path | None = None) -> GRPOConfig:
+        """Return the settings of the start model, or of a fine-tuned one."""
+        own = {**DEFAULTS, "model_name": self.model, "seed": self.seed}
+        if model is None:
+            return configured(self.preset, {**own, **self.overrides})[1]
+        own |= {**TRAINED, "model_name": str(model)}
+        return configured(None, {**own, **self.overrides})[1]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -146,7 +144,7 @@ class Improver:
         """Do all rounds, measure the start and the best model, and write the report."""
         self._out.mkdir(parents=True, exist_ok=True)
         with held(self._out):
-            self._start()
+            begin_or_resume(self._out / "improve.json", self._settings.identity)
             rounds = [self._measured(0, None)]
             for number in range(1, self._settings.rounds + 1):
                 if number - best(rounds).number > PATIENCE:
@@ -156,36 +154,17 @@ class Improver:
                 rounds.append(self._measured(number, self._fine_tune(number)))
                 self._keep_best(rounds)
                 self._report(rounds)
-            before = self._measure_eval("before", rounds[0])
-            after = self._measure_eval("after", best(rounds), self._out / "before")
+            asked = {"limit": self._settings.eval_limit, "temperature": None}
+            start, end = self._out / "before", self._out / "after"
+            before = self._evaluate("before", start, None, **asked)
+            after = self._evaluate("after", end, best(rounds).model, against=start, **asked)
             return self._report(rounds, before, after)
-
-    def _start(self) -> None:
-        path, identity = self._out / "improve.json", self._settings.identity
-        if path.exists():
-            saved = read_json(path)
-            changed = sorted(name for name in identity if saved.get(name) != identity[name])
-            if changed:
-                raise RunError(
-                    f"{self._out} holds another improvement ({', '.join(changed)} differ): choose "
-                    "another --out, or repeat its settings"
-                )
-        elif any(self._out.iterdir()):
-            raise RunError(
-                f"{self._out} is not empty, and holds no improvement: choose another --out"
-            )
-        write_json(path, identity)
 
     def _folder(self, number: int) -> Path:
         return self._out / f"round-{number}"
 
-    def _config(self, one: Path | None) -> GRPOConfig:
-        """Return the settings of a round's model; None is the start model."""
-        return self._settings.config() if one is None else self._settings.trained(one)
-
     def _measured(self, number: int, model: Path | None) -> Round:
         """Measure the model of a round on the development questions."""
-        print_line(self._console, f"round {number}: measure on the development questions")
         result = self._evaluate(
             f"round {number} development",
             self._folder(number) / "development",
@@ -202,7 +181,6 @@ class Improver:
         settings, number = self._settings, one.number
         count, seed = settings.questions, settings.seed
         ids = practice_questions(self._rows, self._development, count, number, seed)
-        print_line(self._console, f"round {number}: play {len(ids)} training questions")
         self._evaluate(
             f"round {number} play",
             self._folder(number) / "play",
@@ -227,35 +205,33 @@ class Improver:
             if not result["episodes_missing"]:
                 return result
         servers = self._settings.servers
-        settings = EvaluationSettings(config=self._config(model), servers=servers, out=out, **named)
+        settings = EvaluationSettings(
+            config=self._settings.config(model), servers=servers, out=out, **named
+        )
         with self._timed(phase):
             return run_evaluation(settings, self._console)
 
     def _fine_tune(self, number: int) -> Path:
         """Fine-tune the start model on what all rounds before this one yielded."""
         settings, out = self._settings, self._folder(number) / "sft"
-        begun = out / LATEST
-        if begun.exists() and Run(begun.resolve()).finished:
-            return Run(begun.resolve()).model
-        print_line(self._console, f"round {number}: fine-tune the start model")
-        kinds = (RUN, COMPLETED, CORRECTED if settings.gold else RECOVERED)
-        plays = [self._folder(earlier) / "play" for earlier in range(number)]
-        sources = tuple(f"{kind}:{play}" for play in plays for kind in kinds)
+        run = Run((out / LATEST).resolve())
+        if run.finished:
+            return run.model
+        begun = run if run.path.exists() else None
+        if begun is not None:
+            config, options = resumed_settings(begun, settings.servers, {}, SftOptions)
+        else:
+            kinds = (RUN, COMPLETED, CORRECTED if settings.gold else RECOVERED)
+            plays = [self._folder(earlier) / "play" for earlier in range(number)]
+            sources = tuple(f"{kind}:{play}" for play in plays for kind in kinds)
+            named = {"model_name": settings.model, "seed": settings.seed + number}
+            named |= {"num_train_epochs": EPOCHS, "output_dir": out}
+            values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}
+            choice, config = warm_start_config(settings.preset, values)
+            options = SftOptions(choice.preset, out, settings.servers, sources=sources)
         with self._timed(f"round {number} sft"):
-            if begun.exists():
-                run = Run(begun.resolve())
-                config, options = resumed_settings(run, settings.servers, {}, SftOptions)
-                run_job(config, options, resume=run, console=self._console, kind=SftJob)
-            else:
-                named = {"model_name": settings.model, "seed": settings.seed + number}
-                named |= {"num_train_epochs": EPOCHS, "output_dir": out}
-                values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}
-                choice, config = warm_start_config(settings.preset, values)
-                options = SftOptions(
-                    choice.preset, out, settings.servers, sources=sources, measured=False
-                )
-                run_job(config, options, console=self._console, kind=SftJob)
-        return Run(begun.resolve()).model
+            run_job(config, options, resume=begun, console=self._console, kind=SftJob)
+        return Run((out / LATEST).resolve()).model
 
     def _keep_best(self, rounds: Sequence[Round]) -> None:
         """Link to the best model, and delete the models of rounds that are not the best."""
@@ -270,20 +246,10 @@ class Improver:
         if winner.model is not None:
             link.symlink_to(os.path.relpath(winner.model, self._out))
 
-    def _measure_eval(self, name: str, one: Round, against: Path | None = None) -> EvaluationResult:
-        print_line(self._console, f"{name}: round {one.number} on the eval questions")
-        return self._evaluate(
-            name,
-            self._out / name,
-            one.model,
-            limit=self._settings.eval_limit,
-            temperature=None,
-            against=against,
-        )
-
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
-        """Add the time of a phase to phases.jsonl, also if it is interrupted."""
+        """Print a phase's name, and add its time to phases.jsonl, also if it is interrupted."""
+        print_line(self._console, phase)
         wall, cpu = time.monotonic(), _cpu_s()
         try:
             yield
@@ -305,7 +271,7 @@ class Improver:
         phases = list(read_lines(self._out / "phases.jsonl"))
         settings = self._settings.identity
         result = result_of(settings, rounds, best(rounds), phases, before, after)
-        write_report(self._out, result, self._config(None))
+        write_report(self._out, result, self._settings.config())
         return result
 
 

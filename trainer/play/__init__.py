@@ -1,13 +1,1 @@
-"""`python -m trainer play`: an agent answers questions about a user's own database.
-
-    database.py   a data directory of the user's file, for an environment server
-    words.py      the words of a question that match nothing in it
-    agent.py      the player: a local model or one behind an OpenAI-compatible server
-    retry.py      another action in place of one that failed before
-    played.py     a played question: its steps and whether its answer is confirmed
-    display.py    what the user sees of it
-    session.py    the questions, one after another, on a server that hosts them
-    command.py    the command's options
-
-The user's file is only read.
-"""
+"""An agent answers questions about a user's own database: `python -m trainer play`."""

@@ -1,28 +1,32 @@
 """`python -m trainer play`. Modules that need torch or a server are imported when it runs."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from shared.console import errors
+from shared.console import errors, print_line
+from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
-from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
+    PLAYED_MODEL,
     AdapterOption,
-    ApiOption,
     PresetOption,
     SetOption,
-    TokenizerOption,
+    configured,
     console,
     guarded,
     model_settings,
     settings_of,
 )
+from trainer.presets import TRAINED_MODEL
 
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no confirmed answer
+WITHOUT_EFFECT = ("server_urls", "temperature")  # a server is started, the model plays greedily
 
 
 def play(
@@ -39,7 +43,7 @@ def play(
         typer.Option(
             help="Model directory, checkpoint or Hugging Face name; with --base-url, its name on "
             "that server.",
-            show_default="that of the newest finished run in runs/, or else the one that ships",
+            show_default=PLAYED_MODEL,
         ),
     ] = None,
     adapter: AdapterOption = None,
@@ -49,8 +53,6 @@ def play(
             help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
-    api: ApiOption = "chat",
-    tokenizer: TokenizerOption = None,
     preset: PresetOption = None,
     step_budget: Annotated[
         int | None,
@@ -61,12 +63,6 @@ def play(
             show_default="as in the model's training",
         ),
     ] = None,
-    temperature: Annotated[
-        float, typer.Option(min=0.0, help="Sampling temperature; 0: greedy.")
-    ] = 0.0,
-    seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Random seed of sampling.")
-    ] = DEFAULT_SEED,
     set_: SetOption = None,
     json_file: Annotated[
         typer.FileTextWrite | None,
@@ -86,43 +82,54 @@ def play(
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),
-        ("--set", "server_urls has no effect here: a server is started", "server_urls" in chosen),
-        ("--api", "needs --base-url", not base_url and api != "chat"),
-        ("--tokenizer", "is for --api completions", bool(tokenizer) and api != "completions"),
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
+        ("--question", "is empty", any(not text.strip() for text in question or ())),
+        *(("--set", f"{name} has no effect here", name in chosen) for name in WITHOUT_EFFECT),
     ]  # fmt: skip
     for option, problem, holds in refused:
         if holds:
             raise typer.BadParameter(problem, param_hint=option)
+    settings: dict[str, Any] = {
+        "server_wait_s": SERVER_WAIT_S,
+        "step_budget": step_budget,
+        **model_settings(model, adapter),
+    }
+    settings = {name: value for name, value in settings.items() if value is not None} | chosen
+    if preset is None:
+        settings.setdefault("model_name", TRAINED_MODEL)
 
     with guarded():
-        settings: dict[str, Any] = {
-            "seed": seed,
-            "server_wait_s": SERVER_WAIT_S,
-            "step_budget": step_budget,
-        }
-        settings |= {**model_settings(model, adapter), **chosen}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        if base_url is None and "model_name" in settings:
-            from trainer.runtime.models import find_model
+        choice, config = configured(preset, settings, local=base_url is None)
 
-            # before the imports below, which take seconds
-            find_model(settings["model_name"], settings.get("base_model", ""))
+        from trainer.play.agent import local_agent, served_agent
+        from trainer.play.database import examine
+        from trainer.play.display import Screen
+        from trainer.play.session import play_questions, typed_questions
 
-        from trainer.play.agent import api_agent, local_agent
-        from trainer.play.database import check_question, examine
-        from trainer.play.display import Display, JsonLines, Screen
-        from trainer.play.session import ask_interactively, play_questions
+        examine(db)  # before the model is loaded
+        about = str(choice)
+        agent = served_agent(config, about, base_url) if base_url else local_agent(config, about)
+        screen = Screen(console if json_file is None else Console(quiet=True))
 
-        database = examine(db)
-        questions = [check_question(text) for text in question or ()]
-        display: Display = JsonLines(json_file, errors) if json_file else Screen(console)
-        if base_url is not None and model is not None:
-            agent = api_agent(base_url, model, preset, settings, temperature, api, tokenizer)
-        else:
-            agent = local_agent(settings.get("model_name"), preset, settings, temperature)
-        if not questions:
-            return ask_interactively(db, agent, display, errors)
-        if not play_questions(database, questions, agent, display):
-            raise typer.Exit(NO_ANSWER)
+        def answers(texts: list[str]) -> bool:
+            """Play questions on the file as it is now; return whether all answers are confirmed."""
+            confirmed = True
+            for played in play_questions(examine(db), texts, agent, screen):
+                confirmed = confirmed and played.answer is not None
+                if json_file is not None:
+                    fields = {"database": str(db), "agent": config.model_name, **played.as_json()}
+                    line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
+                    json_file.write(line.encode(errors="replace").decode() + "\n")
+                    json_file.flush()
+            return confirmed
+
+        if question:
+            if not answers(question):
+                raise typer.Exit(NO_ANSWER)
+            return
+        for text in typed_questions(errors):
+            try:
+                answers([text])
+            except SQLEnvError as error:  # of this question alone
+                print_line(errors, f"error: {error}", "red")

@@ -6,6 +6,7 @@ it, SQLite's backup API copies the committed state.
 """
 
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -16,9 +17,7 @@ from pathlib import Path
 
 from shared.dataset import OpenQuestion, database_path, open_questions_path
 from shared.errors import DatabaseLoadError
-from trainer.errors import PlayError
 
-MAX_QUESTION_CHARS = 20_000
 BUSY_S = 10.0  # to wait for another program's lock
 
 
@@ -28,9 +27,13 @@ class Database:
 
     given: Path
     path: Path  # absolute, without links: a log is beside the file itself
-    size_bytes: int
-    modified_ns: int
+    stat: os.stat_result
     log: Path | None
+
+    @property
+    def how(self) -> str:
+        """How the file is read."""
+        return f"read from a copy that includes {self.log.name}" if self.log else "read in place"
 
     @property
     def quoted(self) -> str:
@@ -39,21 +42,8 @@ class Database:
 
     def changed(self) -> bool:
         """Return whether the file has been written since."""
-        stat = self.path.stat()
-        return (stat.st_size, stat.st_mtime_ns) != (self.size_bytes, self.modified_ns)
-
-
-@dataclass(frozen=True)
-class HostedDatabase:
-    """A data directory with the user's database, at `path`, and questions.
-
-    `how` says how the file is read.
-    """
-
-    data_dir: Path
-    path: Path
-    question_ids: list[str]
-    how: str
+        now, then = self.path.stat(), self.stat
+        return (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns)
 
 
 def examine(given: Path) -> Database:
@@ -72,7 +62,7 @@ def examine(given: Path) -> Database:
         raise DatabaseLoadError(
             f"can't read {given}: {error.strerror}; make it readable for this user"
         ) from error
-    database = Database(given, path, stat.st_size, stat.st_mtime_ns, log)
+    database = Database(given, path, stat, log)
     if not (stat.st_size or log):
         raise DatabaseLoadError(f"{given} is empty: name a SQLite database with tables")
     if log is None:
@@ -84,24 +74,11 @@ def examine(given: Path) -> Database:
     return database
 
 
-def check_question(text: str) -> str:
-    """Return the question in UTF-8 without surrounding white space, or raise `PlayError`."""
-    text = text.strip().encode(errors="replace").decode()
-    if not text:
-        raise PlayError(
-            "the question is empty: for example, --question 'How many orders are there?'"
-        )
-    if len(text) > MAX_QUESTION_CHARS:
-        size = f"{len(text):,} characters, more than {MAX_QUESTION_CHARS:,}"
-        raise PlayError(f"the question has {size}: shorten it")
-    return text
+def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, list[str]]:
+    """Make `folder` a data directory of the database and questions.
 
-
-def host(database: Database, questions: list[str], folder: Path) -> HostedDatabase:
-    """Make `folder` a data directory of the database and questions, checked by `check_question`.
-
-    `question_ids` are in the order of `questions`; a question's id follows from its text. Raise
-    `DatabaseLoadError` if the file can't be copied.
+    Return the path of the database in it, and the questions' ids, which follow from their texts.
+    Raise `DatabaseLoadError` if the file can't be copied.
     """
     db_id = re.sub(r"\W+", "_", database.path.stem, flags=re.ASCII).strip("_")[:40] or "database"
     ids = [f"open-{sha256(text.encode()).hexdigest()[:12]}" for text in questions]
@@ -115,7 +92,7 @@ def host(database: Database, questions: list[str], folder: Path) -> HostedDataba
     questions_path.write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
     if database.log is None:
         target.symlink_to(database.path)
-        return HostedDatabase(folder, target, ids, "read in place")
+        return target, ids
     try:
         with closing(_open(database)) as source, closing(sqlite3.connect(target)) as copy:
             # Hold the read lock: backup() would wait for a locked file forever.
@@ -125,8 +102,7 @@ def host(database: Database, questions: list[str], folder: Path) -> HostedDataba
             copy.execute("PRAGMA journal_mode = DELETE").fetchone()
     except sqlite3.Error as error:
         raise _explained(database, error) from error
-    how = f"read from a copy that includes {database.log.name}"
-    return HostedDatabase(folder, target, ids, how)
+    return target, ids
 
 
 def _open(database: Database) -> sqlite3.Connection:

@@ -1,12 +1,10 @@
-"""What `play` shows: every step as it happens, for people, or JSON lines, for scripts.
+"""What `play` shows of a question: every step as it happens.
 
 Texts of the database, the model and the command line are shown literally: no markup is interpreted
 and control characters are escaped, so that no cell can control the terminal.
 """
 
-import json
 import unicodedata
-from typing import IO, Any
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -15,83 +13,56 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from shared.actions import ActionType
-from shared.console import counted, print_line
+from shared.console import counted
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database
-from trainer.play.played import PlayedQuestion, PlayStep
+from trainer.play.played import PlayedQuestion, PlayStep, is_nothing
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
-MAX_TABLES = 12  # named in the heading
-REPEATS = 3  # last actions that were all taken before: more steps would not help
 INDENT = "   "
 
 
-class Display:
-    """Shows questions while they are played. This one shows nothing."""
-
-    def start(self, database: Database, how: str, agent: Agent) -> None:
-        """Show what is about to be played; `how` says how the file is read."""
-
-    def question(self, played: PlayedQuestion) -> None:
-        """Show the question when its episode has started."""
-
-    def step(self, step: PlayStep) -> None:
-        """Show a step when it has been answered."""
-
-    def end(self, played: PlayedQuestion) -> None:
-        """Show how the question ended."""
-
-    def note(self, text: str) -> None:
-        """Show a remark."""
-
-
-class Screen(Display):
-    """For people: in colour on a terminal, else plain text."""
+class Screen:
+    """Shows questions while they are played: in colour on a terminal, else as plain text."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._started = False
 
-    def start(self, database: Database, how: str, agent: Agent) -> None:
+    def start(self, database: Database, agent: Agent) -> None:
+        """Show, once, what is about to be played."""
         if self._started:
             return
         self._started = True
-        size = decimal(database.size_bytes)
-        self._line("database", f"{database.given} ({size}), {how}; nothing is written to it")
-        self._line("agent", f"{agent.name}, {agent.why}")
-        config, steps = agent.config, counted(agent.config.step_budget, "step")
-        sampled = f"temperature {config.temperature:g}, seed {config.seed}"
-        self._line("plays", f"{'greedy' if agent.greedy else sampled}, at most {steps}")
+        about = f"{database.given} ({decimal(database.stat.st_size)}), {database.how}"
+        self._line("database", f"{about}; nothing is written to it")
+        self._line("agent", f"{agent.config.model_name}, {agent.about}")
 
     def question(self, played: PlayedQuestion) -> None:
-        tables = played.tables
-        more = f", ... ({len(tables)} in total)" if len(tables) > MAX_TABLES else ""
+        """Show the question when its episode has started."""
         self._console.print()
         self._line("question", played.question)
-        self._line("tables", ", ".join(tables[:MAX_TABLES]) + more)
-        if played.unknown_words:
-            words = ", ".join(map(repr, played.unknown_words))
-            self.note(f"no table, column or value matches {words}")
+        self._line("tables", ", ".join(played.tables))
+        if played.unknown_names:
+            names = ", ".join(map(repr, played.unknown_names))
+            self._print(Text(f"note: no table, column or value has {printable(names)}", "yellow"))
         self._console.print()
 
     def step(self, step: PlayStep) -> None:
-        times = f"{step.agent_s:.2f} s + {step.env_s:.2f} s"
-        if step.tokens is not None:
-            times = f"{counted(step.tokens, 'token')}, {times}"
-        head = Text.assemble((f"{step.step:>2} ", "bold"), (str(step.action), "bold cyan"))
-        if step.action is ActionType.ANSWER:  # `end` shows it, if it is confirmed
-            self._print(head.append(f"   ({times})", "dim"))
+        """Show a step when it has been answered; an ANSWER is shown by `end`, if confirmed."""
+        if step.action is ActionType.ANSWER:
             return
+        cost = [] if step.tokens is None else [counted(step.tokens, "token")]
+        cost.append(f"{step.wall_s:.2f} s")
+        head = Text.assemble((f"{step.step:>2} ", "bold"), (str(step.action), "bold cyan"))
         argument = _argument(step)
         inline = "\n" not in argument.plain
         if inline and argument:
             head.append(" ").append_text(argument)
-        self._print(head.append(f"   ({times})", "dim"))
+        self._print(head.append(f"   ({', '.join(cost)})", "dim"))
         if step.parse_fallback:
-            remark = "no action in the text, so it ran as a QUERY; the agent wrote:"
-            self._indented(Text(remark, "yellow"))
-            self._indented(Text(_cut(printable(step.text)), "yellow"))
+            self._indented(Text("the agent's text, which has no action, ran as a QUERY", "yellow"))
         elif step.text.strip() != f"{step.action}: {step.argument}":
             self._indented(Text("parsed from: " + _cut(printable(step.text.strip())), "dim"))
         if not inline:
@@ -102,11 +73,15 @@ class Screen(Display):
             self._indented(Text(printable(step.result)))
 
     def end(self, played: PlayedQuestion) -> None:
+        """Show how the question ended."""
         self._console.print()
         if played.answer is not None and played.source is not None:
-            answer = Text(printable(played.answer), "bold")
-            look: dict[str, Any] = {"title_align": "left", "expand": False, "border_style": "green"}
-            self._console.print(Panel(answer, title="answer, unchecked", **look))
+            nothing = is_nothing(played.answer)
+            answer = Text("nothing found" if nothing else printable(played.answer), "bold")
+            title = "answer, unchecked"
+            self._console.print(
+                Panel(answer, title=title, title_align="left", expand=False, border_style="green")
+            )
             self._print(Text("from ").append_text(_argument(played.source)))
         else:
             self._print(Text(no_answer(played), "bold yellow"))
@@ -117,15 +92,8 @@ class Screen(Display):
         counts = [counted(len(played.steps), "step")]
         if played.tokens is not None:
             counts.append(counted(played.tokens, "token"))
-        counts.append(f"{played.wall_s:.2f} s (agent {played.agent_s:.2f} s)")
-        if played.fallbacks:
-            counts.append(counted(played.fallbacks, "parse failure"))
-        if played.context_truncations:
-            counts.append(f"context truncated {counted(played.context_truncations, 'time')}")
+        counts.append(f"{played.wall_s:.2f} s")
         self._print(Text(", ".join(counts), "dim"))
-
-    def note(self, text: str) -> None:
-        self._print(Text("note: " + printable(text), "yellow"))
 
     def _line(self, name: str, text: str) -> None:
         self._print(Text.assemble((f"{name:9} ", "bold"), printable(text)))
@@ -139,52 +107,18 @@ class Screen(Display):
         self._console.print(text, soft_wrap=True)
 
 
-class JsonLines(Display):
-    """For scripts: one JSON object per question in `file`; notes go to stderr."""
-
-    def __init__(self, file: IO[str], errors: Console) -> None:
-        self._file, self._errors = file, errors
-        self._session: dict[str, Any] = {}
-
-    def start(self, database: Database, how: str, agent: Agent) -> None:
-        self._session = {
-            "database": str(database.given),
-            "database_read": how,
-            "agent": agent.name,
-            "agent_is": agent.why,
-            "greedy": agent.greedy,
-            "temperature": 0.0 if agent.greedy else agent.config.temperature,
-            "seed": agent.config.seed,
-            "step_budget": agent.config.step_budget,
-        }
-
-    def end(self, played: PlayedQuestion) -> None:
-        fields = {**self._session, **played.as_json()}
-        line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
-        self._file.write(line.encode(errors="replace").decode() + "\n")
-        self._file.flush()
-
-    def note(self, text: str) -> None:
-        print_line(self._errors, f"note: {printable(text)}")
-
-
 def no_answer(played: PlayedQuestion) -> str:
     """Return why there is no answer, or no confirmed one, in one line."""
     if played.said is not None:
-        without = "no query of the agent's returned it" if played.queries else "no query worked"
-        return f"the answer is not confirmed: {without}"
+        if is_nothing(played.said):
+            return "no answer: the agent gave an empty one"
+        return "the answer is not confirmed: no query of the agent's returned it"
     if played.stuck:
         return "no answer: the agent only repeated an action that had failed"
     if played.context_overflow:
         return "no answer: the agent's context window is full; use a model with a larger one"
-    if played.too_large:
-        return "no answer: the actions together are over the server's limit on bytes"
     if played.outcome == Outcome.BUDGET:
-        within = f"no answer within {counted(len(played.steps), 'step')}"
-        actions = [(step.action, step.argument) for step in played.steps]
-        if all(action in actions[:-REPEATS] for action in actions[-REPEATS:]):
-            return f"{within}: the agent took its last {REPEATS} actions before"
-        return f"{within}; --step-budget allows more"
+        return f"no answer within {counted(len(played.steps), 'step')}; --step-budget allows more"
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"

@@ -17,6 +17,7 @@ from trainer.rollout.parsing import parse_with_fallback
 from trainer.rollout.prompts import REMARKS
 
 REL_TOLERANCE = 0.01  # of a number that the answer rounds
+NOTHING = ("", "null", "none", "[]")  # what agents answer where a query found nothing
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,8 @@ class PlayStep:
     parse_fallback: bool  # the text held no action and ran as a QUERY
     result: str
     error: str | None
-    error_code: str | None
-    steps_left: int
     tokens: int | None  # of the text; None if the model's server does not count
-    agent_s: float
-    env_s: float
+    wall_s: float
 
 
 @dataclass
@@ -42,16 +40,14 @@ class PlayedQuestion:
     """How one question was played. `said` is what the agent answered; see `answer`."""
 
     question: str
-    unknown_words: Sequence[str] = ()  # of the question, that match nothing in the database
+    unknown_names: Sequence[str] = ()  # of the question, which nothing in the database contains
     tables: list[str] = field(default_factory=list)
     steps: list[PlayStep] = field(default_factory=list)
     outcome: Outcome = Outcome.ABANDONED
     said: str | None = None
     stuck: bool = False  # it ended because the agent only repeated actions that failed
     context_overflow: bool = False
-    too_large: bool = False  # its actions reached the server's limit on bytes
     context_truncations: int = 0  # how often old turns were dropped from the agent's context
-    operational_reward: float | None = None
     wall_s: float = 0.0
 
     @property
@@ -65,7 +61,7 @@ class PlayedQuestion:
         """The last query whose result holds the answer."""
         if self.said is None:
             return None
-        return next((one for one in self.queries if is_in(self.said, one.result)), None)
+        return next((one for one in self.queries if confirms(one.result, self.said)), None)
 
     @property
     def answer(self) -> str | None:
@@ -83,23 +79,13 @@ class PlayedQuestion:
         counts = [step.tokens for step in self.steps if step.tokens is not None]
         return sum(counts) if len(counts) == len(self.steps) else None
 
-    @property
-    def agent_s(self) -> float:
-        return sum(step.agent_s for step in self.steps)
-
-    @property
-    def fallbacks(self) -> int:
-        return sum(step.parse_fallback for step in self.steps)
-
     def as_json(self) -> dict[str, Any]:
         query = self.source or next(iter(self.queries), None)
         return {
             **asdict(self),
             "answer": self.answer,
             "query": None if query is None else query.argument,
-            "parse_fallbacks": self.fallbacks,
             "tokens": self.tokens,
-            "agent_s": round(self.agent_s, 4),
         }
 
 
@@ -108,11 +94,20 @@ def _plain(argument: str) -> str:
     return " ".join(argument.split()).rstrip("; ")
 
 
-def is_in(answer: str, result: str) -> bool:
-    """Return whether every value of an answer is a cell of a result, numbers up to rounding."""
-    _, *rows = result.split("\n")
-    rows = [row for row in rows if not row.startswith(REMARKS)]
+def is_nothing(answer: str) -> bool:
+    """Return whether an answer says that there is nothing."""
+    return answer.strip().casefold() in NOTHING
+
+
+def confirms(result: str, answer: str) -> bool:
+    """Return whether every value of an answer is a cell of a result, numbers up to rounding.
+
+    An answer that there is nothing needs a result without a value.
+    """
+    rows = [row for row in result.split("\n")[1:] if not row.startswith(REMARKS)]
     cells = {cell.strip().casefold() for row in rows for cell in (row, *row.split(" | "))}
+    if is_nothing(answer):
+        return all(is_nothing(cell) for row in rows for cell in row.split(" | "))
     numbers = [number for cell in cells if (number := _number(cell)) is not None]
 
     def found(value: str) -> bool:

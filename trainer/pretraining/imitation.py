@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import LambdaLR
@@ -20,7 +19,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trainer.pretraining.newton_schulz import use_float32
 from trainer.runtime.precision import precision
-from trainer.runtime.ranks import average_gradients
 
 # Compiling takes half a minute; a CPU core then trains on 1.4 x the tokens per second.
 MIN_BATCHES_TO_COMPILE = 300
@@ -39,7 +37,7 @@ class PretrainConfig:
     head_dim: int = 32
     vocab_size: int = 2048
     window_tokens: int = 2048
-    batch_tokens: int = 6144  # padded tokens per step, over all processes
+    batch_tokens: int = 6144  # padded tokens per step
     passes: float = 1.0  # over the rows of a stage
     renamed_share: float = 0.6  # of the rows of each pass; see symbol_renaming.py
     name_lengths: tuple[float, ...] = (75, 20, 5)  # weights of new names of 1, 2, 3... tokens
@@ -192,8 +190,7 @@ def fit(
     """Train `model`, in place, on each batch of `plan` once, and print lines of progress.
 
     `change` returns the row to train on in place of each row of the plan. It computes in bfloat16
-    where the device does so natively. In a process group, each process changes all rows alike and
-    takes the gradient of its share of them; together they make the step that one process makes.
+    where the device does so natively.
     """
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
@@ -204,25 +201,19 @@ def fit(
         model.model.compile(dynamic=True)
     if not native:
         use_float32()
-    rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     steps, start, tokens = len(plan), time.perf_counter(), 0
     optimizers = make_optimizers(model, config)
     schedulers = [
         LambdaLR(optimizer, lambda step: lr_factor(step, steps, config)) for optimizer in optimizers
     ]
-    mean_loss = torch.zeros((), device=device)  # this process's part of the running mean
+    mean_loss = torch.zeros((), device=device)
     for step, batch in enumerate(plan):
         stream = random.Random(f"change:{config.seed}:{step}")
         rows = [change(row, stream) for row in batch]
-        share = rows[rank::processes]
-        weight = learned_tokens(share) / learned_tokens(rows)
-        # without a share: any row, with weight 0
-        ids, learn = collate(share or rows[:1], pad_id, device)
+        ids, learn = collate(rows, pad_id, device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=native):
-            loss = weight * imitation_loss(model, ids, learn)
-        (processes * loss).backward()  # type: ignore[no-untyped-call]
-        if processes > 1:
-            average_gradients(model, processes)
+            loss = imitation_loss(model, ids, learn)
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, scheduler in zip(optimizers, schedulers, strict=True):
             optimizer.step()
@@ -231,22 +222,13 @@ def fit(
         tokens += sum(len(row.ids) for row in rows)
         mean_loss = loss.detach() if step == 0 else 0.98 * mean_loss + 0.02 * loss.detach()
         if step % REPORT_EVERY == 0 or step == steps - 1:
-            whole = mean_loss.clone()
-            if processes > 1:
-                dist.all_reduce(whole)
-            if rank == 0:
-                rate = tokens / (time.perf_counter() - start)
-                print(
-                    f"batch {step} of {steps}, {tokens / 1e6:.2f} M tokens, "
-                    f"loss {whole.item():.3f}, {rate / 1e3:.1f} k tokens/s",
-                    flush=True,
-                )
+            rate = tokens / (time.perf_counter() - start)
+            print(
+                f"batch {step} of {steps}, {tokens / 1e6:.2f} M tokens, "
+                f"loss {mean_loss.item():.3f}, {rate / 1e3:.1f} k tokens/s",
+                flush=True,
+            )
     model.eval()
     parameters = sum(p.numel() for p in model.parameters())
     seconds, flops = time.perf_counter() - start, 6.0 * parameters * tokens
-    return FitFigures(tokens, parameters, seconds, flops, whole.item())
-
-
-def learned_tokens(rows: Sequence[Row]) -> int:
-    """Return how many tokens `imitation_loss` counts."""
-    return sum(sum(row.learn[1:]) for row in rows)
+    return FitFigures(tokens, parameters, seconds, flops, mean_loss.item())

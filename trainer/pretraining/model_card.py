@@ -28,15 +28,14 @@ Held out from pretraining (`data/domains/held_out.py`): every shipped database; 
 the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the
 question, each of which occurs without the other.
 
-{success}
-It can't answer hard questions, write SQL outside the templates' forms, or chat.
-"""
-SUCCESS = """Success in % on the {n} easy and medium eval questions about unseen databases, with
+Success in % on the {n} easy and medium eval questions about unseen databases, with
 95 % intervals:
 
 | after stage | greedy | sampled | any of 8 samples right (pass@8) |
 |---|---|---|---|
-{lines}
+{successes}
+
+It can't answer hard questions, write SQL outside the templates' forms, or chat.
 """
 
 
@@ -51,19 +50,20 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
         f"| {stage['flops']:.2g} | {stage['loss']:.3f} |"
         for stage, used in ((stage, {**config, **stage["renaming"]}) for stage in stages)
     ]
-    measured = [(stage["name"], stage["success"]) for stage in stages if "success" in stage]
-    successes = "\n".join(
-        f"| {stage} | {rate_text(success['greedy'])} | {rate_text(success['sampled'])} "
+    successes = [
+        f"| {stage['name']} | {rate_text(success['greedy'])} | {rate_text(success['sampled'])} "
         f"| {100 * success['pass_at_8']:.1f} |"
-        for stage, success in measured
-    )
+        for stage in stages
+        for success in [stage["success"]]
+    ]
     return CARD.format(
         name=name,
         parameters=stages[-1]["parameters"],
         vocab_size=config["vocab_size"],
         seed=config["seed"],
         stages="\n".join(lines),
-        success=SUCCESS.format(n=measured[0][1]["n"], lines=successes) if measured else "",
+        n=stages[0]["success"]["n"],
+        successes="\n".join(successes),
     )
 
 

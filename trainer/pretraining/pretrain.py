@@ -8,12 +8,12 @@ resemble each other, and it learns to copy them.
 """
 
 import copy
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,22 @@ from shared.dataset import load_questions, questions_path
 from shared.models import Outcome
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
 from trainer.presets import SAVED_AS
-from trainer.pretraining.data_parallel import Task, imitate
-from trainer.pretraining.imitation import PretrainConfig, Row, build_model
+from trainer.pretraining.imitation import (
+    FitFigures,
+    PretrainConfig,
+    Row,
+    build_model,
+    fit,
+    plan_passes,
+)
 from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.model_card import model_card
+from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.pretraining.tokenizer import train_tokenizer
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
-from trainer.run.folder import read_json, write_json, write_text
+from trainer.run.folder import begin_or_resume, read_json, write_json, write_text
 from trainer.runtime.models import kept_settings
 from trainer.runtime.precision import precision
 from trainer.runtime.server import SupervisedServer
@@ -78,27 +84,23 @@ LONG = Stage(
 
 def pretrain(
     out: Path,
-    config: PretrainConfig | None = None,
+    config: PretrainConfig,
     stages: Sequence[Stage] = (SHORT, LONG),
-    processes: int = 1,
-    measure: Callable[[Path], Record] | None = None,
+    *,
+    measure: Callable[[Path], Record],
 ) -> Record:
     """Write the base model to `out` and return the content of its `pretraining.json`.
 
     `measure` takes a model's folder and returns its success, for the card. Until the end
     `out/.pretraining` keeps the generated databases and the model after each stage: an interrupted
-    call with the same settings continues after its last whole stage. `processes` share the
-    training; another number of them sums gradients in another order, so the weights differ
-    slightly. Raises `ConfigError` for several processes on a GPU, and if `out` holds an unfinished
-    call with other settings.
+    call with the same settings continues after its last whole stage. Raises `RunError` if `out`
+    holds an unfinished call with other settings.
     """
-    config, device = config or PretrainConfig(), precision("auto", "auto")[0]
-    if processes > 1 and device != "cpu":
-        raise ConfigError("pretrain uses one GPU: leave out --processes")
-    out = out.absolute()
+    out, device = out.absolute(), precision("auto", "auto")[0]
     root, log_path = out / ".pretraining", out / ".pretraining" / "server.log"
-    record: Record = {"config": _as_json(asdict(config)), "torch": torch.__version__, "stages": []}
-    _begin(root, {**record, "stages": [_as_json(asdict(stage)) for stage in stages]})
+    record: Record = {"config": asdict(config), "torch": torch.__version__, "stages": []}
+    settings = {**record, "stages": [asdict(stage) for stage in stages]}
+    begin_or_resume(root / "settings.json", settings)
     folder, previous = root, root
     for number, stage in enumerate(stages, start=1):
         folder, previous = root / f"{number}-{stage.name.replace(' ', '-')}", folder
@@ -106,7 +108,8 @@ def pretrain(
             print(f"{stage.name}: trained before, in {folder}")
             record = read_json(folder / RECORD)
         else:
-            data_dir = generate(root, stage, config.seed + number - 1)
+            data_dir = root / f"data-{number}"
+            generate(data_dir, stage, config.seed + number - 1)
             if number == 1:
                 model, tokenizer = new_model(config, data_dir, log_path)
             else:
@@ -114,43 +117,20 @@ def pretrain(
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
             rows, counts = play_demonstrations(data_dir, tokenizer, log_path)
             print(f"{stage.name}: {len(rows):,} episodes, {counts['right']:,} of them right")
-            task = Task(model, tokenizer, rows, stage_config(config, stage))
-            trained = {**_as_json(asdict(stage)), **counts, **asdict(imitate(task, processes))}
-            record["stages"].append({**trained, "device": device, "processes": processes})
+            figures = imitate(model, tokenizer, rows, config, stage)
+            trained = {**asdict(stage), **counts, **asdict(figures)}
+            record["stages"].append({**trained, "device": device, "processes": 1})
             setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
             write_model(model, tokenizer, folder)
             write_json(folder / RECORD, record)
-        if measure is not None and "success" not in record["stages"][-1]:
+        if "success" not in record["stages"][-1]:
             record["stages"][-1]["success"] = measure(folder)
             write_json(folder / RECORD, record)
     shutil.copytree(folder, out, dirs_exist_ok=True)
-    write_text(out / "README.md", model_card(record, out.name))
     shutil.rmtree(root)
+    record = read_json(out / RECORD)
+    write_text(out / "README.md", model_card(record, out.name))
     return record
-
-
-def _begin(root: Path, settings: Record) -> None:
-    """Make the folder; raise `ConfigError` if it is of a call with other settings."""
-    path = root / "settings.json"
-    if not path.is_file():
-        root.mkdir(parents=True, exist_ok=True)
-        write_json(path, settings)
-    elif read_json(path) != settings:
-        raise ConfigError(
-            f"{root} holds an unfinished pretraining with other settings: repeat its settings to "
-            "continue it, delete the folder, or choose another --out"
-        )
-
-
-def stage_config(config: PretrainConfig, stage: Stage) -> PretrainConfig:
-    """Return the settings of a stage."""
-    return replace(
-        config,
-        muon_lr=config.muon_lr * stage.rate,
-        adamw_lr=config.adamw_lr * stage.rate,
-        passes=config.passes * stage.passes,
-        **stage.renaming,
-    )
 
 
 def new_model(
@@ -165,9 +145,23 @@ def new_model(
     return model, tokenizer
 
 
-def _as_json(value: Any) -> Any:
-    """Return a value as it is when it is read back from JSON: lists for tuples."""
-    return json.loads(json.dumps(value))
+def imitate(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Sequence[Row],
+    config: PretrainConfig,
+    stage: Stage,
+) -> FitFigures:
+    """Train `model`, in place, on the rows of a stage, some of them renamed."""
+    config = replace(
+        config,
+        muon_lr=config.muon_lr * stage.rate,
+        adamw_lr=config.adamw_lr * stage.rate,
+        passes=config.passes * stage.passes,
+        **stage.renaming,
+    )
+    change = partial(find_symbols(rows, tokenizer).rename_some, config)
+    return fit(model, plan_passes(rows, config), config, tokenizer.pad_token_id, change)
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
@@ -178,18 +172,16 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
     tokenizer.save_pretrained(out)
 
 
-def generate(root: Path, stage: Stage, seed: int) -> Path:
-    """Return the stage's data directory below `root`; generate it unless that was done before."""
-    size = f"{stage.databases}x{stage.questions}"
-    out = root / f"data-{size}-noise{stage.noise:g}-seed{seed}"
-    if not (out / "questions" / "demonstrations.json").is_file():
-        shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
-        print(f"generating {stage.databases} databases for {out.name}")
-        command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
-        command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
-        command += ["--noise", str(stage.noise)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
-    return out
+def generate(out: Path, stage: Stage, seed: int) -> None:
+    """Generate the stage's data directory unless that was done before."""
+    if (out / "questions" / "demonstrations.json").is_file():
+        return
+    shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
+    print(f"generating {stage.databases} databases")
+    command = [sys.executable, "-m", "data", "generate", "--out", str(out), "--seed", str(seed)]
+    command += ["--databases", str(stage.databases), "--questions", str(stage.questions)]
+    command += ["--noise", str(stage.noise)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=child_environment())
 
 
 def load_scripts(data_dir: Path) -> dict[str, list[str]]:

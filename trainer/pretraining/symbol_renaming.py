@@ -47,7 +47,7 @@ class Renamer:
     any_lower: tuple[Part, ...]  # in place of `lower`, for longer names with `any_letters`
     any_capital: tuple[Part, ...]  # in place of `capital`, likewise
 
-    def rename_some(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
+    def rename_some(self, config: PretrainConfig, row: Row, stream: random.Random) -> Row:
         """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
         return self.rename(row, config, stream) if stream.random() < config.renamed_share else row
 

@@ -80,6 +80,24 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is not JSON: {error}") from error
 
 
+def begin_or_resume(path: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings of a command to `path`, or check that its first call had the same.
+
+    `RunError` names those that differ, or a folder of other files.
+    """
+    if not path.exists():
+        if path.parent.is_dir() and any(path.parent.iterdir()):
+            raise RunError(f"{path.parent} holds other files: choose another --out")
+        write_json(path, settings)
+        return
+    saved, now = read_json(path), json.loads(to_json(settings))
+    if changed := ", ".join(sorted(name for name in now if saved.get(name) != now[name])):
+        raise RunError(
+            f"{path.parent} was begun with other settings ({changed}): repeat them to resume it, "
+            "or choose another --out"
+        )
+
+
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append one JSON line per row."""
     path.parent.mkdir(parents=True, exist_ok=True)

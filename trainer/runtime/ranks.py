@@ -165,6 +165,12 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
     return all(name in environment for name in LAUNCHER) and int(environment["WORLD_SIZE"]) > 1
 
 
+def check_not_launched(command: str) -> None:
+    """Raise `ConfigError` for a command that runs in one process, where a launcher started it."""
+    if launched():
+        raise ConfigError(f"{command} runs in one process: start it without a launcher")
+
+
 def run_and_exit(work: Callable[[], Any]) -> NoReturn:
     """Do `work` and end the process with its exit code, before the interpreter is torn down.
 

@@ -11,6 +11,8 @@ from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
+    ModelOption,
+    OutOption,
     PresetOption,
     ServerOption,
     SetOption,
@@ -23,23 +25,21 @@ from trainer.cli import (
 )
 from trainer.sft.settings import warm_start_config
 
+# options that a resumed warm start keeps
+FOR_A_NEW_RUN = {"source", "rows", "batch", "out", "preset"}
+
 
 def sft(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
-    ] = None,
+    model: ModelOption = None,
     adapter: AdapterOption = None,
     source: Annotated[
         list[str] | None,
         Option(
-            help="Demonstrations: oracle (the gold queries of the training questions), oracle:DIR "
-            "(those of other data), explorer or explorer:DIR (as oracle, but describes every table "
-            "of a database with at most five tables; in up to a quarter of them a query with "
-            "a wrong column name, and its error, come before the right one), run:DIR (correct "
-            "episodes of a run or an evaluation), or corrected:DIR (a run's incorrect episodes up "
-            "to a failed query, then the gold query); repeatable. Others: docs/real-models.md.",
+            help="Demonstrations: oracle (the gold queries of the training questions), run:DIR "
+            "(correct episodes of a run or an evaluation), or corrected:DIR (a run's incorrect "
+            "episodes up to a failed query, then the gold query); repeatable. Others: "
+            "docs/real-models.md.",
             show_default="oracle",
         ),
     ] = None,
@@ -51,9 +51,6 @@ def sft(
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
     ] = None,
     batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
-    steps: Annotated[
-        int | None, Option(min=1, help="Updates, instead of whole passes.", show_default="all")
-    ] = None,
     preset: PresetOption = None,
     seed: Annotated[
         int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default=str(DEFAULT_SEED))
@@ -61,23 +58,11 @@ def sft(
     data: Annotated[Path | None, DATA] = None,
     standard: StandardOption = None,
     server: ServerOption = None,
-    out: Annotated[
-        Path | None,
-        Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
-    ] = None,
+    out: OutOption = None,
     resume: Annotated[
         Path | None, Option(help="Resume an interrupted warm start, with its settings.")
     ] = None,
     set_: SetOption = None,
-    eval_limit: Annotated[
-        int,
-        Option(
-            min=0, help="Number of eval questions to measure on; 0: all of difficulty_filter's."
-        ),
-    ] = 0,
-    measure: Annotated[
-        bool, Option(help="Measure greedy success before and after, on the eval questions.")
-    ] = True,
 ) -> None:
     """Fine-tune a model on demonstrations (SFT), the warm start of reinforcement learning.
 
@@ -90,16 +75,14 @@ def sft(
     if resume is not None and "data" not in given:
         data = None  # of the environment
     named = {"num_train_epochs": epochs, "data_dir": data, **model_settings(model, adapter)}
-    named |= {"standard": standard, "seed": seed, "max_steps": steps}
+    named |= {"standard": standard, "seed": seed}
     overrides |= {name: value for name, value in named.items() if value is not None}
 
     with guarded():
-        from trainer.errors import ConfigError
         from trainer.run.folder import open_run
-        from trainer.runtime.ranks import launched
+        from trainer.runtime.ranks import check_not_launched
 
-        if launched():
-            raise ConfigError("sft runs in one process: start it without a launcher")
+        check_not_launched("sft")
         run = None if resume is None else open_run(resume)
         if run is None:
             choice, config = warm_start_config(preset, overrides)
@@ -107,26 +90,25 @@ def sft(
         from trainer.evaluation.inputs import resumed_settings
         from trainer.grpo.job import run_job
         from trainer.runtime.precision import check_gpu
-        from trainer.sft.job import SftJob, SftOptions, check_sources
+        from trainer.sft.job import SftJob, SftOptions
+        from trainer.sft.sources import check_source
 
         if run is not None:
-            refused = {"source", "rows", "batch", "eval_limit", "measure", "out", "preset"}
-            overrides |= {name: context.params[name] for name in refused & given}
+            overrides |= {name: context.params[name] for name in FOR_A_NEW_RUN & given}
             config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
         else:
+            print_line(console, str(choice))
             out = out or Path("runs")
             config = config.override(output_dir=out)
             options = SftOptions(
                 preset=choice.preset,
                 out=out,
                 servers=tuple(server or ()),
-                eval_limit=eval_limit,
                 sources=tuple(source or ["oracle"]),
                 rows=rows,
                 batch=batch,
-                measured=measure,
             )
-            check_sources(options)
-            print_line(console, str(choice))
+            for text in options.sources:
+                check_source(text)
         check_gpu(options.preset, config)
         run_job(config, options, resume=run, console=console, kind=SftJob)

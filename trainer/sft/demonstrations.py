@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from shared.models import Outcome
@@ -12,7 +11,6 @@ from trainer.config import GRPOConfig
 from trainer.rollout.loop import EpisodeClient, play_scripted
 from trainer.rollout.prompts import ERROR
 from trainer.rollout.row import RolloutRow
-from trainer.run.folder import read_lines, to_json, write_text
 from trainer.run.records import turns_of
 from trainer.sft.scripts import Script
 from trainer.sft.sources import balanced
@@ -22,7 +20,6 @@ CHUNK = 512  # scripts played at once
 OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
 LONG_ROW = "longer than the context window"
 LONG_TURN = "with an action longer than max_new_tokens"
-OTHER_ERRORS = "with an unexpected number of errors"
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,6 @@ def problem_of(row: RolloutRow, script: Script, config: GRPOConfig, window: int)
     """Return why a played script must not be taught; None if it may be."""
     if row.outcome != Outcome.CORRECT:
         return NOT_CORRECT
-    if script.errors not in (None, len(row.env_errors)):
-        return OTHER_ERRORS
     if len(row.ids) > window:
         return LONG_ROW
     longest = longest_turn(taught(row, script.context))
@@ -113,12 +108,3 @@ def demonstrate(
             about = (script.source, script.question_id, script.database, list(script.actions))
             kept.append(Demonstration(*about, row.ids, taught(row, script.context)))
     return kept, dropped
-
-
-def write_demonstrations(path: Path, rows: Iterable[Demonstration]) -> None:
-    """Write the rows, which a resumed run reads back."""
-    write_text(path, "".join(to_json(asdict(row)) + "\n" for row in rows))
-
-
-def read_demonstrations(path: Path) -> list[Demonstration]:
-    return [Demonstration(**row) for row in read_lines(path)]

@@ -1,39 +1,29 @@
-"""The job of `python -m trainer sft`: measure, play demonstrations, imitate them, measure again.
+"""The job of `python -m trainer sft`: play demonstrations and imitate them.
 
 Its folder is like a training run's (`trainer.run.folder`), with demonstrations.jsonl in addition.
 """
 
-import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from shared.console import print_line
 from shared.run_files import RunSummary
 from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RunError
+from trainer.errors import RunError
 from trainer.evaluation.inputs import Inputs, JobOptions
 from trainer.grpo.job import Job
 from trainer.grpo.metrics_log import MetricsCallback
-from trainer.grpo.results import print_files, print_success
-from trainer.grpo.resume import drop_after, short_path
+from trainer.grpo.results import print_files
+from trainer.grpo.resume import drop_after
 from trainer.grpo.train import save_trained, train_from
-from trainer.rollout.loop import RolloutStats, open_client
+from trainer.rollout.loop import RolloutStats
 from trainer.run.console import bar, number
-from trainer.run.folder import metrics_rows, read_json, write_json
+from trainer.run.folder import metrics_rows, read_json, read_lines, to_json, write_json, write_text
 from trainer.run.summary import model_digest
-from trainer.runtime.server import SupervisedServer
-from trainer.sft.demonstrations import (
-    Demonstration,
-    demonstrate,
-    read_demonstrations,
-    write_demonstrations,
-)
-from trainer.sft.sources import ORACLE, parse_source, scripts_of
+from trainer.sft.demonstrations import Demonstration, demonstrate
+from trainer.sft.sources import ORACLE, scripts_of
 from trainer.sft.training import build_trainer
 
 DEMONSTRATIONS = "demonstrations.jsonl"
@@ -48,7 +38,6 @@ class SftOptions(JobOptions):
     sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.sources
     rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
     batch: int = 8  # demonstrations per update
-    measured: bool = True  # greedy success, before and after
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", tuple(self.sources))  # a list, if read from JSON
@@ -66,40 +55,44 @@ class SftJob(Job):
 
     def run(self) -> RunSummary:
         """Do every phase and return the contents of summary.json."""
-        base = self.inputs.model
         with self._elapsed:  # sft runs in one process
             drop_after(self.folder, self._done)
-            rows = self._demonstrations()  # first, as they may all be unusable
-            if self.options.measured:
-                self._measure("before", "greedy", self._play(base, "greedy"))
-            trained, steps = self._imitate(base, rows)
-            digest = model_digest(trained)
-            if self.options.measured:
-                self._measure("after", "greedy", self._play(trained, "greedy"), steps)
-            return self._write_demonstrated(rows, steps, digest)
+            rows = self._demonstrations()
+            trained, steps = self._imitate(rows)
+            return self._write_results_of(rows, steps, model_digest(trained))
 
     def _demonstrations(self) -> list[Demonstration]:
         """Play the demonstrations of every source, or read those of an earlier session."""
         path = self.folder.path / DEMONSTRATIONS
         if path.exists():
-            return read_demonstrations(path)
+            return [Demonstration(**row) for row in read_lines(path)]
+        config, sources, rows = self._config, self.options.sources, self.options.rows
+        window = self.inputs.model.config.get_text_config().max_position_embeddings
         kept: list[Demonstration] = []
         dropped: Counter[str] = Counter()
-        for index, text in enumerate(self.options.sources):
+        for index, source in enumerate(sources):
             # what a source lacks, the next ones make up
-            left = len(self.options.sources) - index
-            wanted = -(-(self.options.rows - len(kept)) // left) if self.options.rows else 0
-            if self.options.rows and not wanted:
+            wanted = -(-(rows - len(kept)) // (len(sources) - index))
+            if rows and not wanted:
                 continue
-            rows, lost = self._play_source(
-                text, wanted, {(r.question_id, *r.actions) for r in kept}
+            known = {(one.question_id, *one.actions) for one in kept}
+            found, lost = demonstrate(
+                [
+                    one
+                    for one in scripts_of(source, config)
+                    if (one.question_id, *one.actions) not in known
+                ],
+                wanted if rows else 0,
+                self.inputs.tokenizer,
+                config,
+                min(config.max_context_tokens, int(window)),
+                self._client,
             )
-            print_line(
-                self.console,
-                f"{text}: {len(rows)} demonstrations, {sum(map(len, (r.ids for r in rows))):,} "
-                "tokens" + "".join(f"; {count} {reason}" for reason, count in lost.items()),
-            )
-            kept, dropped = kept + rows, dropped + lost
+            tokens = sum(len(one.ids) for one in found)
+            reasons = "".join(f"; {count} {reason}" for reason, count in lost.items())
+            line = f"{source}: {len(found)} demonstrations, {tokens:,} tokens{reasons}"
+            print_line(self.console, line)
+            kept, dropped = kept + found, dropped + lost
         if not kept:
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
             raise RunError(
@@ -109,37 +102,10 @@ class SftJob(Job):
                 "max_context_tokens, max_new_tokens or step_budget"
             )
         write_json(self.folder.path / DROPPED, dropped)
-        write_demonstrations(path, kept)
+        write_text(path, "".join(to_json(asdict(one)) + "\n" for one in kept))
         return kept
 
-    def _play_source(
-        self, text: str, wanted: int, known: Collection[tuple[str, ...]]
-    ) -> tuple[list[Demonstration], Counter[str]]:
-        """Play one source's scripts, against a server of its own if its data are others.
-
-        Those whose question and actions are `known` are left out.
-        """
-        config, client, source = self._config, self._client, parse_source(text)
-        scripts = scripts_of(source, config)
-        data_dir = source.data_dir(config)
-        with ExitStack() as stack:
-            if data_dir != config.data_dir:
-                scratch = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-sft-")))
-                log, options = scratch / "server.log", ("--standard", config.standard)
-                server = stack.enter_context(SupervisedServer(data_dir, log, *options))
-                config = config.override(server_urls=[server.url])
-                client = stack.enter_context(open_client(config))
-            window = self.inputs.model.config.get_text_config().max_position_embeddings
-            return demonstrate(
-                [one for one in scripts if (one.question_id, *one.actions) not in known],
-                wanted,
-                self.inputs.tokenizer,
-                config,
-                min(config.max_context_tokens, int(window)),
-                client,
-            )
-
-    def _imitate(self, model: Any, rows: list[Demonstration]) -> tuple[Any, int]:
+    def _imitate(self, rows: list[Demonstration]) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
         with bar(self.console, "SFT") as progress:
 
@@ -152,7 +118,7 @@ class SftJob(Job):
                 self.folder, self.inputs.book, RolloutStats(), on_progress, ranks=self.ranks
             )
             trainer = build_trainer(
-                model,
+                self.inputs.model,
                 self.inputs.tokenizer,
                 self._config,
                 rows,
@@ -165,11 +131,11 @@ class SftJob(Job):
             steps = train_from(trainer, self._checkpoint, self._config.max_steps)
         return save_trained(trainer, self.folder.model), steps
 
-    def _write_demonstrated(
+    def _write_results_of(
         self, rows: list[Demonstration], steps: int, trained_digest: str
     ) -> RunSummary:
         """Write summary.json and print the result."""
-        folder, phases = self.folder, self._summaries()
+        folder = self.folder
         losses = [row["loss"] for row in metrics_rows(folder.metrics) if "loss" in row]
         summary = self._write_summary(
             steps,
@@ -183,28 +149,7 @@ class SftJob(Job):
                 "loss": losses[-1] if losses else None,
             },
         )
-        if phases:
-            print_success(self.console, phases, len(self.inputs.evaluation))
         seconds = number(summary["cost"]["train_s"], ".0f")
         print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
         print_files(self.console, folder, ("summary", "model"))
-        print_line(self.console, f"train it: {train_command(folder.model, self._config)}")
         return summary
-
-
-def train_command(model: Path, config: GRPOConfig) -> str:
-    """Return the shell command that trains a model with the data and the standard of `config`."""
-    options, defaults = ["--model", short_path(model)], GRPOConfig()
-    if config.data_dir != defaults.data_dir:
-        options += ["--data", str(config.data_dir)]
-    if config.standard != defaults.standard:
-        options += ["--standard", config.standard]
-    return shlex.join(["python", "-m", "trainer", "train", *options])
-
-
-def check_sources(options: SftOptions) -> None:
-    """Raise `ConfigError` for an unknown source, or the same one twice."""
-    for text in options.sources:
-        parse_source(text)
-    if twice := [text for text, count in Counter(options.sources).items() if count > 1]:
-        raise ConfigError(f"--source {twice[0]} is given twice: give it once")

@@ -48,10 +48,6 @@ class Played:
         return tuple(map(one_line, self.line.actions))
 
     @property
-    def correct(self) -> bool:
-        return self.line.outcome == Outcome.CORRECT
-
-    @property
     def right_query(self) -> int | None:
         """The place of the first query that returned the gold's rows, by its rewards: the progress
         layer's sum is then its whole weight. None if there is none."""
@@ -71,10 +67,12 @@ class Played:
         return None if text is None else f"ANSWER: {text}"
 
     @property
-    def failed(self) -> list[int]:
-        """The places of the actions that were answered with an error."""
-        earned = enumerate(self.line.parts or ())
-        return [index for index, parts in earned if "exec_ok" not in parts]
+    def failed_query(self) -> int | None:
+        """The place of the first query that was answered with an error."""
+        for index, parts in enumerate(self.line.parts or ()):
+            if "exec_ok" not in parts and self.actions[index].startswith(ActionType.QUERY):
+                return index
+        return None
 
 
 def answer_shown(observation: str) -> str | None:
@@ -125,12 +123,13 @@ def read_played(folder: Path, questions: Iterable[Question]) -> Iterator[Played]
 
 
 def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    """Yield the correct episodes, at most `PER_QUESTION` of a question, the shortest first.
+    """Yield at most `PER_QUESTION` of a question, the shortest first.
 
     The answer is written as the prompt asks for it, where a query showed it whole.
     """
     right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for one in sorted(filter(lambda one: one.correct, episodes), key=lambda one: one.line.steps):
+    correct = [one for one in episodes if one.line.outcome == Outcome.CORRECT]
+    for one in sorted(correct, key=lambda one: one.line.steps):
         *looks, said = dict.fromkeys(one.actions)
         actions, kept = (*looks, one.shown_answer or said), right[one.question.question_id]
         if len(kept) < PER_QUESTION and actions not in kept:
@@ -139,8 +138,7 @@ def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    """Yield the incorrect episodes in which a query returned the gold's rows: up to this query, and
-    then its result as the answer."""
+    """Yield the episodes up to the query that returned the gold's rows, and these as the answer."""
     for one in episodes:
         if one.line.outcome in UNANSWERED and (answer := one.shown_answer) is not None:
             assert one.right_query is not None
@@ -149,8 +147,8 @@ def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Yield the incorrect episodes with a failed query, mended by the shortest other episode of the
-    same question that returned the right rows: its DESCRIBEs, its query and the answer."""
+    """Mend by the shortest other episode of the question that returned the right rows: its
+    DESCRIBEs, its query and the answer."""
     ways: dict[str, list[str]] = {}
     for one in sorted(episodes, key=lambda one: one.line.steps):
         if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
@@ -161,8 +159,7 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Yield the incorrect episodes with a failed query, mended by the gold: DESCRIBE of its tables,
-    its query and its answer.
+    """Mend by the gold: DESCRIBE of its tables, its query and its answer.
 
     So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
@@ -178,13 +175,11 @@ def _mended(
     source: str, episodes: Iterable[Played], way: Callable[[Question], Sequence[str]]
 ) -> Iterator[Script]:
     """Yield the incorrect episodes up to their first failed query, and then those actions of the
-    question's way that were not taken. Only these are taught.
-
-    Episodes that ran the way's query before are left out, as are questions without a way.
+    question's way that were not taken. Only these are taught. Episodes that ran the way's query
+    before are left out.
     """
     for one in episodes:
-        failed = (i for i in one.failed if one.actions[i].startswith(ActionType.QUERY))
-        first, actions = next(failed, None), way(one.question)
+        first, actions = one.failed_query, way(one.question)
         if one.line.outcome not in UNANSWERED or first is None or not actions:
             continue
         replayed = tuple(dict.fromkeys(one.actions[: first + 1]))
@@ -193,9 +188,8 @@ def _mended(
         if query.lower() in known:
             continue
         further = [look for look in looks if look.lower() not in known]
-        failures = {one.actions[index] for index in one.failed if index <= first}
         taught = (*replayed, *further, query, answer)
-        yield Script(source, *place(one.question), taught, len(failures), len(replayed))
+        yield Script(source, *place(one.question), taught, context=len(replayed))
 
 
 _KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {

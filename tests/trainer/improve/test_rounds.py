@@ -1,5 +1,6 @@
 """`python -m trainer improve` end to end, and how its questions are chosen."""
 
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.trainer.small_data import make_data
 from trainer.__main__ import app
-from trainer.improve.report import Round
+from trainer.improve.report import Round, duration
 from trainer.improve.rounds import best, development_questions, practice_questions
 from trainer.run.folder import read_json, read_lines
 
@@ -51,6 +52,8 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     page = (out / "improvement.md").read_text()
     assert "from rewards alone" in page
     assert "## 1." in page, "transcripts"
+    assert re.search(r"\| overall \| 6 \|", page)
+    assert re.search(r"with the measurements: [0-9.]+ minutes, and [0-9.]+ minutes of CPU", page)
     assert (out / "improvement.png").read_bytes().startswith(b"\x89PNG")
 
     # the same command resumes: what is complete is read, what is missing is made again
@@ -67,7 +70,7 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     assert result_in(out) == first
     ran = improve(data, out, "--gold")
     assert ran.exit_code == 1
-    assert "holds another improvement (gold differ)" in " ".join(ran.output.split())
+    assert "was begun with other settings (gold)" in " ".join(ran.output.split())
 
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (out / "thesis.tex").touch()
     ran = improve(data, out)
     assert ran.exit_code == 1
-    assert "is not empty, and holds no improvement" in " ".join(ran.output.split())
+    assert "holds other files: choose another --out" in " ".join(ran.output.split())
     assert [path.name for path in out.iterdir()] == ["thesis.tex"]
     few = make_data(tmp_path / "few", questions=1)
     ran = improve(few, tmp_path / "new")
@@ -111,6 +114,14 @@ def test_each_round_plays_other_questions_until_all_were_played() -> None:
     assert set(counts.values()) == {2}
     assert len(counts) == 180
     assert all(len(set(played)) == 60 for played in rounds)
+
+
+def test_a_duration_below_an_hour_is_in_minutes() -> None:
+    assert [duration(seconds) for seconds in (90, 3599, 9000)] == [
+        "1.5 minutes",
+        "60.0 minutes",
+        "2.5 hours",
+    ]
 
 
 def test_the_first_of_equal_rounds_is_the_best() -> None:

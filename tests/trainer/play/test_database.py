@@ -12,9 +12,8 @@ import pytest
 from shared.dataset import load_open_questions
 from shared.errors import DatabaseLoadError
 from tests.trainer.play.conftest import killed_writer, still
-from trainer.errors import PlayError
 from trainer.play import database as play_database
-from trainer.play.database import MAX_QUESTION_CHARS, check_question, examine, host
+from trainer.play.database import examine, host
 
 
 def make(path: Path, rows: int = 3, mode: str = "delete") -> Path:
@@ -45,50 +44,36 @@ def home(tmp_path: Path) -> Path:
 def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
     path = make(home / "my pets?#%.sqlite")
     before = still(home)
-    made = host(examine(path), ["How many?", "Which?", "How many?"], tmp_path / "data")
-    assert made.how == "read in place"
+    found = examine(path)
+    target, ids = host(found, ["How many?", "Which?", "How many?"], tmp_path / "data")
+    assert found.how == "read in place"
     (linked,) = (tmp_path / "data" / "databases").glob("*/*.sqlite")
+    assert linked == target
     assert linked.is_symlink()
     assert linked.resolve() == path
-    questions = load_open_questions(made.data_dir)
+    questions = load_open_questions(tmp_path / "data")
     assert [one.question_text for one in questions] == ["How many?", "Which?"]
-    assert made.question_ids == [
-        questions[0].question_id,
-        questions[1].question_id,
-        questions[0].question_id,
-    ]
+    assert ids == [questions[place].question_id for place in (0, 1, 0)]
     assert questions[0].database_name == linked.stem == "my_pets"
     assert still(home) == before
 
 
-def test_a_write_ahead_log_is_included_in_a_copy(home: Path, tmp_path: Path) -> None:
-    path = make(home / "pets.sqlite", mode="wal")
-    killed_writer(path, "c.execute(\"INSERT INTO pets (name) VALUES ('late')\")")
-    assert (home / "pets.sqlite-wal").stat().st_size > 0
-    assert count(path) == 3  # what the file alone holds
-    before = still(home)[0]
-    made = host(examine(path), ["How many?"], tmp_path / "data")
-    assert made.how == "read from a copy that includes pets.sqlite-wal"
-    (copy,) = (tmp_path / "data" / "databases").glob("*/*.sqlite")
-    assert not copy.is_symlink()
-    assert count(copy) == 4
-    assert [one.name for one in copy.parent.iterdir()] == [copy.name]
-    after = still(home)[0]
-    for name in ("pets.sqlite", "pets.sqlite-wal"):
-        assert after[name] == before[name]
-
-
-def test_a_write_ahead_log_in_use_is_read_too(home: Path, tmp_path: Path) -> None:
+def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(
+    home: Path, tmp_path: Path
+) -> None:
     path = make(home / "pets.sqlite", mode="wal")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("INSERT INTO pets (name) VALUES ('late')")
         writer.execute("BEGIN")
         writer.execute("INSERT INTO pets (name) VALUES ('never')")
+        assert count(path) == 3  # what the file alone holds
         files = {name: (home / name).read_bytes() for name in ("pets.sqlite", "pets.sqlite-wal")}
-        made = host(examine(home / "pets.sqlite"), ["How many?"], tmp_path / "data")
+        found = examine(path)
+        copy, _ = host(found, ["How many?"], tmp_path / "data")
         assert {name: (home / name).read_bytes() for name in files} == files
         writer.execute("ROLLBACK")
-    (copy,) = made.data_dir.glob("databases/*/*.sqlite")
+    assert found.how == "read from a copy that includes pets.sqlite-wal"
+    assert [one.name for one in copy.parent.iterdir()] == [copy.name]
     assert count(copy) == 4
 
 
@@ -109,8 +94,7 @@ def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path
     assert (program, given) == ("sqlite3", str(path))
     with closing(sqlite3.connect(path)) as connection:  # the remedy
         connection.execute(sql).fetchone()
-    made = host(examine(path), ["How many?"], tmp_path / "again")
-    assert made.how == "read in place"
+    assert examine(path).how == "read in place"
     assert count(path) == 2000
 
 
@@ -166,21 +150,3 @@ def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(Path, "open", forbidden)
     with pytest.raises(DatabaseLoadError, match=r"can't read .*pets\.sqlite: Permission denied; "):
         examine(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        (" \n\t", "is empty"),
-        ("x" * (MAX_QUESTION_CHARS + 1), "20,001 characters"),
-    ],
-)
-def test_a_bad_question_is_explained(text: str, message: str) -> None:
-    with pytest.raises(PlayError, match=message):
-        check_question(text)
-
-
-def test_a_question_is_stripped_and_is_utf8() -> None:
-    assert check_question("  How\nmany?\n") == "How\nmany?"
-    assert check_question("caf\udce9") == "caf?"

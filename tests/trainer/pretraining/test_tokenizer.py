@@ -23,12 +23,13 @@ def test_any_text_comes_back_to_the_byte(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
 
 
-def test_names_split_into_the_words_that_a_question_says(tokenizer):
-    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("unit_price")) == ["unit", "_", "price"]
-
-
-def test_numbers_are_digits(tokenizer):
-    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("2024")) == list("2024")
+@pytest.mark.parametrize(
+    ("text", "pieces"), [("unit_price", ["unit", "_", "price"]), ("2024", list("2024"))]
+)
+def test_names_split_into_the_words_that_a_question_says_and_numbers_into_digits(
+    tokenizer, text, pieces
+):
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode(text)) == pieces
 
 
 def test_vocabulary_is_bounded_and_its_ends_are_special(tokenizer):

@@ -22,7 +22,7 @@ from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.sft.demonstrations import demonstrate, read_demonstrations
+from trainer.sft.demonstrations import demonstrate
 from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
 from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
@@ -50,7 +50,7 @@ def config(small: GRPOConfig) -> GRPOConfig:
 def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = SftOptions(out=tmp_path / "runs", eval_limit=2, rows=6, batch=4)
+    options = SftOptions(out=tmp_path / "runs", rows=6, batch=4)
     shown = run_here(config, options, client, monkeypatch, kind=SftJob)
     run = latest(tmp_path)
     rows = list(read_lines(run.path / "demonstrations.jsonl"))
@@ -70,8 +70,6 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
     assert summary["train_steps"] == 4
     assert summary["sft"]["demonstrations"] == {"oracle": 6}
     assert summary["sft"]["learned_tokens"] == sum(sum(row["learn"]) for row in rows)
-    assert summary["eval_success_before"].keys() == {"greedy"}
-    assert summary["eval_success_after"].keys() == {"greedy"}
     losses = [row["loss"] for row in read_lines(run.metrics) if "loss" in row]
     assert len(losses) == 4
     assert losses[-1] < losses[0]
@@ -93,7 +91,7 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
 def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = SftOptions(out=tmp_path / "runs", rows=6, batch=2, measured=False)
+    options = SftOptions(out=tmp_path / "runs", rows=6, batch=2)
     train = "trainer.sft.job.train_from"
     from trainer.grpo.train import train_from
 
@@ -125,7 +123,7 @@ def test_demonstrations_that_cannot_be_taught_are_counted(
     questions[0]["gold_sql"] = "SELECT 'no such answer' FROM nowhere"
     questions[1]["tables_involved"] *= 4
     path.write_text(json.dumps(questions))
-    options = SftOptions(out=tmp_path / "runs", measured=False)
+    options = SftOptions(out=tmp_path / "runs")
     shown = run_here(config, options, client, monkeypatch, kind=SftJob)
     assert "1 over the step budget" in shown
 
@@ -160,9 +158,7 @@ def test_the_demonstrations_of_two_sources(
         {"outcome": "correct", "question_id": "train-shop-0", "actions": actions},
         {"outcome": "correct", "question_id": "train-shop-1", "actions": oracles},
     )
-    options = SftOptions(
-        out=tmp_path / "runs", sources=(f"run:{recorded}", "oracle"), measured=False
-    )
+    options = SftOptions(out=tmp_path / "runs", sources=(f"run:{recorded}", "oracle"))
     for rows, expected in ((0, {f"run:{recorded}": 2, "oracle": 7}), (1, {f"run:{recorded}": 1})):
         one = config.override(max_steps=1)
         run_here(one, replace(options, rows=rows), client, monkeypatch, kind=SftJob)
@@ -182,12 +178,12 @@ def test_a_failed_query_of_a_recorded_episode_is_corrected(
     }
     record(recorded, line)
     source = f"corrected:{recorded}"
-    options = SftOptions(out=tmp_path / "runs", sources=(source,), measured=False)
+    options = SftOptions(out=tmp_path / "runs", sources=(source,))
     run_here(config.override(max_steps=1), options, client, monkeypatch, kind=SftJob)
-    (row,) = read_demonstrations(latest(tmp_path).path / DEMONSTRATIONS)
+    (row,) = read_lines(latest(tmp_path).path / DEMONSTRATIONS)
     gold = "QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0"
-    assert row.actions == [failed, "DESCRIBE: orders", gold, "ANSWER: 40"]
-    assert (row.source, sum(row.learn) > 0) == (source, True)
+    assert row["actions"] == [failed, "DESCRIBE: orders", gold, "ANSWER: 40"]
+    assert (row["source"], sum(row["learn"]) > 0) == (source, True)
 
 
 @pytest.mark.parametrize("tokenizer_of", [tiny_tokenizer, real_tokenizer])

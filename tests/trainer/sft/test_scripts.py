@@ -14,16 +14,8 @@ from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.rollout.loop import play_scripted
-from trainer.sft.scripts import (
-    EXPLORED_TABLES,
-    Script,
-    compared_tables,
-    explorer_script,
-    mistaken,
-    one_line,
-    oracle_script,
-)
-from trainer.sft.sources import balanced, parse_source, training_questions
+from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
+from trainer.sft.sources import balanced, check_source, training_questions
 
 
 def question(**changes: Any) -> Question:
@@ -50,9 +42,6 @@ def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() 
         "WHERE b.town = 'New\nYork'",
         'ANSWER: ["Ann", "Bo"]',
     )
-
-
-def test_a_table_is_answered_as_json_rows() -> None:
     table = question(gold_answer=[["Ann", 3], ["Bo", None]])
     assert oracle_script(table)[-1] == 'ANSWER: [["Ann", 3], ["Bo", null]]'
 
@@ -91,53 +80,6 @@ def test_a_query_is_put_on_one_line_without_comments_outside_its_quoted_text(
     assert one_line(sql) == line
 
 
-@pytest.mark.parametrize(
-    ("sql", "wrong"),
-    [
-        ("SELECT PetType FROM pets WHERE b = 'PetType'",
-         "SELECT pet_type FROM pets WHERE b = 'PetType'"),
-        ("SELECT T1.pet_age FROM pets AS T1 GROUP BY T1.pet_age",
-         "SELECT T1.age FROM pets AS T1 GROUP BY T1.age"),
-        ("SELECT weight FROM pets", "SELECT weights FROM pets"),
-        ("SELECT COUNT(*) FROM pets", None),
-        ('SELECT COUNT(*) FROM pets WHERE "weight" = 1', None),
-    ],
-)  # fmt: skip
-def test_a_mistaken_query_guesses_the_name_of_a_column(sql: str, wrong: str | None) -> None:
-    assert mistaken(sql, {"pettype", "pet_age", "weight", "b"}) == wrong
-    assert mistaken("SELECT a FROM t", {"a", "as"}) is None, "every guess is a column too"
-
-
-def test_explorers_describe_every_table_and_go_on_after_a_mistake() -> None:
-    data_dir = Path("data")
-    config = GRPOConfig.preset("offline")
-    questions = load_questions(data_dir / "questions" / "questions_train.json")[::12]
-    golds = {one.question_id: one.gold_sql for one in questions}
-    scripts = {
-        one.question_id: explorer_script(one, "explorer", data_dir, mistaking=True)
-        for one in questions
-    }
-    actions = {name: script.actions for name, script in scripts.items()}
-    with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as client:
-        rows = play_scripted(actions, None, config, client)
-    wrong = [row for row in rows if len(row.env_errors) != scripts[row.question_id].errors]
-    assert len(wrong) < 0.1 * len(rows), "a guess may be a text in double quotes"
-    assert sum(scripts[row.question_id].errors == 1 for row in rows) > 0.8 * len(rows)
-    for row in rows:
-        asked, *texts = [str(message["content"]) for message in row.transcript[1:]]
-        tables = asked.split("\nTables: ")[1].split("\n")[0].split(", ")
-        described = [text.removeprefix("DESCRIBE: ") for text in texts if "DESCRIBE: " in text]
-        if len(tables) <= EXPLORED_TABLES:
-            assert described == tables, "in the order in which the agent is told them"
-        else:
-            assert described == [table for table in tables if table in described]
-        if row not in wrong and scripts[row.question_id].errors:
-            error = next(index for index, text in enumerate(texts) if text.startswith("Error:"))
-            assert "; the columns are " in texts[error]
-            assert texts[error + 1] == f"QUERY: {one_line(golds[row.question_id])}"
-    assert all(row.outcome == Outcome.CORRECT for row in rows if row not in wrong)
-
-
 def test_any_first_part_is_balanced_over_databases() -> None:
     scripts = [
         Script("oracle", f"{database}-{number}", database, ("ANSWER: 1",))
@@ -153,24 +95,23 @@ def test_any_first_part_is_balanced_over_databases() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gold", "no source of demonstrations 'gold': use oracle, oracle:DIR"),
-        ("oracle:", "no source of demonstrations 'oracle:'"),
-        ("oracle:/missing", "oracle:/missing has no training questions"),
-        ("run", "has no episodes.jsonl"),
+        ("gold", "no source of demonstrations 'gold': use oracle, run:DIR"),
+        ("oracle:DIR", "no source of demonstrations 'oracle:DIR'"),
+        ("run", "no source of demonstrations 'run'"),
         ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
     ],
 )
 def test_bad_sources_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse_source(text)
+        check_source(text)
 
 
 def test_questions_of_a_development_split_are_not_taught(tmp_path: Path) -> None:
-    data_dir = make_data(tmp_path / "data")
-    path = data_dir / "questions" / "questions_train.json"
+    config = GRPOConfig().override(data_dir=make_data(tmp_path / "data"))
+    path = Path(config.questions_path)
     path.write_text(path.read_text().replace("train-shop-0", "spider-dev-0"))
     with pytest.raises(ConfigError, match="published development split"):
-        training_questions(data_dir, GRPOConfig())
+        training_questions(config)
 
 
 def test_the_oracle_answers_the_shipped_questions() -> None:

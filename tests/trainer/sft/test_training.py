@@ -84,17 +84,6 @@ def test_the_masked_loss_is_the_full_loss_at_the_demonstrators_tokens(
         assert torch.allclose(gradient, expected[name], atol=1e-4), name
 
 
-def test_labels_are_the_ids_to_learn() -> None:
-    rows = [
-        Demonstration("oracle", "a", "shop", [], [5, 6, 7, 8], [0, 0, 1, 1]),
-        Demonstration("oracle", "b", "shop", [], [5, 9], [0, 1]),
-    ]
-    batch = collate(rows, pad_id=1)
-    assert batch["input_ids"].tolist() == [[5, 6, 7, 8], [5, 9, 1, 1]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
-    assert batch["labels"].tolist() == [[IGNORED, IGNORED, 7, 8], [IGNORED, 9, IGNORED, IGNORED]]
-
-
 def test_batches_hold_rows_of_similar_length_in_an_order_of_each_epoch() -> None:
     lengths = [(37 * index) % 101 for index in range(67)]
     updates = [0]

@@ -1,10 +1,8 @@
 """Build the shipped data: thirteen databases and the questions on them, always the same bytes.
 
-    OUT/databases/<db_id>/<db_id>.sqlite
-    OUT/questions/questions_train.json    questions on eight databases
-    OUT/questions/questions_eval.json     other questions on these, and questions on the other five
-
-`compare` lists the files that differ between a data directory and a fresh build.
+OUT/databases/<db_id>/<db_id>.sqlite
+OUT/questions/questions_train.json    questions on eight databases
+OUT/questions/questions_eval.json     other questions on these, and questions on the other five
 """
 
 import json
@@ -41,7 +39,6 @@ WANTED_UNSEEN = {EVAL: {"easy": 24, "medium": 27}}
 HARD_EVAL_EVERY = 3  # every third hard question of a seen database goes to eval
 DIFFICULTIES = ("easy", "medium")
 SURPLUS = 1.7  # questions generated per wanted one, since many are refused
-VERSION = slice(92, 100)  # of a SQLite file: what depends on the version that wrote it
 
 Quotas = dict[str, SplitQuota]
 
@@ -148,24 +145,3 @@ def _hard_questions(shipped: Shipped, rows: Rows, quotas: Quotas) -> Splits:
                 raise DataError(f"{where}: another question has the text, the gold or the answer")
             chosen[split].append(item)
     return chosen
-
-
-def compare(data_dir: Path, fresh: Path) -> list[str]:
-    """Return one line for each file of `data_dir` that differs from the one built in `fresh`."""
-    expected, present = set(_files(fresh)), set(_files(data_dir))
-    problems = [f"{name}: missing" for name in sorted(expected - present)]
-    problems += [f"{name}: not written by the build" for name in sorted(present - expected)]
-    for name in sorted(expected & present):
-        contents = [bytearray((folder / name).read_bytes()) for folder in (data_dir, fresh)]
-        for content in contents if name.endswith(".sqlite") else []:
-            content[VERSION] = bytes(8)
-        if contents[0] != contents[1]:
-            problems.append(f"{name}: differs")
-    return problems
-
-
-def _files(data_dir: Path) -> Iterator[str]:
-    for folder in ("databases", "questions"):
-        for path in (data_dir / folder).rglob("*"):
-            if path.is_file():
-                yield path.relative_to(data_dir).as_posix()

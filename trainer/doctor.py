@@ -218,7 +218,7 @@ def check_spider() -> Iterator[Diagnosis]:
     else:
         problem = f"SPIDER_DIR is {folder}, not a folder" if folder else "SPIDER_DIR is not set"
         detail = f"{problem}; real data is optional"
-        yield Diagnosis("Spider", Status.NOTE, detail, "python -m data fetch spider")
+        yield Diagnosis("Spider", Status.NOTE, detail, "python -m data fetch spider --out spider")
 
 
 def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
+from data.golds.execute import KEEP, KEEP_OVERSIZE, Reason
 from shared.dataset import Question
 
 
@@ -47,7 +47,7 @@ _NOTES = {
     "null-cells": "some cells of the answer are NULL",
     **{
         kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"
-        for reason in sorted(KEEP_TIES | KEEP_EMPTY | KEEP_OVERSIZE | KEEP_UNDECIDED)
+        for reason in sorted(KEEP_OVERSIZE.union(*KEEP.values()))
     },
 }
 # flag -> (severity, meaning), in the order in which they are shown

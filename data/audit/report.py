@@ -1,6 +1,5 @@
 """The audit of a data directory and its report, a table and JSON."""
 
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
@@ -32,7 +31,6 @@ class AuditReport:
     questions: dict[str, int]  # split, with `seen` or `unseen` databases -> how many
     databases: int
     findings: list[Finding] = field(default_factory=list)
-    wall_s: float = 0.0
 
     @property
     def errors(self) -> list[Finding]:
@@ -48,7 +46,6 @@ class AuditReport:
             "databases": self.databases,
             "flags": dict(Counter(finding.flag for finding in self.findings).most_common()),
             "findings": [{"level": one.severity, **vars(one)} for one in self.findings],
-            "wall_s": round(self.wall_s, 2),
         }
 
     def show(self, console: Console) -> None:
@@ -77,7 +74,6 @@ def audit(data_dir: Path) -> AuditReport:
     A database that cannot be used is a finding on each of its questions. Golds that an import kept
     on request are noted. Raises `QuestionLoadError` if the questions cannot be read.
     """
-    started = time.monotonic()
     splits = load_splits(data_dir)
     tagged = [(split, question) for split, questions in splits.items() for question in questions]
     names = sorted({question.database_name for _, question in tagged})
@@ -88,7 +84,6 @@ def audit(data_dir: Path) -> AuditReport:
         own = [(split, question) for split, question in tagged if question.database_name == name]
         report.findings += _database_findings(database_path(data_dir, name), own, keep)
     report.findings += split_findings(data_dir, splits)
-    report.wall_s = time.monotonic() - started
     return report
 
 

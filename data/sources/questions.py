@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
-from data.sources.report import BAD_ROW, Flagged, ImportReport
+from data.sources.report import Flagged, ImportReport
 from shared.errors import DataError
 
 # our name -> the names that are accepted, in any letter case; the first with a text counts
@@ -29,7 +29,6 @@ _SQL = re.compile(
     r"|'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|\w+|.",
     re.DOTALL,
 )
-MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only counted
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,8 @@ def rows_of(
     for raw in raws:
         row_id = f"{prefix}{raw.number:04}"
         if fault := raw.fault(database):
-            report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), BAD_ROW, fault))
-            if len(report.problems) < MAX_NAMED_ROWS:
-                report.problems.append(f"{path.name} {raw.unit} {raw.number}: {fault}")
+            detail = f"{path.name} {raw.unit} {raw.number}: {fault}"
+            report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), "bad row", detail))
             continue
         question, hint = raw.text("question").strip(), " ".join(raw.text("evidence").split())
         if evidence and hint and _is_plain(hint):

@@ -5,14 +5,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from data.golds.execute import (
-    KEEP_TIES,
-    KEEP_UNDECIDED,
-    GoldRejected,
-    Reason,
-    open_readonly,
-    run_gold,
-)
+from data.golds.execute import KEEP, GoldRejected, Reason, open_readonly, run_gold
 
 CARS = [
     (1, "100", 1.5, "9/1/2020", "2001-05-01", "7", "1,200"),
@@ -86,10 +79,10 @@ def test_another_reading_with_another_answer_is_found(
     connection: apsw.Connection, sql: str, detail: str
 ) -> None:
     with pytest.raises(GoldRejected) as caught:
-        run_gold(connection, sql, KEEP_TIES)
+        run_gold(connection, sql, KEEP["ties"])
     assert caught.value.reason == Reason.UNDECIDED
     assert detail in caught.value.detail
-    kept = run_gold(connection, sql, KEEP_TIES | KEEP_UNDECIDED)
+    kept = run_gold(connection, sql, KEEP["ties"] | KEEP["undecided"])
     assert detail in kept.kept[Reason.UNDECIDED]
     assert kept.rows == tuple(connection.execute(sql)), "the gold's own answer stays"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data.audit import audit
-from data.golds.execute import KEEP_EMPTY, KEEP_TIES, KEEP_UNDECIDED
+from data.golds.execute import KEEP
 from data.sources.hardness import difficulty_of, tables_of
 from data.sources.spider import import_spider
 from env_server.environment import SQLEnvironment
@@ -70,7 +70,7 @@ def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_pat
     for line in ("rows read 4 4", "dropped: tied 1 -", "kept 2 2"):
         assert line.split() in lines
     assert "not kept: spider-train-0002: tied: rows 1 to 2 differ and are equal in the sort" in text
-    assert "tied: name more columns in ORDER BY, or pass --keep-ties" in text
+    assert "tied: name more columns in ORDER BY, or pass --keep ties" in text
     written = json.loads((tmp_path / "out" / "import_report.json").read_text())
     assert {name: split["dropped"] for name, split in written["splits"].items()} == {
         "train": {"tied": 1, "empty": 1},
@@ -106,7 +106,7 @@ def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path:
     assert report.splits["train"].kept == 3
     assert report.splits["train"].dropped["unusable database"] == 3
     assert report.splits["train"].dropped["bad row"] == 4
-    named = "\n".join(report.problems)
+    named = "\n".join([*report.problems, *(one.detail for one in report.dropped)])
     for part in ("bad.sqlite", "torn.sqlite", "absent.sqlite", "row 7: '../shop'", "row 10"):
         assert part in named
     assert not (tmp_path / "out" / "databases" / "bad").exists()
@@ -134,12 +134,20 @@ def test_nothing_usable_exits_nonzero_and_writes_nothing(source: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["spider"]
 
 
-def test_only_an_earlier_import_is_replaced_without_force(source: Path, tmp_path: Path) -> None:
+def test_only_an_unchanged_import_is_replaced_without_force(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     import_spider(source, out)
     write_json(source / "train_spider.json", TRAIN[:1])
     import_spider(source, out)
     assert len(load_splits(out)["train"]) == 1
+    for change in ("questions/questions_eval.json", "notes.txt"):
+        with (out / change).open("a") as file:
+            file.write(" ")
+        before = files_of(out)
+        with pytest.raises(DataError, match=r"was changed since it was imported.*--force"):
+            import_spider(source, out)
+        assert files_of(out) == before
+        import_spider(source, out, force=True)
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("precious")
@@ -187,7 +195,7 @@ def outcomes(data_dir: Path, question_id: str, answers: list[str]) -> list[str]:
 
 def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    status, text = run_import("spider", source, "--out", out, "--keep-ties", "--keep-empty")
+    status, text = run_import("spider", source, "--out", out, "--keep", "ties,empty")
     assert status == 0
     assert "on request: tied" in text
     report = json.loads((out / "import_report.json").read_text())
@@ -266,7 +274,7 @@ def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     for name in ("database", "dev.json", "tables.json"):
         (tmp_path / "dev" / name).symlink_to(source / name)
-    keep = KEEP_TIES | KEEP_EMPTY | KEEP_UNDECIDED
+    keep = frozenset().union(*KEEP.values())
     report = import_spider(tmp_path / "dev", out, keep=keep)
     kept = {"tied": 26, "empty": 40, "null": 4, "undecided": 18}
     assert dict(report.splits["eval"].kept_on_request) == kept

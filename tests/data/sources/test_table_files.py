@@ -127,7 +127,7 @@ def test_numbers_are_read_as_people_write_them(
     assert status == 0
     found = [row[1] for row in table(home)]
     assert (found, list(map(type, found))) == (values, list(map(type, values)))
-    assert problem in text if problem else "problem" not in text
+    assert problem in text if problem else "note:" not in text
 
 
 def test_a_tsv_file_is_divided_at_tabs(home: Path) -> None:
@@ -161,7 +161,7 @@ def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any,
         ("utf-8-sig", None),
         ("utf-16", None),  # as Excel writes "Unicode text", with a byte order mark
         ("utf-32", None),
-        ("cp1252", "problem: t.csv is no UTF-8: it is read as cp1252"),
+        ("cp1252", "note: t.csv is no UTF-8: it is read as cp1252"),
     ],
 )
 def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None:
@@ -169,7 +169,7 @@ def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None
     (home / "shop" / "t.csv").write_bytes(content)
     status, text = run_import("csv", "shop")
     assert status == 0, text
-    assert said in text if said else "problem" not in text
+    assert said in text if said else "note:" not in text
     assert table(home, "SELECT id, name FROM t") == [(1, "José €")]
 
 

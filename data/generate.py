@@ -111,7 +111,5 @@ def generate_command(
         raise failure(f"{of_all} leaves none for training")
     with one_line_errors():
         count = generate(seed, databases, questions, out, noise, eval_databases=eval_databases)
-    missing = databases * questions - count
-    note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
     made = f"{counted(databases, 'database')} and {counted(count, 'question')}"
-    typer.echo(f"wrote {made} to {out}{note}")
+    typer.echo(f"wrote {made} to {out}")

@@ -1,7 +1,6 @@
 """The audit of a data directory and its report, a table and JSON."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,10 @@ from rich.table import Table
 from data.audit.flags import FLAGS, Finding, Severity
 from data.audit.golds import question_findings
 from data.audit.splits import by_audience, split_findings
-from data.golds.execute import Reason, open_readonly
+from data.golds.execute import open_readonly
 from data.sources.report import kept_reasons
 from shared.console import print_line, right_aligned
-from shared.dataset import Question, data_digest, database_path, load_splits
+from shared.dataset import data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
 
 MAX_SHOWN = 40
@@ -82,21 +81,13 @@ def audit(data_dir: Path) -> AuditReport:
     report = AuditReport(str(data_dir), data_digest(data_dir), counts, len(names))
     for name in names:
         own = [(split, question) for split, question in tagged if question.database_name == name]
-        report.findings += _database_findings(database_path(data_dir, name), own, keep)
+        try:
+            connection = open_readonly(database_path(data_dir, name))
+        except DatabaseLoadError as error:
+            report.findings += [Finding.on(one, "failing", split, str(error)) for split, one in own]
+            continue
+        with closing(connection):
+            for split, question in own:
+                report.findings += question_findings(split, question, connection, keep)
     report.findings += split_findings(data_dir, splits)
     return report
-
-
-def _database_findings(
-    path: Path, questions: Sequence[tuple[str, Question]], keep: Collection[Reason]
-) -> Iterator[Finding]:
-    """Yield the findings on the questions of one database, each given with its split."""
-    try:
-        connection = open_readonly(path)
-    except DatabaseLoadError as error:
-        for split, question in questions:
-            yield Finding.on(question, "failing", split, error.message)
-        return
-    with closing(connection):
-        for split, question in questions:
-            yield from question_findings(split, question, connection, keep)

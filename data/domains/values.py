@@ -34,10 +34,7 @@ def column(draw: Draw, *, null: float = 0.0, unique: bool = False) -> Maker:
             attempts = 1
             while unique and cell in seen:
                 if attempts == UNIQUE_ATTEMPTS:
-                    raise ValueError(
-                        f"found only {len(seen)} different cells of {count} for a unique column: "
-                        "give its maker more words or a wider range"
-                    )
+                    raise ValueError(f"only {len(seen)} different cells of {count}")
                 cell, attempts = draw(rng), attempts + 1
             seen.add(cell)
             cells.append(cell)

@@ -23,7 +23,7 @@ from sqlglot.errors import SqlglotError
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
-from data.sources.hardness import difficulty_of, tables_of
+from data.golds.hardness import difficulty_of, tables_of
 from data.sources.questions import Row
 from data.sources.report import UNPARSED, Flagged, ImportReport
 from data.sources.split import Splitting, held_out

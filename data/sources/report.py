@@ -49,7 +49,7 @@ class ConvertedTable:
 
     name: str
     rows: int
-    columns: dict[str, str]  # name -> SQLite's type, and the source's where it has one
+    columns: dict[str, str]  # name -> SQLite's type
 
 
 @dataclass

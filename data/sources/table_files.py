@@ -25,7 +25,6 @@ TEXT_SUFFIXES, LINE_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, *LINE_SUFFIXES, ".parquet")
 MAX_LINE_BYTES = 1 << 26
 FETCHED_ROWS = 10_000
-SHOWN = 3  # numbers of rows with too many cells
 # DuckDB's types as SQLite's; all others become text
 INTEGERS = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
@@ -150,10 +149,9 @@ def _load_text(
         what = f"{path.name}: {counted(short, 'row')} of fewer cells than the header's {width}"
         report.notes.append(f"{what}: the others are NULL")
     if long:
-        numbers = ", ".join(map(str, long[:SHOWN])) + ", ..." * (len(long) > SHOWN)
         what = f"{path.name}: {counted(len(long), 'row')} of more cells than the header's {width}"
         remedy = f"quote cells that contain {delimiter!r}"
-        report.problems.append(f"{what} ({numbers}), left out: {remedy}")
+        report.problems.append(f"{what} (first: row {long[0]}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
     return _column_names(path, header, report)
 
@@ -169,10 +167,8 @@ def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> li
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
         names.append(name)
-        if not text.strip():
-            report.notes.append(f"{path.name}: column {index} has no name: {name}")
-        elif name != base:
-            report.notes.append(f"{path.name}: column {index}, {base}, is a name again: {name}")
+        if name != text.strip():
+            report.notes.append(f"{path.name}: column {index}, {text!r}, is called {name}")
     return names
 
 

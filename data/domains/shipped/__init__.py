@@ -20,14 +20,12 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from data.domains import values
 from data.domains.populate import populate
 from data.domains.shipped import finish
 from data.domains.shipped.finish import Lookup, Sheet
 from data.domains.spec import Column, Domain, HardQuestion, Kind, Maker, Rows, Table, Value
-from data.domains.words import LISTS, WordList, listed, read_toml
+from data.domains.words import LISTS, listed, read_toml
 
 # In this order the build distributes questions: earlier databases take frequent answers first.
 SEEN = (
@@ -35,91 +33,7 @@ SEEN = (
 )  # fmt: skip
 UNSEEN = ("airline", "bike_rental", "real_estate", "film_festival", "vineyard")
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Column(BaseModel):
-    """Extra fields are the maker's arguments."""
-
-    model_config = ConfigDict(extra="allow")
-    kind: Kind
-    maker: str | None = None
-    references: str | None = None
-    null_share: float = 0.0
-
-
-class _Given(_Model):
-    columns: list[str]
-    rows: list[list[int | float | str]]
-
-    def column(self, name: str) -> list[Value]:
-        index = self.columns.index(name)
-        return [row[index] for row in self.rows]
-
-
-class _Table(_Model):
-    singular: str
-    plural: str
-    rows: int | None = None
-    columns: dict[str, _Column]
-    phrases: dict[str, tuple[str, ...]] = {}
-    given: _Given = _Given(columns=[], rows=[])
-
-
-class _File(_Model):
-    title: str
-    tables: dict[str, _Table]
-    lookup: dict[str, dict[str, Any]] = {}
-    words: dict[str, WordList] = {}
-    composed: dict[str, dict[str, Any]] = {}
-    hard: list[HardQuestion]
-
-    def maker(self, table: _Table, name: str) -> Maker | None:
-        """Return the maker of a column's cells; None for keys and refs."""
-        column = table.columns[name]
-        if name in table.given.columns:
-            return values.given(table.given.column(name))
-        if column.maker is None:
-            return None
-        if column.maker in self.composed:
-            arguments: dict[str, Any] = {
-                key: self._words(value) if isinstance(value, str) else value
-                for key, value in self.composed[column.maker].items()
-            }
-            return values.composed(**arguments)
-        maker: Maker = getattr(values, column.maker)(**(column.model_extra or {}))
-        return maker
-
-    def _words(self, text: str) -> tuple[str, ...]:
-        """Return the words of a list, or of the lists that it names (`@heads @street_heads`)."""
-        if not text.startswith("@"):
-            return listed(text)
-        lists = LISTS | self.words
-        return tuple(word for name in text.split() for word in lists[name.removeprefix("@")])
-
-    def table(self, name: str) -> Table:
-        """Return the table `name` as a spec."""
-        table = self.tables[name]
-        phrases = {
-            column: (self.tables[spec.references].singular,)
-            for column, spec in table.columns.items()
-            if spec.references is not None
-        } | table.phrases
-        columns = tuple(
-            Column(
-                column,
-                spec.kind,
-                self.maker(table, column),
-                phrases.get(column, ()),
-                spec.references,
-                spec.null_share,
-            )
-            for column, spec in table.columns.items()
-        )
-        rows = table.rows if table.rows is not None else len(table.given.rows)
-        return Table(name, table.singular, table.plural, columns, rows)
+File = dict[str, Any]  # the content of a database's file
 
 
 @dataclass(frozen=True)
@@ -147,18 +61,64 @@ class Shipped:
 
 def load(db_id: str, *, unseen: bool) -> Shipped:
     """Read the file of one shipped database."""
-    file = _File.model_validate(read_toml(f"shipped/{db_id}.toml"))
-    tables = tuple(map(file.table, file.tables))
-    lookup: Lookup = dict(file.lookup)
-    for table in file.tables.values():
-        for name in set(table.given.columns) - set(table.columns):
-            lookup[name] = dict(enumerate(table.given.column(name), start=1))
-    hard = tuple(HardQuestion(_one_line(each.text), _one_line(each.sql)) for each in file.hard)
-    return Shipped(Domain(db_id, file.title, tables, hard), unseen, lookup)
+    file = read_toml(f"shipped/{db_id}.toml")
+    lookup: Lookup = file.get("lookup", {})
+    for table in file["tables"].values():
+        for name, cells in _given(table).items():
+            if name not in table["columns"]:
+                lookup[name] = dict(enumerate(cells, start=1))
+    tables = tuple(_table(file, name) for name in file["tables"])
+    hard = [HardQuestion(_one_line(one["text"]), _one_line(one["sql"])) for one in file["hard"]]
+    return Shipped(Domain(db_id, file["title"], tables, tuple(hard)), unseen, lookup)
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _given(table: File) -> dict[str, list[Value]]:
+    """Return the cells that are written out, by column."""
+    given = table.get("given", {"columns": [], "rows": []})
+    return dict(zip(given["columns"], map(list, zip(*given["rows"], strict=True)), strict=True))
+
+
+def _table(file: File, name: str) -> Table:
+    table = file["tables"][name]
+    phrases, given = table.get("phrases", {}), _given(table)
+    columns = []
+    for column, spec in table["columns"].items():
+        target = spec.get("references")
+        worded = phrases.get(column, [file["tables"][target]["singular"]] if target else [])
+        maker = values.given(given[column]) if column in given else _maker(file, spec)
+        null_share = spec.get("null_share", 0.0)
+        kind = Kind(spec["kind"])
+        columns.append(Column(column, kind, maker, tuple(worded), target, null_share))
+    rows = table.get("rows") or len(table["given"]["rows"])
+    return Table(name, table["singular"], table["plural"], tuple(columns), rows)
+
+
+def _maker(file: File, spec: File) -> Maker | None:
+    """Return the maker of a column's cells; None for keys and refs."""
+    name = spec.get("maker")
+    if name is None:
+        return None
+    if name not in file.get("composed", {}):
+        arguments = {key: value for key, value in spec.items() if key not in ("kind", "maker")}
+        maker: Maker = getattr(values, name)(**arguments)
+        return maker
+    lists = LISTS | {key: listed(text) for key, text in file.get("words", {}).items()}
+
+    def words(text: str) -> tuple[str, ...]:
+        """Return the words of a list, or of the lists that it names (`@heads @street_heads`)."""
+        if not text.startswith("@"):
+            return listed(text)
+        return tuple(word for each in text.split() for word in lists[each.removeprefix("@")])
+
+    composed: dict[str, Any] = {
+        key: words(value) if isinstance(value, str) else value
+        for key, value in file["composed"][name].items()
+    }
+    return values.composed(**composed)
 
 
 SHIPPED = tuple(load(db_id, unseen=db_id in UNSEEN) for db_id in (*SEEN, *UNSEEN))

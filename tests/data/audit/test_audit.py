@@ -203,13 +203,6 @@ def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
     assert not audit(root).errors
 
 
-def test_a_missing_database_is_a_finding_on_each_of_its_questions(tmp_path: Path) -> None:
-    root = write(tmp_path, [SOUND, {**LEGS, "database_name": "gone"}], [])
-    report = audit(root)
-    assert flags_of(report) == {"train-1": {"failing"}}
-    assert "gone.sqlite" in report.findings[0].detail
-
-
 @pytest.mark.parametrize(
     ("text", "answer", "stated"),
     [

@@ -1,4 +1,4 @@
-"""Build the shipped data: thirteen databases and the questions on them, always the same bytes.
+"""Build the shipped data: the questions on thirteen databases, always the same bytes.
 
     OUT/databases/<db_id>/<db_id>.sqlite
     OUT/questions/questions_train.json    questions on eight databases
@@ -9,22 +9,21 @@ Files of the same names are replaced.
 
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, SplitQuota, Splits, distribute
-from data.domains.populate import open_memory, write_database
 from data.domains.shipped import SHIPPED, Shipped
-from data.domains.spec import Draft, Rows
+from data.domains.spec import Draft
 from data.domains.templates import AnsweredDraft, balanced
-from data.golds.execute import run_gold
+from data.golds.execute import open_readonly, run_gold
 from data.golds.hardness import tables_of
 from shared.dataset import Question, database_path, questions_path
 from shared.models import Difficulty
 
-DATA_DIR = Path(__file__).parent
 SEED = 1
 # Questions per seen and per unseen database, by split and difficulty.
 WANTED_SEEN = {TRAIN: {"easy": 33, "medium": 41}, EVAL: {"easy": 8, "medium": 11}}
@@ -37,11 +36,14 @@ Quotas = dict[str, SplitQuota]
 
 
 def build(out: Path) -> None:
-    """Write everything under `out`."""
+    """Write the questions and a copy of the databases under `out`."""
     files: dict[str, list[dict[str, Any]]] = {TRAIN: [], EVAL: []}
-    for shipped, rows, questions in shipped_questions():
+    for shipped, questions in shipped_questions():
         domain = shipped.domain
-        write_database(domain, rows, database_path(out, domain.db_id))
+        target = database_path(out, domain.db_id)
+        if target.resolve() != shipped.path.resolve():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(shipped.path, target)
         for split, items in questions.items():
             for number, item in enumerate(items, start=1):
                 question = as_question(f"{domain.db_id}-{split}-{number:04d}", domain.db_id, item)
@@ -70,8 +72,8 @@ def as_question(question_id: str, db_id: str, item: AnsweredDraft) -> Question:
     )
 
 
-def shipped_questions() -> Iterator[tuple[Shipped, Rows, Splits]]:
-    """Yield each database with its rows and its questions by split.
+def shipped_questions() -> Iterator[tuple[Shipped, Splits]]:
+    """Yield each database with its questions by split.
 
     In the quotas, all hard questions come before any other question.
     """
@@ -86,15 +88,14 @@ def shipped_questions() -> Iterator[tuple[Shipped, Rows, Splits]]:
     quotas = [SplitQuota(round(MAX_ANSWER_SHARE * size)) for size in (train, seen, unseen)]
     sources = []
     for shipped in SHIPPED:
-        rows = shipped.rows(SEED)
         own = {EVAL: quotas[2]} if shipped.unseen else {TRAIN: quotas[0], EVAL: quotas[1]}
-        sources.append((shipped, rows, own, _hard_questions(shipped, rows, own)))
-    for shipped, rows, own, written in sources:
-        made = _template_questions(shipped, rows, own, written)
-        yield shipped, rows, {split: [*made[split], *written[split]] for split in made}
+        sources.append((shipped, own, _hard_questions(shipped, own)))
+    for shipped, own, written in sources:
+        made = _template_questions(shipped, own, written)
+        yield shipped, {split: [*made[split], *written[split]] for split in made}
 
 
-def _template_questions(shipped: Shipped, rows: Rows, quotas: Quotas, hard: Splits) -> Splits:
+def _template_questions(shipped: Shipped, quotas: Quotas, hard: Splits) -> Splits:
     """Return easy and medium questions by split, the easy ones first."""
     domain = shipped.domain
     wanted = WANTED_UNSEEN if shipped.unseen else WANTED_SEEN
@@ -103,20 +104,20 @@ def _template_questions(shipped: Shipped, rows: Rows, quotas: Quotas, hard: Spli
         for difficulty in DIFFICULTIES
     }
     rng = random.Random(f"questions:{SEED}:{domain.db_id}")
-    with closing(open_memory(domain, rows)) as connection:
-        pool = balanced(domain, rows, connection, rng, sizes)
+    with closing(open_readonly(shipped.path)) as connection:
+        pool = balanced(domain, shipped.rows(), connection, rng, sizes)
     chosen = distribute(pool, wanted, quotas, hard)
     for items in chosen.values():
         items.sort(key=lambda item: DIFFICULTIES.index(item.draft.difficulty))
     return chosen
 
 
-def _hard_questions(shipped: Shipped, rows: Rows, quotas: Quotas) -> Splits:
+def _hard_questions(shipped: Shipped, quotas: Quotas) -> Splits:
     """Return the hand-written questions by split."""
     domain = shipped.domain
     chosen: Splits = {split: [] for split in quotas}
     names = [table.name for table in domain.tables]
-    with closing(open_memory(domain, rows)) as connection:
+    with closing(open_readonly(shipped.path)) as connection:
         for number, question in enumerate(domain.hard, start=1):
             read = tables_of(question.sql, names)
             tables = tuple(name for name in names if name in read)

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from data.audit import audit
-from data.build import DATA_DIR, build
+from data.build import build
+from data.domains.shipped import DATA_DIR
 from data.generate import generate_command
 from data.introspection.questions import make_questions
 from data.sources.command import (
@@ -34,7 +35,7 @@ def build_command(
         Path | None, typer.Option(help="Data directory to write.", show_default="the shipped data")
     ] = None,
 ) -> None:
-    """Build the shipped databases and questions."""
+    """Make the questions about the shipped databases again, beside a copy of these."""
     if out is None and not (DATA_DIR.parent / "pyproject.toml").is_file():
         raise failure("the data of an installed package are not rebuilt: name a folder with --out")
     directory = out or DATA_DIR

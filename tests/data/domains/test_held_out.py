@@ -8,7 +8,6 @@ import pytest
 
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import (
-    DATA_DIR,
     FUNCTION_WORDS,
     allowed,
     held_out_values,
@@ -16,7 +15,7 @@ from data.domains.held_out import (
     is_held_out_pair,
     words_of,
 )
-from data.domains.shipped import SHIPPED
+from data.domains.shipped import DATA_DIR, SHIPPED
 from data.domains.templates.balance import FORMS
 from data.domains.words import WORDS
 from data.generate import generate

@@ -6,8 +6,7 @@ from typing import Any
 import apsw
 import pytest
 
-from data.build import DATA_DIR
-from data.domains.shipped import SHIPPED, Shipped
+from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
 from data.golds.execute import open_readonly
 from shared.dataset import check_databases, database_path, load_splits
 

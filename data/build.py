@@ -17,10 +17,8 @@ from typing import Any, cast
 
 from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, SplitQuota, Splits, distribute
 from data.domains.shipped import SHIPPED, Shipped
-from data.domains.spec import Draft
 from data.domains.templates import AnsweredDraft, balanced
 from data.golds.execute import open_readonly, run_gold
-from data.golds.hardness import tables_of
 from shared.dataset import Question, database_path, questions_path
 from shared.models import Difficulty
 
@@ -79,7 +77,7 @@ def shipped_questions() -> Iterator[tuple[Shipped, Splits]]:
     """
     train = seen = unseen = 0  # how many questions each quota will hold
     for shipped in SHIPPED:
-        hard = len(shipped.domain.hard)
+        hard = len(shipped.hard)
         if shipped.unseen:
             unseen += sum(WANTED_UNSEEN[EVAL].values()) + hard
         else:
@@ -114,14 +112,9 @@ def _template_questions(shipped: Shipped, quotas: Quotas, hard: Splits) -> Split
 
 def _hard_questions(shipped: Shipped, quotas: Quotas) -> Splits:
     """Return the hand-written questions by split."""
-    domain = shipped.domain
     chosen: Splits = {split: [] for split in quotas}
-    names = [table.name for table in domain.tables]
     with closing(open_readonly(shipped.path)) as connection:
-        for number, question in enumerate(domain.hard, start=1):
-            read = tables_of(question.sql, names)
-            tables = tuple(name for name in names if name in read)
-            draft = Draft(question.text, question.sql, "hard", tables, form="hard")
+        for number, draft in enumerate(shipped.hard, start=1):
             item = AnsweredDraft(draft, run_gold(connection, draft.sql))
             split = EVAL if shipped.unseen or number % HARD_EVAL_EVERY == 0 else TRAIN
             quotas[split].accept(item)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.domains.spec import Column, Domain, HardQuestion, Kind, Rows, Table
+from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table
 from data.domains.words import read_toml
 from data.golds.execute import open_readonly
+from data.golds.hardness import tables_of
 from shared.dataset import database_path
 
 DATA_DIR = Path(__file__).parents[2]
@@ -33,6 +34,7 @@ class Shipped:
 
     domain: Domain
     unseen: bool
+    hard: tuple[Draft, ...]
 
     @property
     def path(self) -> Path:
@@ -49,8 +51,8 @@ def load(db_id: str, *, unseen: bool) -> Shipped:
     """Read the file of one shipped database."""
     file = read_toml(f"shipped/{db_id}.toml")
     tables = tuple(_table(file["tables"], name) for name in file["tables"])
-    hard = [HardQuestion(_one_line(one["text"]), _one_line(one["sql"])) for one in file["hard"]]
-    return Shipped(Domain(db_id, file["title"], tables, tuple(hard)), unseen)
+    hard = tuple(_hard(one["text"], one["sql"], list(file["tables"])) for one in file["hard"])
+    return Shipped(Domain(db_id, tables), unseen, hard)
 
 
 def _table(tables: dict[str, Any], name: str) -> Table:
@@ -66,8 +68,10 @@ def _table(tables: dict[str, Any], name: str) -> Table:
     return Table(name, table["singular"], table["plural"], tuple(columns), 0)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _hard(text: str, sql: str, tables: list[str]) -> Draft:
+    read = tables_of(sql, tables)
+    in_order = tuple(name for name in tables if name in read)
+    return Draft(" ".join(text.split()), " ".join(sql.split()), "hard", in_order, "hard")
 
 
 SHIPPED = tuple(load(db_id, unseen=db_id in UNSEEN) for db_id in (*SEEN, *UNSEEN))

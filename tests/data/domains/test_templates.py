@@ -40,7 +40,7 @@ def _small_domain() -> Domain:
         Column("amount", Kind.INTEGER, _fixed(5, 7, None, 9, 12, 12, 3, 8, 6, 10, 11, 4)),
     )
     tables = (Table("shops", "shop", "shops", shops, 4), Table("sales", "sale", "sales", sales, 12))
-    return Domain("small", "Shops", tables)
+    return Domain("small", tables)
 
 
 def _small() -> tuple[Domain, Rows]:
@@ -173,6 +173,6 @@ def test_tables_that_refer_to_each_other_are_not_joined() -> None:
     shops, sales = _small_domain().tables
     best = Column("best_sale_id", Kind.REF, references="sales")
     mutual = replace(shops, columns=(*shops.columns, best))
-    assert Asker(Domain("one", "", (shops, sales)), {}, random.Random(1)).link().parent is shops
+    assert Asker(Domain("one", (shops, sales)), {}, random.Random(1)).link().parent is shops
     with pytest.raises(NoQuestionError):
-        Asker(Domain("both", "", (mutual, sales)), {}, random.Random(1)).link()
+        Asker(Domain("both", (mutual, sales)), {}, random.Random(1)).link()

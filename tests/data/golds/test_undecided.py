@@ -44,7 +44,6 @@ UNDECIDED = [
     ("SELECT avg(horsepower) FROM car", "car.horsepower holds numbers as text"),
     ("SELECT sum(weight) FROM car", "is 4000.5, not 1702.0"),
     ("SELECT id FROM car WHERE horsepower > 80", "is 1, 2, 4, not 2, 3"),
-    ("SELECT id FROM car WHERE '80' < horsepower", "is 1, 2, 4, not 2, 3"),
     ("SELECT id FROM car WHERE horsepower BETWEEN 80 AND 120 OR id = 4", "is 1, 2, 4, not 4"),
     ("SELECT id FROM car WHERE horsepower = (SELECT max(horsepower) FROM car)", "is 4, not 3"),
     ("SELECT count(*) FROM car AS a JOIN car AS b ON a.horsepower < b.horsepower", "is 3, not 6"),
@@ -65,11 +64,9 @@ DECIDED = [
     "SELECT id FROM car ORDER BY plate DESC LIMIT 1",  # too few numbers: it is text
     "SELECT id FROM car ORDER BY made DESC LIMIT 1",  # ISO dates sort as text
     "SELECT id FROM car WHERE made > '2000-01-01'",
-    "SELECT id FROM car ORDER BY lap DESC LIMIT 1",
     "SELECT id FROM car WHERE lap IS NOT NULL ORDER BY lap LIMIT 1",
     "SELECT id FROM car ORDER BY lap",  # nothing is cut
     "SELECT min(lap) FROM car",
-    "SELECT id FROM note WHERE lap IS NULL",
     "SELECT id FROM car WHERE lap > 1.5",
 ]
 

@@ -7,7 +7,6 @@
 Files of the same names are replaced.
 """
 
-import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, SplitQuota, Splits, distr
 from data.domains.shipped import SHIPPED, Shipped
 from data.domains.templates import AnsweredDraft, balanced
 from data.golds.execute import open_readonly, run_gold
+from shared.console import write_json
 from shared.dataset import Question, database_path, questions_path
 from shared.models import Difficulty
 
@@ -48,12 +48,6 @@ def build(out: Path) -> None:
                 files[split].append(question.model_dump(exclude_defaults=True))
     for split, content in files.items():
         write_json(questions_path(out, split), content)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` as an indented JSON file, creating its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def as_question(question_id: str, db_id: str, item: AnsweredDraft) -> Question:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from data.audit.flags import FLAGS, Finding, Severity
+from data.audit.flags import ERRORS, NOTES, Finding
 from data.audit.golds import question_findings
 from data.audit.splits import by_audience, split_findings
 from data.golds.execute import open_readonly
@@ -33,7 +33,7 @@ class AuditReport:
 
     @property
     def errors(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        return [finding for finding in self.findings if finding.flag in ERRORS]
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the JSON file."""
@@ -53,14 +53,12 @@ class AuditReport:
         title, columns = f"Questions flagged in {self.path}", right_aligned(*splits)
         table = Table("flag", "severity", *columns, "meaning", title=title, title_justify="left")
         counts = Counter((finding.flag, finding.split) for finding in self.findings)
-        for flag, (severity, meaning) in FLAGS.items():
-            numbers = [counts[flag, split] for split in splits]
-            table.add_row(flag, severity, *(f"{n:,}" if n else "-" for n in numbers), meaning)
+        for severity, meanings in (("error", ERRORS), ("note", NOTES)):
+            for flag, meaning in meanings.items():
+                numbers = [counts[flag, split] for split in splits]
+                table.add_row(flag, severity, *(f"{n:,}" if n else "-" for n in numbers), meaning)
         console.print(table)
-        ordered = sorted(
-            self.findings,
-            key=lambda finding: (finding.severity is not Severity.ERROR, finding.question_id),
-        )
+        ordered = sorted(self.findings, key=lambda finding: (finding.severity, finding.question_id))
         for one in ordered[:MAX_SHOWN]:
             print_line(console, f"{one.severity}: {one.flag}: {one.question_id}: {one.detail}")
         if (hidden := len(ordered) - MAX_SHOWN) > 0:

@@ -12,6 +12,7 @@ do not decide, and those whose answers are too large to show.
 """
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -109,11 +110,7 @@ def open_readonly(path: Path | str) -> apsw.Connection:
     Raises `DatabaseLoadError`, naming the path, if the file is missing or not a SQLite database.
     """
     path = Path(path)
-    try:
-        found = path.is_file()
-    except OSError as error:  # a name that is too long, a folder that can't be entered
-        raise DatabaseLoadError(f"can't open {path}: {error.strerror}") from error
-    if not found:
+    if not os.path.isfile(path):
         raise DatabaseLoadError(f"no database at {path}")
     try:
         connection = apsw.Connection(

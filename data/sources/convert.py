@@ -265,5 +265,3 @@ def _write_splits(
             made = [question.model_dump(exclude_defaults=True) for question in ordered]
             lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in made)
             path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-        elif any(row.split == split for row in source.rows):
-            report.problems.append(f"no {split} question is left: no questions_{split}.json")

@@ -121,17 +121,6 @@ def rows_of(
     return rows
 
 
-def rows_or_problem(
-    path: Path, split: str, prefix: str, report: ImportReport, *, evidence: bool = True
-) -> list[Row]:
-    """Return what `rows_of` does; a file that cannot be read is a problem in `report`."""
-    try:
-        return rows_of(path, split, prefix, report, evidence=evidence)
-    except DataError as error:
-        report.problems.append(error.message)
-        return []
-
-
 def _read_rows(path: Path) -> list[_RawRow]:
     """Return the rows of a questions file. Raises `DataError`, with the path and the remedy."""
     try:

@@ -22,7 +22,7 @@ import requests
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
 from data.sources.convert import Source, check_out, import_source
-from data.sources.questions import Row, rows_or_problem
+from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
 from shared.console import errors, print_line
@@ -57,9 +57,10 @@ def import_spider(
 ) -> ImportReport:
     """Write `out` as a data directory with `import_report.json`, and return that report.
 
-    The report lists what is missing, corrupt or malformed, and the import continues with the rest;
-    it calls the source `source_name`. `keep`: see `run_gold`. Raises `DataError` if `source` or
-    `out` cannot be used or no question is left; then `out` is unchanged.
+    The report lists missing files, unusable databases and bad rows, and the import continues with
+    the rest; it calls the source `source_name`. `keep`: see `run_gold`. Raises `DataError` if
+    `source`, a file of questions or `out` cannot be used or no question is left; then `out` is
+    unchanged.
     """
     if not source.is_dir():
         remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
@@ -69,8 +70,10 @@ def import_spider(
     rows: list[Row] = []
     for name, (split, prefix) in FILES.items():
         report.splits.setdefault(split, SplitCount())
-        if (source / name).exists() or name != OPTIONAL:
-            rows += rows_or_problem(source / name, split, prefix, report)
+        if (source / name).is_file():
+            rows += rows_of(source / name, split, prefix, report)
+        elif name != OPTIONAL:
+            report.problems.append(f"{source / name} is missing")
 
     def file_of(name: str) -> Path:
         return source / "database" / name / f"{name}.sqlite"

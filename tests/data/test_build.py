@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 
 from data.domains.shipped import DATA_DIR
-from data.domains.templates import FORMS
-from shared.dataset import load_splits
-from tests.data.shipped_forms import shipped_forms
 from tests.data.sources.importing import files_of
 
 
@@ -31,15 +28,6 @@ def test_the_committed_data_is_what_the_code_builds(tmp_path: Path) -> None:
         built, committed = files_of(tmp_path / folder), files_of(DATA_DIR / folder)
         assert built.keys() == committed.keys()
         assert [name for name in built if built[name] != committed[name]] == []
-
-
-def test_every_shipped_question_has_a_form() -> None:
-    questions = [one for split in load_splits(DATA_DIR).values() for one in split]
-    forms = shipped_forms()
-    assert set(forms) == {one.question_id for one in questions}
-    for one in questions:
-        form = forms[one.question_id]
-        assert one.difficulty == (form if form == "hard" else FORMS[form][0])
 
 
 def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:

@@ -114,14 +114,16 @@ def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path:
     assert ids[-1] == "spider-others-0000"
 
 
-@pytest.mark.parametrize("content", [b"[{]", b"\xff\xfe", b'{"a": 1}', b"[" * 200_000])
-def test_unreadable_questions_file_leaves_the_other_split(
-    source: Path, tmp_path: Path, content: bytes
+def test_a_missing_file_leaves_the_other_split_and_a_broken_one_is_an_error(
+    source: Path, tmp_path: Path
 ) -> None:
-    (source / "train_spider.json").write_bytes(content)
+    (source / "train_spider.json").unlink()
     report = import_spider(source, tmp_path / "out")
     assert set(load_splits(tmp_path / "out")) == {"eval"}
-    assert any("train_spider.json" in problem for problem in report.problems)
+    assert report.problems == [f"{source / 'train_spider.json'} is missing"]
+    (source / "train_spider.json").write_text("[{]")
+    with pytest.raises(DataError, match=r"train_spider\.json is not JSON"):
+        import_spider(source, tmp_path / "out")
 
 
 def test_nothing_usable_exits_nonzero_and_writes_nothing(source: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from sqlglot import exp
 
-from data.domains.spec import Domain, Draft, HardQuestion
 from data.domains.templates import AnsweredDraft
 from shared.order_by import parse_query
 
@@ -59,18 +58,6 @@ def _masked(node: exp.Expression) -> exp.Expression:
 
 def _canonical(tree: exp.Expression) -> str:
     return str(tree.sql(dialect="sqlite", normalize=True)).lower()
-
-
-def tables_of(domain: Domain, sql: str) -> tuple[str, ...]:
-    """Return the domain's tables that `sql` reads, in the domain's order."""
-    named = {table.name.lower() for table in parse_query(sql).find_all(exp.Table)}
-    return tuple(table.name for table in domain.tables if table.name.lower() in named)
-
-
-def hard_draft(domain: Domain, question: HardQuestion) -> Draft:
-    """Return a hand-written question as a draft."""
-    tables = tables_of(domain, question.sql)
-    return Draft(question.text, question.sql, "hard", tables, form="hard")
 
 
 def contains_answer(text: str, answer: Any) -> bool:

@@ -1,13 +1,13 @@
 """`python -m data`: build, audit, generate, make questions, import and fetch data sets."""
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from data.audit.command import audit_command
-from data.build import DATA_DIR, build, compare
+from data.audit import audit
+from data.build import build
+from data.domains.shipped import DATA_DIR
 from data.generate import generate_command
 from data.introspection.questions import make_questions
 from data.sources.command import (
@@ -22,7 +22,8 @@ from data.sources.command import (
     show_report,
 )
 from data.sources.split import Splitting
-from shared.console import counted, errors, failure, one_line_errors, print_line
+from shared.console import counted, failure, one_line_errors, table_console, write_json
+from shared.dataset import data_directory
 
 HELP = "Build, audit, generate, import and fetch data sets."
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
@@ -30,31 +31,42 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
 
 @app.command("build")
 def build_command(
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Rebuild in a temporary folder and compare; write nothing."),
-    ] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Data directory to write or check.", show_default="the shipped data"),
+        Path | None, typer.Option(help="Data directory to write.", show_default="the shipped data")
     ] = None,
 ) -> None:
-    """Build the shipped databases and questions."""
-    if out is None and not check and not (DATA_DIR.parent / "pyproject.toml").is_file():
+    """Make the questions about the shipped databases again, beside a copy of these."""
+    if out is None and not (DATA_DIR.parent / "pyproject.toml").is_file():
         raise failure("the data of an installed package are not rebuilt: name a folder with --out")
-    directory = DATA_DIR if out is None else out
-    problems: list[str] = []
-    with one_line_errors(), tempfile.TemporaryDirectory(prefix="sqlenv-build-") as scratch:
-        built = Path(scratch) if check else directory
-        build(built)
-        if check:
-            problems = compare(directory, built)
-    for problem in problems:
-        print_line(errors, problem, "yellow")
-    if problems:
-        files = counted(len(problems), "file")
-        raise failure(f"differences in {files} of {directory}: run 'python -m data build'")
-    typer.echo(f"{directory} is what the code builds" if check else f"wrote {directory}")
+    directory = out or DATA_DIR
+    with one_line_errors():
+        build(directory)
+    typer.echo(f"wrote {directory}")
+
+
+@app.command("audit")
+def audit_command(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Data directory, with databases/ and questions/.", show_default="the shipped data"
+        ),
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the result to this JSON file.")
+    ] = None,
+) -> None:
+    """Execute every gold and flag questions that cannot be trusted; exit with 1 on errors."""
+    with one_line_errors():
+        report = audit(DATA_DIR if directory is None else data_directory(directory))
+    report.show(table_console())
+    questions = ", ".join(f"{count:,} {split}" for split, count in report.questions.items())
+    verdict = counted(len(report.errors), "error") if report.errors else "clean"
+    notes = counted(len(report.findings) - len(report.errors), "note")
+    typer.echo(f"{verdict}, {notes}: {questions}; {counted(report.databases, 'database')}")
+    write_json(json_path, report.as_json())
+    if report.errors:
+        raise typer.Exit(1)
 
 
 @app.command("questions")
@@ -75,9 +87,12 @@ def questions_command(
     with one_line_errors():
         report = make_questions(paths, target, count, splitting, force=force)
     show_report(report, target)
+    typer.echo(
+        "Its eval questions are of the same templates: success on them says little about questions "
+        "in people's own words. To measure that, import some with --eval-questions."
+    )
 
 
-app.command("audit")(audit_command)
 app.command("generate")(generate_command)
 app.add_typer(import_app, name="import")
 app.add_typer(fetch_app, name="fetch")

@@ -16,14 +16,14 @@ from typing import Annotated, Any
 
 import typer
 
-from data.build import as_question, write_json
+from data.build import as_question
 from data.domains.demonstrations import DemonstrationTask, demonstrate
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
 from data.domains.spec import Draft
 from data.domains.templates import balanced
-from shared.console import counted, failure, one_line_errors, progress_bar
+from shared.console import counted, failure, one_line_errors, progress_bar, write_json
 from shared.dataset import database_path, questions_path
 from shared.seeds import DEFAULT_SEED
 
@@ -111,7 +111,5 @@ def generate_command(
         raise failure(f"{of_all} leaves none for training")
     with one_line_errors():
         count = generate(seed, databases, questions, out, noise, eval_databases=eval_databases)
-    missing = databases * questions - count
-    note = f" ({missing} fewer than requested: some databases yield no more)" if missing else ""
     made = f"{counted(databases, 'database')} and {counted(count, 'question')}"
-    typer.echo(f"wrote {made} to {out}{note}")
+    typer.echo(f"wrote {made} to {out}")

@@ -78,7 +78,8 @@ _DESCRIPTIONS = TypeAdapter(ColumnTexts)
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
 _REMEDY = (
     "make the shipped data with 'python -m data build', or name as --data a directory with "
-    "questions from 'python -m data import' or 'python -m data questions' (docs/own-data.md)"
+    "questions from 'python -m data import spider DIR', another import of docs/own-data.md or "
+    "'python -m data questions DATABASE'"
 )
 
 

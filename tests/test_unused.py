@@ -28,11 +28,6 @@ PUBLIC = {
 }
 # decorators that register what they decorate; others, such as property or lru_cache, do not
 REGISTER = ("callback", "get", "post", "model_validator", "field_validator")
-# files whose functions are looked up by names in data files
-NAMED_IN = {
-    "data/domains/shipped/finish.py": "data/domains/shipped/*.toml",  # by database
-    "data/domains/values.py": "data/domains/shipped/*.toml",  # by maker
-}
 
 Tree = tuple[str, ast.AST]  # with the path of its file
 Names = tuple[str, ...]  # of a definition and those around it
@@ -103,11 +98,6 @@ def is_override(path: str, names: Names) -> bool:
     )
 
 
-def is_named_in_data(path: str, name: str) -> bool:
-    files = ROOT.glob(NAMED_IN[path]) if path in NAMED_IN else ()
-    return any(file.stem == name or f'"{name}"' in file.read_text("utf-8") for file in files)
-
-
 def test_everything_is_used_by_more_than_tests() -> None:
     found, public = set(), set()
     for one in unused(trees()):
@@ -115,7 +105,7 @@ def test_everything_is_used_by_more_than_tests() -> None:
         names = tuple(dotted.split("."))
         if names[-1] in PUBLIC:
             public.add(names[-1])
-        elif not (is_override(path, names) or is_named_in_data(path, names[-1])):
+        elif not is_override(path, names):
             found.add(one)
     assert not found, "call or delete what only tests use:\n" + "\n".join(sorted(found))
     assert public == set(PUBLIC)  # no needless exception

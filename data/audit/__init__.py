@@ -4,7 +4,7 @@ An error is a question that cannot be trained or measured on; a note is what a r
 should know.
 """
 
-from data.audit.flags import FLAGS, Finding, Severity
+from data.audit.flags import ERRORS, NOTES, Finding
 from data.audit.report import AuditReport, audit
 
-__all__ = ["FLAGS", "AuditReport", "Finding", "Severity", "audit"]
+__all__ = ["ERRORS", "NOTES", "AuditReport", "Finding", "audit"]

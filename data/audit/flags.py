@@ -1,17 +1,9 @@
 """Every flag of the audit, in one table."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
+from data.golds.execute import KEEP, KEEP_OVERSIZE, Reason
 from shared.dataset import Question
-
-
-class Severity(StrEnum):
-    """How much a finding weighs."""
-
-    ERROR = "error"  # the question cannot be trusted; the audit fails
-    NOTE = "note"  # a reader of a result should know
 
 
 def kept_flag(reason: Reason) -> str:
@@ -19,7 +11,8 @@ def kept_flag(reason: Reason) -> str:
     return f"kept-{reason}"
 
 
-_ERRORS = {
+# flag -> meaning, in the order in which they are shown. A question with an error cannot be trusted.
+ERRORS: dict[str, str] = {
     Reason.FAILING: "the gold is not one SELECT that runs",
     Reason.EMPTY: "the gold returns no row",
     Reason.NULL: "the gold returns nothing but NULL",
@@ -41,20 +34,15 @@ _ERRORS = {
     ),
     "dev-question": "a question reserved for measuring is in the training split",
 }
-_NOTES = {
+# what a reader of a result should know
+NOTES: dict[str, str] = {
     "guessable-one": "the answer is 1, the result of SELECT 1",
     "guessable-mode": "at least half of the rows of its column hold the answer",
     "null-cells": "some cells of the answer are NULL",
     **{
-        kept_flag(reason): f"{_ERRORS[reason]}; kept on request by the import"
-        for reason in sorted(KEEP_TIES | KEEP_EMPTY | KEEP_OVERSIZE | KEEP_UNDECIDED)
+        kept_flag(reason): f"{ERRORS[reason]}; kept on request by the import"
+        for reason in sorted(KEEP_OVERSIZE.union(*KEEP.values()))
     },
-}
-# flag -> (severity, meaning), in the order in which they are shown
-FLAGS: dict[str, tuple[Severity, str]] = {
-    str(flag): (severity, meaning)
-    for severity, meanings in ((Severity.ERROR, _ERRORS), (Severity.NOTE, _NOTES))
-    for flag, meaning in meanings.items()
 }
 
 
@@ -73,5 +61,5 @@ class Finding:
         return cls(flag, split, question.question_id, question.database_name, detail)
 
     @property
-    def severity(self) -> Severity:
-        return FLAGS[self.flag][0]
+    def severity(self) -> str:
+        return "error" if self.flag in ERRORS else "note"

@@ -1,8 +1,6 @@
 """The audit of a data directory and its report, a table and JSON."""
 
-import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from data.audit.flags import FLAGS, Finding, Severity
+from data.audit.flags import ERRORS, NOTES, Finding
 from data.audit.golds import question_findings
 from data.audit.splits import by_audience, split_findings
-from data.golds.execute import Reason, open_readonly
+from data.golds.execute import open_readonly
 from data.sources.report import kept_reasons
 from shared.console import print_line, right_aligned
-from shared.dataset import Question, data_digest, database_path, load_splits
+from shared.dataset import data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
 
 MAX_SHOWN = 40
@@ -32,11 +30,10 @@ class AuditReport:
     questions: dict[str, int]  # split, with `seen` or `unseen` databases -> how many
     databases: int
     findings: list[Finding] = field(default_factory=list)
-    wall_s: float = 0.0
 
     @property
     def errors(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        return [finding for finding in self.findings if finding.flag in ERRORS]
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the JSON file."""
@@ -48,7 +45,6 @@ class AuditReport:
             "databases": self.databases,
             "flags": dict(Counter(finding.flag for finding in self.findings).most_common()),
             "findings": [{"level": one.severity, **vars(one)} for one in self.findings],
-            "wall_s": round(self.wall_s, 2),
         }
 
     def show(self, console: Console) -> None:
@@ -57,14 +53,12 @@ class AuditReport:
         title, columns = f"Questions flagged in {self.path}", right_aligned(*splits)
         table = Table("flag", "severity", *columns, "meaning", title=title, title_justify="left")
         counts = Counter((finding.flag, finding.split) for finding in self.findings)
-        for flag, (severity, meaning) in FLAGS.items():
-            numbers = [counts[flag, split] for split in splits]
-            table.add_row(flag, severity, *(f"{n:,}" if n else "-" for n in numbers), meaning)
+        for severity, meanings in (("error", ERRORS), ("note", NOTES)):
+            for flag, meaning in meanings.items():
+                numbers = [counts[flag, split] for split in splits]
+                table.add_row(flag, severity, *(f"{n:,}" if n else "-" for n in numbers), meaning)
         console.print(table)
-        ordered = sorted(
-            self.findings,
-            key=lambda finding: (finding.severity is not Severity.ERROR, finding.question_id),
-        )
+        ordered = sorted(self.findings, key=lambda finding: (finding.severity, finding.question_id))
         for one in ordered[:MAX_SHOWN]:
             print_line(console, f"{one.severity}: {one.flag}: {one.question_id}: {one.detail}")
         if (hidden := len(ordered) - MAX_SHOWN) > 0:
@@ -77,7 +71,6 @@ def audit(data_dir: Path) -> AuditReport:
     A database that cannot be used is a finding on each of its questions. Golds that an import kept
     on request are noted. Raises `QuestionLoadError` if the questions cannot be read.
     """
-    started = time.monotonic()
     splits = load_splits(data_dir)
     tagged = [(split, question) for split, questions in splits.items() for question in questions]
     names = sorted({question.database_name for _, question in tagged})
@@ -86,22 +79,13 @@ def audit(data_dir: Path) -> AuditReport:
     report = AuditReport(str(data_dir), data_digest(data_dir), counts, len(names))
     for name in names:
         own = [(split, question) for split, question in tagged if question.database_name == name]
-        report.findings += _database_findings(database_path(data_dir, name), own, keep)
+        try:
+            connection = open_readonly(database_path(data_dir, name))
+        except DatabaseLoadError as error:
+            report.findings += [Finding.on(one, "failing", split, str(error)) for split, one in own]
+            continue
+        with closing(connection):
+            for split, question in own:
+                report.findings += question_findings(split, question, connection, keep)
     report.findings += split_findings(data_dir, splits)
-    report.wall_s = time.monotonic() - started
     return report
-
-
-def _database_findings(
-    path: Path, questions: Sequence[tuple[str, Question]], keep: Collection[Reason]
-) -> Iterator[Finding]:
-    """Yield the findings on the questions of one database, each given with its split."""
-    try:
-        connection = open_readonly(path)
-    except DatabaseLoadError as error:
-        for split, question in questions:
-            yield Finding.on(question, "failing", split, error.message)
-        return
-    with closing(connection):
-        for split, question in questions:
-            yield from question_findings(split, question, connection, keep)

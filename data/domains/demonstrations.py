@@ -92,10 +92,8 @@ def follow_script(moves: str, task: DemonstrationTask) -> list[str]:
                 actions.append(f"QUERY: {_wrong_query(task)}")
             case "result":
                 actions.append(_result_answer(task, actions[-1]))
-            case "blind":
+            case _:  # "blind"
                 actions.append(_blind_answer(task))
-            case _:
-                raise ValueError(f"{moves!r}: unknown move {move!r}")
     return actions
 
 
@@ -173,16 +171,12 @@ def _wrong_query(task: DemonstrationTask) -> str:
     return rng.choice(options)
 
 
-def _result(task: DemonstrationTask, query: str) -> list[Any] | None:
-    """Return the first rows of a QUERY action, or None if it fails."""
-    try:
-        return list(islice(task.connection.execute(query.removeprefix("QUERY: ")), 3))
-    except apsw.Error:
-        return None
-
-
 def _result_answer(task: DemonstrationTask, query: str) -> str:
-    rows = _result(task, query)
+    """Answer with the first rows of a QUERY action, blindly if it fails or has none."""
+    try:
+        rows = list(islice(task.connection.execute(query.removeprefix("QUERY: ")), 3))
+    except apsw.Error:
+        rows = []
     return answer_action(rows) if rows else _blind_answer(task)
 
 

@@ -95,7 +95,7 @@ class _Maker:
         for noun in nouns:
             tables.append(self._table(noun, tables))
         name = f"fresh_{seed}_{nouns[0].one}"
-        return Domain(name, f"A database of {nouns[0].plural}", tuple(tables))
+        return Domain(name, tuple(tables))
 
     def _nouns(self, count: int) -> list[Noun]:
         """Draw nouns without a word in common; events come last."""

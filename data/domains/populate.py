@@ -32,8 +32,6 @@ def _column_cells(table: Table, column: Column, rows: Rows, rng: random.Random) 
     if column.kind is Kind.KEY:
         return list(range(1, table.rows + 1))
     if column.references is not None:
-        if column.references == table.name:
-            return _own_references(table.rows, column.null_share, rng)
         return _references(table.rows, len(rows[column.references]), column.null_share, rng)
     assert column.values is not None, f"{table.name}.{column.name} has no maker"
     return column.values(rng, table.rows)
@@ -54,16 +52,6 @@ def _references(count: int, parents: int, null_share: float, rng: random.Random)
         return rng.choices(keys, cum_weights=cumulative)[0]
 
     return [draw() for _ in range(count)]
-
-
-def _own_references(count: int, null_share: float, rng: random.Random) -> list[Value]:
-    """Draw a forest: each row refers to an earlier row of its own table or to nothing."""
-    return [
-        None
-        if row == 0 or rng.random() < null_share
-        else 1 + int(row * rng.random() * rng.random())
-        for row in range(count)
-    ]
 
 
 def _create_sql(table: Table, domain: Domain) -> str:

@@ -65,21 +65,11 @@ class Table:
 
 
 @dataclass(frozen=True)
-class HardQuestion:
-    """A hand-written question on a shipped database, with its gold SQL."""
-
-    text: str
-    sql: str
-
-
-@dataclass(frozen=True)
 class Domain:
     """A database's tables. Every REF refers to an earlier table or to its own."""
 
     db_id: str
-    title: str
     tables: tuple[Table, ...]
-    hard: tuple[HardQuestion, ...] = ()
 
     def table(self, name: str) -> Table:
         return next(table for table in self.tables if table.name == name)
@@ -93,4 +83,4 @@ class Draft:
     sql: str
     difficulty: str  # easy, medium or hard
     tables: tuple[str, ...]
-    form: str  # the template's name
+    form: str  # the template's name, or hard

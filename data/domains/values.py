@@ -34,10 +34,7 @@ def column(draw: Draw, *, null: float = 0.0, unique: bool = False) -> Maker:
             attempts = 1
             while unique and cell in seen:
                 if attempts == UNIQUE_ATTEMPTS:
-                    raise ValueError(
-                        f"found only {len(seen)} different cells of {count} for a unique column: "
-                        "give its maker more words or a wider range"
-                    )
+                    raise ValueError(f"only {len(seen)} different cells of {count}")
                 cell, attempts = draw(rng), attempts + 1
             seen.add(cell)
             cells.append(cell)
@@ -55,7 +52,6 @@ def _mostly(name: str) -> Callable[[random.Random], str]:
 _first = _mostly("first_names")
 _last = _mostly("last_names")
 _city = _mostly("cities")
-_country = _mostly("countries")
 
 
 def _person(rng: random.Random) -> str:
@@ -68,48 +64,30 @@ def _company(rng: random.Random) -> str:
     return f"{rng.choice(LISTS['company_heads'])} {rng.choice(LISTS['company_tails'])}"
 
 
-def person_names(*, null: float = 0.0, unique: bool = False) -> Maker:
+def person_names() -> Maker:
     """Return a maker of first and last names, about 40,000 different ones."""
-    return column(_person, null=null, unique=unique)
+    return column(_person)
 
 
-def company_names(*, unique: bool = False) -> Maker:
+def company_names() -> Maker:
     """Return a maker of names such as `Harbor Foods` and `Novak & Sons`, about 4,000 of them."""
-    return column(_company, unique=unique)
+    return column(_company)
 
 
-def cities(count: int | None = None, *, null: float = 0.0) -> Maker:
-    """Return a maker of cities; `count` limits a column to that many, so that rows share them."""
-    return _places(_city, count, null)
-
-
-def countries(count: int | None = None, *, null: float = 0.0) -> Maker:
-    """Return a maker of countries; `count` limits a column to that many."""
-    return _places(_country, count, null)
-
-
-def _places(draw: Draw, count: int | None, null: float) -> Maker:
-    if count is None:
-        return column(draw, null=null)
-    places = column(draw, unique=True)
+def cities(count: int, null: float = 0.0) -> Maker:
+    """Return a maker of `count` cities, which the rows share."""
 
     def make(rng: random.Random, rows: int) -> list[Value]:
-        return skewed_choice(places(rng, count), null=null)(rng, rows)
+        return skewed_choice(column(_city, unique=True)(rng, count), null)(rng, rows)
 
     return make
-
-
-def choice(
-    values: Sequence[Value], weights: Sequence[float] | None = None, null: float = 0.0
-) -> Maker:
-    """Return a maker that picks one of `values`, with equal weights by default."""
-    return column(lambda rng: rng.choices(values, weights)[0], null=null)
 
 
 def skewed_choice(values: Sequence[Value], null: float = 0.0) -> Maker:
     """Return a maker that picks the first of `values` about three times as often as the last."""
     size = len(values)
-    return choice(values, [1.0 + 2.0 * (size - rank) / size for rank in range(size)], null)
+    weights = [1.0 + 2.0 * (size - rank) / size for rank in range(size)]
+    return column(lambda rng: rng.choices(values, weights)[0], null=null)
 
 
 def integers(lo: int, hi: int, null: float = 0.0, *, skew: bool = False) -> Maker:
@@ -145,29 +123,24 @@ def prices(lo: float, hi: float, null: float = 0.0) -> Maker:
     return column(draw, null=null)
 
 
-def dates(first: str | dt.date, last: str | dt.date, null: float = 0.0) -> Maker:
+def dates(first: dt.date, last: dt.date, null: float = 0.0) -> Maker:
     """Return a maker of ISO dates in [first, last]."""
-    start, end = _date(first).toordinal(), _date(last).toordinal()
+    start, end = first.toordinal(), last.toordinal()
     return column(lambda rng: dt.date.fromordinal(rng.randint(start, end)).isoformat(), null=null)
-
-
-def _date(value: str | dt.date) -> dt.date:
-    return dt.date.fromisoformat(value) if isinstance(value, str) else value
 
 
 def emails(*, null: float = 0.0) -> Maker:
     """Return a maker of different addresses such as `jose.novak17@example.org`, in ASCII."""
-    return column(lambda rng: address(_person(rng), rng), null=null, unique=True)
+
+    def draw(rng: random.Random) -> str:
+        local = ".".join(_ascii_letters(word) for word in _person(rng).split())
+        number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
+        return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
+
+    return column(draw, null=null, unique=True)
 
 
-def address(name: str, rng: random.Random) -> str:
-    """Return an ASCII mail address made of a person's name."""
-    local = ".".join(ascii_letters(word) for word in name.split())
-    number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
-    return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
-
-
-def ascii_letters(text: str) -> str:
+def _ascii_letters(text: str) -> str:
     """Return the lower-case ASCII letters of `text` without accents; `x` if there are none."""
     plain = unicodedata.normalize("NFKD", text.translate(str.maketrans("łŁøØ", "lLoO")))
     return "".join(letter for letter in plain.lower() if "a" <= letter <= "z") or "x"
@@ -184,26 +157,11 @@ def phones(*, null: float = 0.0) -> Maker:
     return column(lambda rng: f"555-{rng.randint(100, 9999):04d}", null=null)
 
 
-def streets(*, null: float = 0.0, unique: bool = False) -> Maker:
+def streets(*, null: float = 0.0) -> Maker:
     """Return a maker of addresses such as `14 Mill Lane`."""
 
     def draw(rng: random.Random) -> str:
         number, street = rng.randint(1, 180), rng.choice(LISTS["street_heads"])
         return f"{number} {street} {rng.choice(LISTS['street_tails'])}"
 
-    return column(draw, null=null, unique=unique)
-
-
-def composed(patterns: Sequence[str], *, unique: bool = False, **words: Sequence[str]) -> Maker:
-    """Return a maker of texts: a pattern such as `The {mood} {place}`, filled from `words`."""
-
-    def draw(rng: random.Random) -> str:
-        pattern = rng.choice(patterns)
-        return pattern.format(**{field: rng.choice(pool) for field, pool in words.items()})
-
-    return column(draw, unique=unique)
-
-
-def given(values: Sequence[Value]) -> Maker:
-    """Return a maker of exactly `values`, in their order."""
-    return lambda _rng, _count: list(values)
+    return column(draw, null=null)

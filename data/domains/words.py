@@ -60,7 +60,6 @@ class Words(BaseModel):
 
 WORDS = Words.model_validate(read_toml("words.toml"))
 LISTS = TypeAdapter(dict[str, WordList]).validate_python(read_toml("lexicon.toml"))
-LISTS["one_word_cities"] = tuple(city for city in LISTS["cities"] if " " not in city)
 SQL_WORDS = frozenset(WORDS.sql_words)
 
 

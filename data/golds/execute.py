@@ -1,18 +1,18 @@
 """Run a gold query and check that its result can be an answer: not empty, small, and unique.
 
-Uniqueness has four checks: equal sort keys (`ties.find_tie`), columns beside an aggregate
-(`bare_columns`), the query again with SQLite's unordered scans reversed (it detects, for example, a
-scalar subquery with several rows), and window functions with equal keys (`ties.settle_windows`).
+Uniqueness has three checks: equal sort keys (`find_tie`), columns beside an aggregate
+(`find_bare`), and the query again with SQLite's unordered scans reversed, which detects, for
+example, a scalar subquery with several rows.
 
 Whether its values can be read in another way, with another answer, is `find_undecided`.
 
-An import may keep some of these golds (`KEEP_TIES`, `KEEP_EMPTY`, `KEEP_OVERSIZE`,
-`KEEP_UNDECIDED`): those with ties, if the server can determine every member of the tie, those
-without rows or with nothing but NULL, those whose answers are too large to show, and those that the
-data do not decide.
+An import may keep some of these golds (`KEEP`, `KEEP_OVERSIZE`): those with ties, if the server can
+determine every member of the tie, those without rows or with nothing but NULL, those that the data
+do not decide, and those whose answers are too large to show.
 """
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from urllib.parse import quote
 import apsw
 
 from data.golds.bare_columns import find_bare
-from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
+from data.golds.ties import MAX_TIE_ROWS, find_tie
 from data.golds.undecided import find_undecided
 from shared.actions import MAX_ARGUMENT_BYTES, too_long
 from shared.console import counted
@@ -70,10 +70,14 @@ class Reason(StrEnum):
     UNSTABLE = "unstable"  # non-deterministic, or a value that is not a finite number or UTF-8 text
 
 
-KEEP_TIES = frozenset((Reason.TIED,))
 KEEP_EMPTY = frozenset((Reason.EMPTY, Reason.NULL))
 KEEP_OVERSIZE = frozenset((Reason.OVERSIZE,))
-KEEP_UNDECIDED = frozenset((Reason.UNDECIDED,))
+# what a user can ask an import to keep
+KEEP = {
+    "ties": frozenset((Reason.TIED,)),
+    "empty": KEEP_EMPTY,
+    "undecided": frozenset((Reason.UNDECIDED,)),
+}
 
 
 class GoldRejected(DataError):
@@ -106,11 +110,7 @@ def open_readonly(path: Path | str) -> apsw.Connection:
     Raises `DatabaseLoadError`, naming the path, if the file is missing or not a SQLite database.
     """
     path = Path(path)
-    try:
-        found = path.is_file()
-    except OSError as error:  # a name that is too long, a folder that can't be entered
-        raise DatabaseLoadError(f"can't open {path}: {error.strerror}") from error
-    if not found:
+    if not os.path.isfile(path):
         raise DatabaseLoadError(f"no database at {path}")
     try:
         connection = apsw.Connection(
@@ -127,7 +127,7 @@ def open_readonly(path: Path | str) -> apsw.Connection:
 def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = ()) -> GoldResult:
     """Run a gold query and return its rows and answer; raise `GoldRejected` if it can't be used.
 
-    `keep` are reasons for which it is not rejected: those of the sets `KEEP_...`.
+    `keep` are reasons for which it is not rejected: of `KEEP` or `KEEP_OVERSIZE`.
     """
     if not _READS.match(sql):
         raise GoldRejected(Reason.FAILING, "not a SELECT")
@@ -160,14 +160,22 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
 
 def _check_order(connection: apsw.Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Raise `GoldRejected` if `rows`, the result of `sql`, depend on the order of a scan."""
-    most = max(len(rows), MAX_ROWS) + 1
     if open_columns := find_bare(sql, partial(_stream, connection)):
         raise GoldRejected(Reason.ORDER, open_columns)
-    scan_matters = _SCAN_ORDER_MATTERS.search(sql)
-    if scan_matters and not _same_rows(rows, _fetch_reversed(connection, sql, most)):
+    if not _SCAN_ORDER_MATTERS.search(sql):
+        return
+    connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 1)
+    try:
+        again = _fetch(connection, sql, max(len(rows), MAX_ROWS) + 1)
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 0)
+    if Counter(map(_rounded, rows)) != Counter(map(_rounded, again)):
         raise GoldRejected(Reason.ORDER, "the result changes with the order of the scan")
-    if _window_is_open(connection, sql, most):
-        raise GoldRejected(Reason.ORDER, "a window function orders rows by equal sort keys")
+
+
+def _rounded(row: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Round floats to nine digits: the last ones of a sum depend on the order of the scan."""
+    return tuple(float(f"{round(x, 9):.9g}") if isinstance(x, float) else x for x in row)
 
 
 def type_answer(rows: Sequence[Sequence[Cell]]) -> tuple[Any, AnswerType]:
@@ -188,38 +196,38 @@ def type_answer(rows: Sequence[Sequence[Cell]]) -> tuple[Any, AnswerType]:
 
 def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> dict[Reason, str]:
     """Raise `GoldRejected` for an unfit result; return the reasons in `keep` for which it is."""
+    if len(rows) > MAX_KEPT_ROWS:
+        raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_KEPT_ROWS} rows")
+    cells = [cell for row in rows for cell in row]
+    for cell in cells:
+        if isinstance(cell, bytes):
+            raise GoldRejected(Reason.UNSTABLE, f"a blob of {counted(len(cell), 'byte')}")
+        if isinstance(cell, float) and not math.isfinite(cell):
+            raise GoldRejected(Reason.UNSTABLE, "a number that is not finite")
+    long = [len(cell) for cell in cells if isinstance(cell, str) and len(cell) > MAX_CELL_CHARS]
+    size = sum(map(_shown_bytes, cells))
     kept = {}
     if not rows:
         kept[Reason.EMPTY] = "no rows"
-    if len(rows) > MAX_KEPT_ROWS:
-        raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_KEPT_ROWS} rows")
-    if len(rows) > MAX_ROWS:
+    if long:
+        kept[Reason.OVERSIZE] = f"a cell of {long[-1]:,} characters"
+    elif len(rows) > MAX_ROWS:
         kept[Reason.OVERSIZE] = f"more than {MAX_ROWS} rows"
-    only_null, size = True, 0
-    for row in rows:
-        for cell in row:
-            if cell is None:
-                size += 7
-                continue
-            only_null = False
-            if isinstance(cell, str):
-                if len(cell) > MAX_CELL_CHARS:
-                    kept[Reason.OVERSIZE] = f"a cell of {len(cell):,} characters"
-                size += len(cell.encode()) + 3
-            elif isinstance(cell, bytes):
-                raise GoldRejected(Reason.UNSTABLE, f"a blob of {counted(len(cell), 'byte')}")
-            elif isinstance(cell, float) and not math.isfinite(cell):
-                raise GoldRejected(Reason.UNSTABLE, "a number that is not finite")
-            else:
-                size += 20
-    if rows and only_null:
+    elif size > MAX_RESULT_BYTES:
+        kept[Reason.OVERSIZE] = f"about {size:,} bytes of text"
+    if rows and all(cell is None for cell in cells):
         kept[Reason.NULL] = "nothing but NULL"
-    if size > MAX_RESULT_BYTES:
-        kept.setdefault(Reason.OVERSIZE, f"about {size:,} bytes of text")
     for reason, detail in kept.items():
         if reason not in keep or (reason == Reason.OVERSIZE and size > MAX_KEPT_BYTES):
             raise GoldRejected(reason, detail)
     return kept
+
+
+def _shown_bytes(cell: Cell) -> int:
+    """Return about how many bytes a cell takes where an agent is shown it."""
+    if isinstance(cell, str):
+        return len(cell.encode()) + 3
+    return 7 if cell is None else 20
 
 
 def _stream(connection: apsw.Connection, sql: str) -> Generator[tuple[Any, ...]]:
@@ -256,24 +264,6 @@ def _fetch(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, 
         return list(islice(stream, most))
 
 
-def _fetch_reversed(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, ...]]:
-    connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 1)
-    try:
-        return _fetch(connection, sql, most)
-    finally:
-        connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 0)
-
-
-def _window_is_open(connection: apsw.Connection, sql: str, most: int) -> bool:
-    if (ways := settle_windows(sql)) is None:
-        return False
-    try:
-        ascending, descending = (_fetch(connection, way, most) for way in ways)
-    except apsw.SQLError:  # a WITH table, a view or a table WITHOUT ROWID
-        return False
-    return not _same_rows(ascending, descending)
-
-
 @contextmanager
 def _mapped_errors() -> Iterator[None]:
     try:
@@ -288,13 +278,3 @@ def _mapped_errors() -> Iterator[None]:
         raise GoldRejected(Reason.FAILING, "nested too deeply to be checked") from error
     except MemoryError as error:
         raise GoldRejected(Reason.FAILING, "SQLite ran out of memory") from error
-
-
-def _same_rows(left: Iterable[tuple[Cell, ...]], right: Iterable[tuple[Cell, ...]]) -> bool:
-    """Return whether both have the same rows in any order, floats to nine digits."""
-    return Counter(map(_rounded, left)) == Counter(map(_rounded, right))
-
-
-def _rounded(row: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Round floats: the last digits of a sum depend on the order of the scan."""
-    return tuple(float(f"{round(x, 9):.9g}") if isinstance(x, float) else x for x in row)

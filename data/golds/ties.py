@@ -1,36 +1,27 @@
-"""Find gold queries whose answer equal sort keys leave open, in ORDER BY and in window functions.
+"""Find gold queries whose answer equal sort keys in ORDER BY leave open.
 
-`find_tie` reports two cases: a LIMIT cuts through rows that have equal sort keys and look different
-(also in a subquery that runs on its own), or such rows leave the order of the whole result open.
-Of a tie at the top level the server can determine every member, within limits: `Tie.whole`.
-
-`settle_windows` orders the rows of each window such as `row_number() OVER (ORDER BY kind)` fully,
-once ascending and once descending: a result that changes is open. Functions that treat equal keys
-alike (`rank()`, `sum() OVER (ORDER BY x)`) stay as they are. Not checked: `last_value` and
-`nth_value` without a ROWS frame, named windows, and windows over a subquery or a WITH table, whose
-rows have no rowid.
+Two cases: a LIMIT cuts through rows that have equal sort keys and look different (also in a
+subquery that runs on its own), or such rows leave the order of the whole result open. Of a tie at
+the top level the server can determine every member, within limits: `Tie.whole`. Equal keys in the
+ORDER BY of a window function are not looked for.
 """
 
-import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import cast
 
 import apsw
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from shared.order_by import Row, TieQuery, Unresolved, parse_query, resolve_term, tie_query
+from shared.order_by import Row, TieQuery, Unresolved, parse_query, tie_query
 
 Run = Callable[[str], Generator[Row]]  # SQL -> its rows, streamed
 
 UNCHECKED = "can't check the order for ties: "
 MAX_TIE_ROWS = 1_000  # that the server reads to determine a tie: `SqlLimits.gold_rows`
-_OVER = re.compile(r"\bover\s*\(", re.IGNORECASE)
-_POSITIONAL = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue)
 
 
 @dataclass(frozen=True)
@@ -119,43 +110,3 @@ def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> tuple
 
 def _count(run: Run, sql: str) -> int:
     return sum(1 for _row in run(sql))
-
-
-def settle_windows(sql: str) -> tuple[str, str] | None:
-    """Return `sql` with its windows fully ordered in two opposite ways; None if none is open."""
-    if not _OVER.search(sql):
-        return None
-    try:
-        query = parse_query(sql)
-        ascending, descending = _settle(query, False), _settle(query, True)
-    except (SqlglotError, Unresolved):
-        return None
-    return (ascending, descending) if ascending != descending else None
-
-
-def _settle(query: exp.Query, descending: bool) -> str:
-    query = query.copy()
-    for window in list(query.find_all(exp.Window)):
-        order, select = window.args.get("order"), window.find_ancestor(exp.Select)
-        if order is not None and select is not None and _is_positional(window):
-            for key in _row_identity(select):
-                order.append("expressions", exp.Ordered(this=key, desc=descending))
-    return str(query.sql(dialect="sqlite"))
-
-
-def _is_positional(window: exp.Window) -> bool:
-    """Return whether a row's value depends on its position among rows of equal keys."""
-    frame = window.args.get("spec")
-    by_row = frame is not None and str(frame.args.get("kind")).upper() == "ROWS"
-    return by_row or isinstance(window.this, _POSITIONAL)
-
-
-def _row_identity(select: exp.Select) -> Iterator[exp.Expression]:
-    """Yield what identifies each row that a window of `select` sees: group keys, or rowids."""
-    if group := select.args.get("group"):
-        yield from (resolve_term(select, term) for term in group.expressions)
-        return
-    sources = [select.args.get("from") or select.args.get("from_"), *select.args.get("joins", [])]
-    for source in (cast(exp.Expression, source.this) for source in sources if source is not None):
-        if isinstance(source, exp.Table):
-            yield exp.column("rowid", table=source.alias_or_name, quoted=True)

@@ -197,7 +197,7 @@ def _rows(
         wanted = round(splitting.eval_share * min(count, len(drawn)))
         chosen, left_out = held_out_of_many(drawn, wanted, splitting.seed)
     if not chosen:
-        report.problems.append("too few different questions to hold any out for evaluation")
+        report.notes.append("too few different questions to hold any out for evaluation")
     drawn = [question for question in drawn if question.question_id not in left_out]
     rows: dict[str, Row] = {}
     for split in (TRAIN, EVAL):
@@ -217,7 +217,7 @@ def _rows(
     for name, pool in pools.items():
         if made[name] < count:
             asked = counted(count, "question")
-            report.problems.append(f"{name}: {made[name]} of {asked}, as {_why(pool)}")
+            report.notes.append(f"{name}: {made[name]} of {asked}, as {_why(pool)}")
     return [rows[one.question_id] for one in drawn if one.question_id in rows]
 
 

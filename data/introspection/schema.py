@@ -77,7 +77,7 @@ def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> S
         rows[table.sql] = _rows(table, uses, by_name, connection)
     # alone, counts of rows are too few questions
     usable = any(table.of_kind(*set(Kind) - {Kind.KEY, Kind.REF}) for table in tables)
-    return Schema(Domain(db_id, db_id, tuple(tables) if usable else ()), rows, partial)
+    return Schema(Domain(db_id, tuple(tables) if usable else ()), rows, partial)
 
 
 def _keys(table: RawTable, by_name: dict[str, RawTable]) -> list[_Use]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
 from data.sources.convert import Source, check_out, import_source
-from data.sources.questions import Row, rows_or_problem
+from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
 from shared.dataset import BIRD_DEV_PREFIX, BIRD_MINI_PREFIX, DESCRIPTIONS
@@ -59,7 +59,7 @@ def import_bird(
         if path:
             split, prefix, databases = FILES[name]
             report.splits[split] = SplitCount()
-            own = rows_or_problem(path, split, prefix, report, evidence=evidence)
+            own = rows_of(path, split, prefix, report, evidence=evidence)
             folder = path.parent / databases
             if not folder.is_dir():
                 beside = (path.parent.parent / parts / databases for parts in ("dev", ""))

@@ -2,19 +2,17 @@
 
 import shlex
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import KEEP_EMPTY, KEEP_OVERSIZE, KEEP_TIES, KEEP_UNDECIDED, Reason
+from data.golds.execute import KEEP, KEEP_OVERSIZE, Reason
 from data.sources.bird import import_bird
-from data.sources.fetch import SPIDER_URL, fetch_spider
 from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
 from data.sources.report import ImportReport
-from data.sources.spider import import_spider
+from data.sources.spider import SPIDER_URL, fetch_spider, import_spider
 from data.sources.split import Splitting
 from shared.console import counted, one_line_errors, table_console
 
@@ -32,32 +30,20 @@ def _fetch() -> None:
 Importer = Callable[[list[str], Request], ImportReport]
 FILES = "SQLite files, or folders with some. They are only read."
 Databases = Annotated[list[str], typer.Argument(help=FILES)]
-Directory = Annotated[Path, typer.Option(help="Data directory to write.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Data directory to write.", show_default="NAME-data")
+]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace OUT even if it is not from an import.")
+    bool, typer.Option("--force", help="Replace OUT even if that loses files or edits.")
 ]
-KeepTies = Annotated[
-    bool,
+Keep = Annotated[
+    str,
     typer.Option(
-        "--keep-ties",
-        help="Keep questions with several right answers by a tie in ORDER BY or LIMIT: any member "
-        "of the tie is right.",
-    ),
-]
-KeepEmpty = Annotated[
-    bool,
-    typer.Option(
-        "--keep-empty",
-        help="Keep questions whose gold returns no rows, or only NULL: [], none and null are right "
-        "(see docs/trust.md).",
-    ),
-]
-KeepUndecided = Annotated[
-    bool,
-    typer.Option(
-        "--keep-undecided",
-        help="Keep questions whose gold sorts or compares numbers or dates as text, or shows NULLs "
-        "first, with another answer than by their values: the gold's is right.",
+        metavar="ties,empty,undecided",
+        help="Keep questions that are dropped by default. ties: of equal sort keys, each member of "
+        "the tie is right; empty: no rows or only NULL; undecided: numbers or dates are sorted as "
+        "text, or NULLs come first.",
+        show_default="none",
     ),
 ]
 Questions = Annotated[
@@ -75,9 +61,6 @@ EvalShare = Annotated[
     float, typer.Option(min=0.01, max=0.9, help="Share of questions held out for evaluation.")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Out = Annotated[
-    Path | None, typer.Option(help="Data directory to write.", show_default="NAME-data")
-]
 
 
 def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> None:
@@ -92,15 +75,12 @@ def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> Non
         eval_share: EvalShare = Splitting.eval_share,
         seed: Seed = Splitting.seed,
         force: Force = False,
-        keep_ties: KeepTies = False,
-        keep_empty: KeepEmpty = False,
-        keep_undecided: KeepUndecided = False,
+        keep: Keep = "",
     ) -> None:
-        keep = _reasons(keep_ties, keep_empty, keep_undecided)
-        splitting = Splitting(eval_share, seed)
+        reasons, splitting = _reasons(keep), Splitting(eval_share, seed)
         with one_line_errors():
             target = out or named_after(sources[0])
-            request = Request(target, questions, eval_questions, splitting, force, keep)
+            request = Request(target, questions, eval_questions, splitting, force, reasons)
             report = importer(sources, request)
         show_report(report, target)
 
@@ -128,7 +108,7 @@ def import_bird_command(
         Path,
         typer.Argument(help="BIRD's folder: dev.json with dev_databases/, train's, or MINIDEV."),
     ],
-    out: Directory,
+    out: Out = None,
     evidence: Annotated[
         bool, typer.Option(help="Whether to append BIRD's evidence to each question.")
     ] = True,
@@ -139,14 +119,20 @@ def import_bird_command(
         ),
     ] = False,
     force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
+    keep: Keep = "",
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
-    keep = _reasons(keep_ties, keep_empty, keep_undecided) | KEEP_OVERSIZE
-    importer = partial(import_bird, evidence=evidence, descriptions=descriptions)
-    _import(partial(importer, directory, out, force=force, keep=keep), out)
+    reasons, target = _reasons(keep) | KEEP_OVERSIZE, out or named_after(directory)
+    with one_line_errors():
+        report = import_bird(
+            directory,
+            target,
+            force=force,
+            keep=reasons,
+            evidence=evidence,
+            descriptions=descriptions,
+        )
+    show_report(report, target)
 
 
 @import_app.command("spider")
@@ -155,39 +141,39 @@ def import_spider_command(
         Path,
         typer.Argument(help="Spider's folder, with database/, train_spider.json and dev.json."),
     ],
-    out: Directory,
+    out: Out = None,
     force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
+    keep: Keep = "",
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
-    keep = _reasons(keep_ties, keep_empty, keep_undecided)
-    _import(partial(import_spider, directory, out, force=force, keep=keep), out)
+    reasons, target = _reasons(keep), out or named_after(directory)
+    with one_line_errors():
+        report = import_spider(directory, target, force=force, keep=reasons)
+    show_report(report, target)
 
 
 @fetch_app.command("spider")
 def fetch_spider_command(
-    out: Directory,
+    out: Annotated[Path, typer.Option(help="Data directory to write.")] = Path("spider-data"),
     url: Annotated[
         str, typer.Option(help="URL of the archive.", show_default="the official one")
     ] = SPIDER_URL,
-    sha256: Annotated[
-        str | None, typer.Option(help="SHA-256 of the archive, checked before unpacking.")
-    ] = None,
     force: Force = False,
-    keep_ties: KeepTies = False,
-    keep_empty: KeepEmpty = False,
-    keep_undecided: KeepUndecided = False,
+    keep: Keep = "",
 ) -> None:
     """Download the official Spider archive (CC BY-SA 4.0) and import it."""
-    keep = _reasons(keep_ties, keep_empty, keep_undecided)
-    _import(partial(fetch_spider, out, url, sha256, force=force, keep=keep), out)
+    reasons = _reasons(keep)
+    with one_line_errors():
+        report = fetch_spider(out, url, force=force, keep=reasons)
+    show_report(report, out)
 
 
-def _reasons(ties: bool, empty: bool, undecided: bool) -> frozenset[Reason]:
-    asked = {KEEP_TIES: ties, KEEP_EMPTY: empty, KEEP_UNDECIDED: undecided}
-    return frozenset().union(*(reasons for reasons, wanted in asked.items() if wanted))
+def _reasons(keep: str) -> frozenset[Reason]:
+    names = [name.strip() for name in keep.split(",") if name.strip()]
+    if unknown := sorted(set(names) - set(KEEP)):
+        known = ", ".join(KEEP)
+        raise typer.BadParameter(f"{unknown[0]!r} is not one of {known}", param_hint="--keep")
+    return frozenset().union(*(KEEP[name] for name in names))
 
 
 def named_after(source: Path | str) -> Path:
@@ -195,17 +181,16 @@ def named_after(source: Path | str) -> Path:
     return Path(f"{name_of(source)}-data")
 
 
-def _import(importer: Callable[[], ImportReport], out: Path) -> None:
-    with one_line_errors():
-        report = importer()
-    show_report(report, out)
-
-
 def show_report(report: ImportReport, out: Path) -> None:
     """Print what was kept and dropped, and what to do next."""
     report.show(table_console())
     counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
-    typer.echo(f"wrote {counts} to {out} in {report.wall_s:.1f} s")
+    typer.echo(f"wrote {counts} to {out}")
+    if report.hard:
+        levels = "easy,medium,hard"
+        left_out = f"{report.hard:,} of them are hard, which training and evaluation leave out"
+        options = f"train --set difficulty_filter={levels}, evaluate --difficulty {levels}"
+        typer.echo(f"{left_out} by default: {options}")
     directory = shlex.quote(str(out))
     database = shlex.quote(str(next(out.glob("databases/*/*.sqlite"))))
     kept = {split for split, count in report.splits.items() if count.kept}

@@ -4,10 +4,10 @@ A reader of one source (`spider.py`, `bird.py`, `own.py`) finds rows and databas
 to `import_source`, which writes the whole directory or nothing.
 """
 
+import hashlib
 import json
 import shutil
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -23,7 +23,7 @@ from sqlglot.errors import SqlglotError
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
-from data.sources.hardness import difficulty_of, tables_of
+from data.golds.hardness import difficulty_of, tables_of
 from data.sources.questions import Row
 from data.sources.report import UNPARSED, Flagged, ImportReport
 from data.sources.split import Splitting, held_out
@@ -64,7 +64,8 @@ class _Kept:
 def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
     """Raise `DataError` if `out` cannot be replaced.
 
-    It overlaps a source, contains the current directory, is a file, or has files of another origin.
+    It overlaps a source, contains the current directory, is a file, or, unless `force`, holds
+    anything but what an import wrote.
     """
     out = out.resolve()
     places = ((one.resolve(), one.parent.resolve() / one.name) for one in sources)
@@ -75,9 +76,25 @@ def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
         raise DataError(f"--out {out} contains the current directory: name another directory")
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out} is a file: name a directory")
-    if out.is_dir() and any(out.iterdir()) and not (out / IMPORT_REPORT).is_file() and not force:
+    if out.is_dir() and any(out.iterdir()) and not force:
+        origin = "not from an import"
+        if (report := out / IMPORT_REPORT).is_file():
+            if json.loads(report.read_bytes()).get("digest") == _digest(out):
+                return
+            origin = "was changed since it was imported"
         remedy = "name another directory, or replace it with --force"
-        raise DataError(f"--out {out} is not empty and not from an import: {remedy}")
+        raise DataError(f"--out {out} is not empty and {origin}: {remedy}")
+
+
+def _digest(folder: Path) -> str:
+    """Return a digest of every file below `folder` except an import's report."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / IMPORT_REPORT:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            total.update(json.dumps([path.relative_to(folder).as_posix(), digest]).encode())
+    return total.hexdigest()
 
 
 @contextmanager
@@ -122,7 +139,7 @@ def import_source(source: Source, out: Path, splitting: Splitting | None = None)
             raise DataError(f"no usable question in {report.path}:\n{reasons}")
         _write_splits(source, kept, folder, splitting)
         report.databases = len(list((folder / "databases").iterdir()))
-        report.wall_s = time.perf_counter() - report.started
+        report.digest = _digest(folder)
         report.write(folder)
     return report
 
@@ -230,12 +247,14 @@ def _write_splits(
         chosen = held_out(open_questions, splitting)
         if open_questions and not chosen:
             remedy = "name eval questions with --eval-questions"
-            report.problems.append(f"too few different questions to hold any out: {remedy}")
+            report.notes.append(f"too few different questions to hold any out: {remedy}")
     by_split: dict[str, dict[str, Question]] = defaultdict(dict)
     for one in kept:
         split = one.row.split or (EVAL if one.row.question_id in chosen else TRAIN)
         by_split[split][one.row.question_id] = one.question
-        report.count(split)
+        report.splits[split].rows += 1
+        report.splits[split].kept += 1
+        report.hard += one.question.difficulty == "hard"
         for reason, detail in one.gold.kept.items():
             report.keep_flagged(_flagged(one.row, split, str(reason), detail))
     for split in report.splits:
@@ -246,5 +265,3 @@ def _write_splits(
             made = [question.model_dump(exclude_defaults=True) for question in ordered]
             lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in made)
             path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-        elif any(row.split == split for row in source.rows):
-            report.problems.append(f"no {split} question is left: no questions_{split}.json")

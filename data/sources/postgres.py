@@ -57,12 +57,11 @@ _HOUR_OFFSET = re.compile(r"(?<=:\d\d)(\.\d+)?([+-]\d\d)$")
 
 @dataclass
 class _Table:
-    """A table: its columns with their types in SQLite and, for people, in PostgreSQL."""
+    """A table: its columns with their types in SQLite, and its keys."""
 
     schema: str
     name: str
     columns: dict[str, str]
-    shown: dict[str, str]
     primary_key: list[str] = field(default_factory=list)
     foreign_keys: list[tuple[list[str], int, list[str]]] = field(default_factory=list)
 
@@ -115,9 +114,8 @@ def _read_tables(connection: Any) -> dict[int, _Table]:
     """Return the tables by their oid."""
     tables: dict[int, _Table] = {}
     for oid, schema, name in connection.execute(_TABLES).fetchall():
-        types = dict(connection.execute(_COLUMNS, [oid]).fetchall())
-        columns = {column: sqlite_type(kind) for column, kind in types.items()}
-        table = tables[oid] = _Table(schema, name, columns, types)
+        columns = {one: sqlite_type(kind) for one, kind in connection.execute(_COLUMNS, [oid])}
+        table = tables[oid] = _Table(schema, name, columns)
         for primary, own, other, others in connection.execute(_KEYS, [oid]).fetchall():
             if primary:
                 table.primary_key = own
@@ -176,8 +174,7 @@ def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: Impo
                     insert, (tuple(map(value_of, row, kinds)) for row in rows.rows())
                 )
             count: Any = database.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
-            types = {each: f"{kind} ({table.shown[each]})" for each, kind in table.columns.items()}
-            report.tables.append(ConvertedTable(names[oid], count, types))
+            report.tables.append(ConvertedTable(names[oid], count, table.columns))
 
 
 def _create(table: _Table, name: str, names: dict[int, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
-from data.sources.report import BAD_ROW, Flagged, ImportReport
+from data.sources.report import Flagged, ImportReport
 from shared.errors import DataError
 
 # our name -> the names that are accepted, in any letter case; the first with a text counts
@@ -29,7 +29,6 @@ _SQL = re.compile(
     r"|'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|\w+|.",
     re.DOTALL,
 )
-MAX_NAMED_ROWS = 1_000  # problems listed one by one; further ones are only counted
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,8 @@ def rows_of(
     for raw in raws:
         row_id = f"{prefix}{raw.number:04}"
         if fault := raw.fault(database):
-            report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), BAD_ROW, fault))
-            if len(report.problems) < MAX_NAMED_ROWS:
-                report.problems.append(f"{path.name} {raw.unit} {raw.number}: {fault}")
+            detail = f"{path.name} {raw.unit} {raw.number}: {fault}"
+            report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), "bad row", detail))
             continue
         question, hint = raw.text("question").strip(), " ".join(raw.text("evidence").split())
         if evidence and hint and _is_plain(hint):
@@ -121,17 +119,6 @@ def rows_of(
         name = database or raw.text("db_id")
         rows.append(Row(row_id, split, name, question, sql, difficulty=level))
     return rows
-
-
-def rows_or_problem(
-    path: Path, split: str, prefix: str, report: ImportReport, *, evidence: bool = True
-) -> list[Row]:
-    """Return what `rows_of` does; a file that cannot be read is a problem in `report`."""
-    try:
-        return rows_of(path, split, prefix, report, evidence=evidence)
-    except DataError as error:
-        report.problems.append(error.message)
-        return []
 
 
 def _read_rows(path: Path) -> list[_RawRow]:

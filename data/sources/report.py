@@ -1,10 +1,10 @@
 """What an import kept and dropped, and why: counted, shown as a table, written as JSON."""
 
 import json
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,17 +15,16 @@ from shared.console import counted, print_line, right_aligned
 from shared.dataset import IMPORT_REPORT
 from shared.errors import DataError
 
-MAX_SHOWN_LINES = 20  # of problems and dropped questions
-BAD_ROW = "bad row"
+MAX_SHOWN_LINES = 20  # of problems, notes and dropped questions
 UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
 # what a user can do about a dropped question
 REMEDIES: dict[str, str] = {
     Reason.FAILING: "correct the SQL: it must be exactly one SELECT in SQLite's dialect",
-    Reason.EMPTY: "ask for what is there, or pass --keep-empty",
-    Reason.NULL: "ask for what is there, or pass --keep-empty",
-    Reason.TIED: "name more columns in ORDER BY, or pass --keep-ties",
+    Reason.EMPTY: "ask for what is there, or pass --keep empty",
+    Reason.NULL: "ask for what is there, or pass --keep empty",
+    Reason.TIED: "name more columns in ORDER BY, or pass --keep ties",
     Reason.ORDER: "let ORDER BY or GROUP BY name every column that decides the result",
-    Reason.UNDECIDED: "CAST text to numbers, exclude NULLs, or pass --keep-undecided",
+    Reason.UNDECIDED: "CAST text to numbers, exclude NULLs, or pass --keep undecided",
     Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
     Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
     UNPARSED: "write the same in more usual SQL",
@@ -50,7 +49,7 @@ class ConvertedTable:
 
     name: str
     rows: int
-    columns: dict[str, str]  # name -> SQLite's type, and the source's where it has one
+    columns: dict[str, str]  # name -> SQLite's type
 
 
 @dataclass
@@ -65,10 +64,14 @@ class SplitCount:
 
 @dataclass
 class ImportReport:
-    """The outcome of an import. Each of `problems` is one line on a file, a database or a row.
+    """The outcome of an import: the content of its report file.
 
-    `keep` are the reasons for which golds are kept on request. `translated` counts the golds whose
-    SQL was another dialect's.
+    keep        reasons for which golds are kept on request
+    problems    one line each on a file, a database or a row that cannot be used
+    notes       one line each on what is used, but perhaps not as its user expects
+    translated  golds whose SQL was another dialect's
+    hard        kept questions that training and evaluation leave out by default
+    digest      of the other files of the data directory
     """
 
     source: str
@@ -78,11 +81,12 @@ class ImportReport:
     dropped: list[Flagged] = field(default_factory=list)
     kept_on_request: list[Flagged] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     tables: list[ConvertedTable] = field(default_factory=list)
     translated: int = 0
+    hard: int = 0
     databases: int = 0
-    wall_s: float = 0.0
-    started: float = field(default_factory=time.perf_counter)
+    digest: str = ""
 
     def drop(self, item: Flagged) -> None:
         """Record a dropped row."""
@@ -91,13 +95,8 @@ class ImportReport:
         count.dropped[item.reason] += 1
         self.dropped.append(item)
 
-    def count(self, split: str) -> None:
-        """Record a row that was kept."""
-        self.splits[split].rows += 1
-        self.splits[split].kept += 1
-
     def keep_flagged(self, item: Flagged) -> None:
-        """Record a reason for which a row would have been dropped."""
+        """Record a reason for which a kept row would have been dropped."""
         self.splits[item.split].kept_on_request[item.reason] += 1
         self.kept_on_request.append(item)
 
@@ -107,21 +106,13 @@ class ImportReport:
 
     def write(self, directory: Path) -> None:
         """Write the report file."""
-        content = {
-            "source": self.source,
-            "path": self.path,
-            "keep": sorted(self.keep),
-            "databases": self.databases,
-            "wall_s": round(self.wall_s, 2),
-            "splits": {name: vars(split) for name, split in self.splits.items()},
-            "tables": [vars(table) for table in self.tables],
-            "translated": self.translated,
-            "problems": self.problems,
-            "dropped": [vars(item) for item in self.dropped],
-            "kept_on_request": [vars(item) for item in self.kept_on_request],
-        }
+
+        def plain(value: Any) -> Any:
+            return sorted(value) if isinstance(value, frozenset) else vars(value)
+
         # a broken row may contain half a surrogate pair: so all but ASCII is escaped
-        (directory / IMPORT_REPORT).write_text(json.dumps(content, indent=1) + "\n")
+        text = json.dumps(vars(self), indent=1, default=plain)
+        (directory / IMPORT_REPORT).write_text(text + "\n")
 
     def show(self, console: Console) -> None:
         """Print tables, rows by split and reason, problems, dropped questions, and what helps."""
@@ -133,14 +124,16 @@ class ImportReport:
             console.print(table)
         if self.splits:
             self._show_counts(console)
-        left_out = [item for item in self.dropped if item.reason != BAD_ROW]  # problems already
         lines = [f"problem: {problem}" for problem in self.problems]
-        lines += [f"not kept: {one.question_id}: {one.reason}: {one.detail}" for one in left_out]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [
+            f"not kept: {row.question_id}: {row.reason}: {row.detail}" for row in self.dropped
+        ]
         for line in lines[:MAX_SHOWN_LINES]:
             print_line(console, line)
         if (hidden := len(lines) - MAX_SHOWN_LINES) > 0:
             print_line(console, f"... and {hidden:,} more in {IMPORT_REPORT}")
-        for reason in dict.fromkeys(item.reason for item in left_out):
+        for reason in dict.fromkeys(item.reason for item in self.dropped):
             if reason in REMEDIES and reason not in self.keep:
                 print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:

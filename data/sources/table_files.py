@@ -25,7 +25,6 @@ TEXT_SUFFIXES, LINE_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, *LINE_SUFFIXES, ".parquet")
 MAX_LINE_BYTES = 1 << 26
 FETCHED_ROWS = 10_000
-SHOWN = 3  # numbers of rows with too many cells
 # DuckDB's types as SQLite's; all others become text
 INTEGERS = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
@@ -78,14 +77,14 @@ def _add_table(
     with duckdb.connect(scratch / "duck.db") as duck:
         if path.suffix.lower() in TEXT_SUFFIXES:
             if _as_utf8(path, scratch / "utf8") == GUESS:
-                report.problems.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
+                report.notes.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
             names = _load_text(duck, path, scratch / "utf8", report)
             columns = [column_of(duck, "t", f"c{index}") for index in range(len(names))]
         else:
             names, columns = _load_typed(duck, path)
         for name, column in zip(names, columns, strict=True):
             if column.note:
-                report.problems.append(f"{path.stem}.{name} {column.note}")
+                report.notes.append(f"{path.stem}.{name} {column.note}")
         types = {name: column.kind for name, column in zip(names, columns, strict=True)}
         table = quote_identifier(path.stem)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
@@ -148,12 +147,11 @@ def _load_text(
     short, long = duck.execute(f"SELECT {counts} FROM t").fetchall()[0]
     if short:
         what = f"{path.name}: {counted(short, 'row')} of fewer cells than the header's {width}"
-        report.problems.append(f"{what}: the others are NULL")
+        report.notes.append(f"{what}: the others are NULL")
     if long:
-        numbers = ", ".join(map(str, long[:SHOWN])) + ", ..." * (len(long) > SHOWN)
         what = f"{path.name}: {counted(len(long), 'row')} of more cells than the header's {width}"
         remedy = f"quote cells that contain {delimiter!r}"
-        report.problems.append(f"{what} ({numbers}), left out: {remedy}")
+        report.problems.append(f"{what} (first: row {long[0]}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
     return _column_names(path, header, report)
 
@@ -169,10 +167,8 @@ def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> li
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
         names.append(name)
-        if not text.strip():
-            report.problems.append(f"{path.name}: column {index} has no name: {name}")
-        elif name != base:
-            report.problems.append(f"{path.name}: column {index}, {base}, is a name again: {name}")
+        if name != text.strip():
+            report.notes.append(f"{path.name}: column {index}, {text!r}, is called {name}")
     return names
 
 

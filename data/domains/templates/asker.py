@@ -35,6 +35,12 @@ class NoQuestionError(Exception):
     """The template has no question about the tables and values that it drew."""
 
 
+def need(condition: object) -> None:
+    """Raise `NoQuestionError` unless `condition` holds."""
+    if not condition:
+        raise NoQuestionError
+
+
 @dataclass(frozen=True)
 class Condition:
     """A restriction of one column's values, in English and in SQL.
@@ -119,8 +125,7 @@ class Asker:
 
     def one(self, options: Sequence[T]) -> T:
         """Pick one of `options`."""
-        if not options:
-            raise NoQuestionError
+        need(options)
         return self.rng.choice(options)
 
     def cells(self, table: Table, column: Column) -> list[Value]:
@@ -134,8 +139,7 @@ class Asker:
 
     def complete(self, table: Table, column: Column) -> Column:
         """Return `column` if it has no NULL: a row without a value could be the answer."""
-        if None in self.cells(table, column):
-            raise NoQuestionError
+        need(None not in self.cells(table, column))
         return column
 
     def named_row(self, table: Table, name: Column) -> tuple[str, tuple[Value, ...]]:
@@ -145,8 +149,7 @@ class Asker:
         cell = row[index]
         if not isinstance(cell, str) or not 0 < len(cell) <= MAX_LITERAL_CHARS:
             raise NoQuestionError
-        if sum(other[index] == cell for other in self.rows[table.name]) != 1:
-            raise NoQuestionError
+        need(sum(other[index] == cell for other in self.rows[table.name]) == 1)
         return cell, row
 
     def link(self, child_kinds: tuple[Kind, ...] = (), parent_kinds: tuple[Kind, ...] = ()) -> Link:
@@ -227,14 +230,12 @@ class Asker:
         else:
             condition = self._compares_numbers(table, column)
         matches = len(self.matching(table, condition))
-        if not MIN_MATCHES <= matches <= MAX_SHARE * len(self.rows[table.name]):
-            raise NoQuestionError
+        need(MIN_MATCHES <= matches <= MAX_SHARE * len(self.rows[table.name]))
         return condition
 
     def _equals(self, table: Table, column: Column) -> Condition:
         value = self.one(self.known(table, column))
-        if len(str(value)) > MAX_LITERAL_CHARS:
-            raise NoQuestionError
+        need(len(str(value)) <= MAX_LITERAL_CHARS)
         phrase, quoted = self.phrase(column), self.quote(value)
         return Condition(
             column,
@@ -265,8 +266,7 @@ class Asker:
     def threshold(self, table: Table, column: Column) -> int | float:
         """Pick a number well inside the column's range, mostly rounder than the cells."""
         cells = sorted(cell for cell in self.known(table, column) if isinstance(cell, int | float))
-        if len(cells) < 5:
-            raise NoQuestionError
+        need(len(cells) >= 5)
         value = cells[int(len(cells) * self.rng.uniform(0.1, 0.9))]
         if isinstance(value, float) and self.rng.random() < 0.8:
             return round(value) if cells[-1] - cells[0] > 20 else round(value, 1)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from data.domains.spec import Draft, Kind, Table
-from data.domains.templates.asker import NUMBERS, Asker, NoQuestionError, additive, literal
+from data.domains.templates.asker import NUMBERS, Asker, additive, literal, need
 from data.domains.words import is_plural, plural
 
 Template = Callable[[Asker], Draft]
@@ -46,8 +46,7 @@ def extreme_value(ask: Asker) -> Draft:
 def average(ask: Asker) -> Draft:
     """Ask for the average of a column."""
     table, column = ask.any_column(*NUMBERS)
-    if "year" in column.name:
-        raise NoQuestionError
+    need("year" not in column.name)
     sql = f"SELECT ROUND(AVG({column.name}), 2) FROM {table.name}"
     return ask.draft(table, sql, "average", column=ask.amount(column))
 
@@ -55,8 +54,7 @@ def average(ask: Asker) -> Draft:
 def total(ask: Asker) -> Draft:
     """Ask for the sum of a column."""
     table, column = ask.any_column(*NUMBERS)
-    if not additive(column):
-        raise NoQuestionError
+    need(additive(column))
     phrase = ask.amount(column)
     wordings = ("sum",) if "total" in phrase else ("total", "sum")
     sql = f"SELECT {sum_of(column.name, column.kind)} FROM {table.name}"
@@ -88,8 +86,7 @@ def reverse_lookup(ask: Asker) -> Draft:
     table, name, column = ask.named_column(Kind.TEXT, Kind.DATE, *NUMBERS)
     cells = ask.known(table, column)
     value = ask.one(cells)
-    if cells.count(value) != 1 or len(str(value)) > 40:
-        raise NoQuestionError
+    need(cells.count(value) == 1 and len(str(value)) <= 40)
     fields = {"column": ask.amount(column), "value": ask.quote(value), "name": ask.phrase(name)}
     sql = f"SELECT {name.name} FROM {table.name} WHERE {column.name} = {literal(value)}"
     return ask.draft(table, sql, "reverse_lookup", **fields)
@@ -125,8 +122,7 @@ def as_plural(phrase: str) -> str:
 def list_distinct(ask: Asker) -> Draft:
     """List the different values of a category."""
     table, column = ask.any_column(Kind.CATEGORY, complete=True)
-    if not 2 <= len(set(ask.known(table, column))) <= MAX_LISTED:
-        raise NoQuestionError
+    need(2 <= len(set(ask.known(table, column))) <= MAX_LISTED)
     sql = f"SELECT DISTINCT {column.name} FROM {table.name}"
     return ask.draft(table, sql, "list_distinct", columns=as_plural(ask.phrase(column)))
 

@@ -1,7 +1,7 @@
 """Medium forms over a child table and the parent table that it refers to."""
 
 from data.domains.spec import Draft, Kind
-from data.domains.templates.asker import MIN_MATCHES, NUMBERS, Asker, Link, NoQuestionError, literal
+from data.domains.templates.asker import MIN_MATCHES, NUMBERS, Asker, Link, literal, need
 from data.domains.templates.easy import Template
 from data.domains.templates.medium import MAX_LIST, aggregate
 from data.domains.words import indefinite, plural
@@ -15,8 +15,7 @@ def _named_parent(ask: Asker, link: Link, most: int | None = None) -> tuple[str,
     value, row = ask.named_row(link.parent, name)
     key = row[link.parent.columns.index(link.parent.key)]
     children = ask.cells(link.child, link.ref).count(key)
-    if children < MIN_MATCHES or (most is not None and children > most):
-        raise NoQuestionError
+    need(MIN_MATCHES <= children <= (most or children))
     return value, f"{link.parent.name}.{name.name} = {literal(value)}"
 
 
@@ -35,8 +34,7 @@ def join_count_where(ask: Asker) -> Draft:
     condition = ask.condition(link.parent, Kind.CATEGORY)
     key = link.parent.columns.index(link.parent.key)
     keys = {row[key] for row in ask.matching(link.parent, condition)}
-    if sum(cell in keys for cell in ask.cells(link.child, link.ref)) < MIN_MATCHES:
-        raise NoQuestionError
+    need(sum(cell in keys for cell in ask.cells(link.child, link.ref)) >= MIN_MATCHES)
     fields = {"parents": link.parent.plural, "a_parent": indefinite(ask.role(link))}
     sql = f"SELECT COUNT(*) FROM {link.join} WHERE {condition.where(f'{link.parent.name}.')}"
     return ask.draft(link.tables, sql, "join_count_where", condition=condition, **fields)

@@ -7,9 +7,9 @@ from data.domains.templates.asker import (
     MIN_MATCHES,
     NUMBERS,
     Asker,
-    NoQuestionError,
     additive,
     literal,
+    need,
     number,
 )
 from data.domains.templates.easy import Template, as_plural, sum_of
@@ -25,8 +25,7 @@ def count_two(ask: Asker) -> Draft:
     table = ask.table(Kind.CATEGORY)
     first = ask.condition(table, Kind.CATEGORY)
     second = ask.condition(table, *FILTERS, but=(first.column,))
-    if len(ask.matching(table, first, second)) < MIN_MATCHES:
-        raise NoQuestionError
+    need(len(ask.matching(table, first, second)) >= MIN_MATCHES)
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {first.where()} AND {second.where()}"
     return ask.draft(table, sql, "count_two", first=first.having, second=second.having)
 
@@ -38,8 +37,7 @@ def count_either(ask: Asker) -> Draft:
     column = condition.column
     known = ask.known(table, column)
     values = sorted({str(cell) for cell in known if not condition.test(cell)})
-    if len(values) < 2:
-        raise NoQuestionError
+    need(len(values) >= 2)
     first = next(cell for cell in known if condition.test(cell))
     second = ask.one(values)
     where = f"{column.name} = {literal(first)} OR {column.name} = {literal(second)}"
@@ -89,8 +87,7 @@ def group_extreme(ask: Asker) -> Draft:
     table = ask.table(Kind.CATEGORY, NUMBERS)
     column = ask.complete(table, ask.column(table, Kind.CATEGORY))
     averaged = ask.complete(table, ask.column(table, *NUMBERS))
-    if "year" in averaged.name:
-        raise NoQuestionError
+    need("year" not in averaged.name)
     top = ask.rng.random() < 0.6
     word, order = ("highest", "DESC") if top else ("lowest", "ASC")
     fields = {"column": ask.phrase(column), "number": ask.amount(averaged)}
@@ -103,13 +100,11 @@ def having_count(ask: Asker) -> Draft:
     table, column = ask.any_column(Kind.CATEGORY, complete=True)
     cells = ask.known(table, column)
     sizes = sorted(cells.count(value) for value in sorted(set(map(str, cells))))
-    if len(sizes) < 4:
-        raise NoQuestionError
+    need(len(sizes) >= 4)
     limit = ask.one([size for size in sizes[:-1] if size > 1])
     more = ask.rng.random() < 0.6
     passing = sum(size > limit if more else size >= limit for size in sizes)
-    if not MIN_MATCHES <= passing < len(sizes):
-        raise NoQuestionError
+    need(MIN_MATCHES <= passing < len(sizes))
     bound = f"more than {limit}" if more else f"at least {limit}"
     having = f"COUNT(*) {'>' if more else '>='} {limit}"
     groups = f"SELECT {column.name} FROM {table.name} GROUP BY {column.name} HAVING {having}"
@@ -126,8 +121,7 @@ def names_where(ask: Asker) -> Draft:
     if len(ask.matching(table, *conditions)) > MAX_LIST:
         conditions.append(ask.condition(table, *FILTERS, but=(conditions[0].column,)))
     names = [row[table.columns.index(name)] for row in ask.matching(table, *conditions)]
-    if not MIN_MATCHES <= len(names) <= MAX_LIST or len(set(names)) < len(names):
-        raise NoQuestionError
+    need(MIN_MATCHES <= len(names) <= MAX_LIST and len(set(names)) == len(names))
     having = " and ".join(condition.having for condition in conditions)
     where = " AND ".join(condition.where() for condition in conditions)
     sql = f"SELECT {name.name} FROM {table.name} WHERE {where}"
@@ -154,8 +148,7 @@ def top_names(ask: Asker) -> Draft:
 def above_average(ask: Asker) -> Draft:
     """Count the rows above or below the average of a column."""
     table, column = ask.any_column(*NUMBERS)
-    if "year" in column.name:
-        raise NoQuestionError
+    need("year" not in column.name)
     above, than, sign = ("below", "lower than", "<")
     if ask.rng.random() < 0.6:
         above, than, sign = ("above", "higher than", ">")
@@ -170,14 +163,12 @@ def count_between(ask: Asker) -> Draft:
     table, column = ask.any_column(*NUMBERS, Kind.DATE)
     if column.kind is Kind.DATE:
         dates = sorted({str(cell) for cell in ask.known(table, column)})
-        if len(dates) < 8:
-            raise NoQuestionError
+        need(len(dates) >= 8)
         low, high = sorted(ask.rng.sample(dates, 2))
     else:
         low, high = sorted((ask.threshold(table, column), ask.threshold(table, column)))  # type: ignore[assignment]
     inside = sum(low <= cell <= high for cell in ask.known(table, column))  # type: ignore[operator]
-    if low == high or inside < MIN_MATCHES:
-        raise NoQuestionError
+    need(low != high and inside >= MIN_MATCHES)
     fields = {"column": ask.amount(column), "low": number(low), "high": number(high)}
     where = f"{column.name} BETWEEN {literal(low)} AND {literal(high)}"
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {where}"
@@ -189,8 +180,7 @@ def count_year(ask: Asker) -> Draft:
     table, column = ask.any_column(Kind.DATE)
     years = [str(cell)[:4] for cell in ask.known(table, column)]
     year = ask.one(years)
-    if not MIN_MATCHES <= years.count(year) < len(years):
-        raise NoQuestionError
+    need(MIN_MATCHES <= years.count(year) < len(years))
     where = f"strftime('%Y', {column.name}) = '{year}'"
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {where}"
     return ask.draft(table, sql, "count_year", column=ask.phrase(column), year=year)
@@ -224,8 +214,7 @@ def lookup_two(ask: Asker) -> Draft:
     table, name, first = ask.named_column(*kinds)
     second = ask.column(table, *kinds, but=(first,))
     value, row = ask.named_row(table, name)
-    if any(row[table.columns.index(column)] is None for column in (first, second)):
-        raise NoQuestionError
+    need(None not in [row[table.columns.index(column)] for column in (first, second)])
     amounts = {"first": ask.amount(first), "second": ask.amount(second)}
     columns = f"{first.name}, {second.name}"
     sql = f"SELECT {columns} FROM {table.name} WHERE {name.name} = {literal(value)}"

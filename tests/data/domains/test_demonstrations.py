@@ -9,10 +9,8 @@ import pytest
 from data.domains.demonstrations import (
     CARELESS,
     MAX_ACTIONS,
-    WEIGHTS,
     DemonstrationTask,
     answer_action,
-    demonstrate,
     expert,
 )
 from data.domains.fresh import fresh_domain
@@ -80,36 +78,13 @@ def test_the_expert_is_right_without_an_error(tasks: list[DemonstrationTask]) ->
     assert sum(lengths.values()) > lengths[1]  # and now and then one thing more
 
 
-def test_careless_demonstrators_do_what_they_are_called(tasks: list[DemonstrationTask]) -> None:
-    def share(name: str, test: str) -> float:
-        hits = 0
-        for task in tasks:
-            actions = CARELESS[name](task)
-            hits += {
-                "right": actions[-1] == _right(task),
-                "failing": _failures(task, actions) > 0,
-                "repeating": len(set(actions)) < len(actions),
-            }[test]
-        return hits / len(tasks)
-
+def test_careless_demonstrators_recover_or_lose(tasks: list[DemonstrationTask]) -> None:
     losers = {
         "guesses_and_gives_up",
         "answers_blindly",
         "describes_then_guesses",
         "takes_wrong_query",
     }
-    for recovering in set(CARELESS) - losers:
-        assert share(recovering, "right") == 1
-    for losing in losers:
-        assert share(losing, "right") < 0.15
-    for guessing in ("guesses_columns", "guesses_late", "guesses_and_gives_up"):
-        assert share(guessing, "failing") > 0.85
-    assert share("repeats", "repeating") == 1
-    assert sum(len(CARELESS["runs_long"](task)) for task in tasks) > 6 * len(tasks)
-
-
-def test_noise_is_the_share_of_careless_scripts(tasks: list[DemonstrationTask]) -> None:
-    assert {demonstrate(task, 0.0)[0] for task in tasks} == {"expert"}
-    half = Counter(demonstrate(task, 0.5)[0] for task in tasks)
-    assert 0.4 < half["expert"] / half.total() < 0.6
-    assert {demonstrate(task, 1.0)[0] for task in tasks} == set(WEIGHTS) == set(CARELESS)
+    for name, play in CARELESS.items():
+        right = sum(play(task)[-1] == _right(task) for task in tasks) / len(tasks)
+        assert right < 0.15 if name in losers else right == 1

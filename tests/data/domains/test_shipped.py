@@ -1,16 +1,12 @@
 """Properties of the committed databases and questions, beside those that the audit checks."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import apsw
 import pytest
 
-from data.build import DATA_DIR
-from data.choose import tables_of
-from data.domains.shipped import SHIPPED, Shipped
-from data.domains.spec import Kind
+from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
 from data.golds.execute import open_readonly
 from shared.dataset import check_databases, database_path, load_splits
 
@@ -50,29 +46,3 @@ def test_tables_have_the_promised_shape(shipped: Shipped, connection: apsw.Conne
     for table in shipped.domain.tables:
         assert 30 <= scalar(connection, f"SELECT COUNT(*) FROM {table.name}") <= 5000
     assert any(column.references for table in shipped.domain.tables for column in table.columns)
-
-
-def words(name: str) -> set[str]:
-    return {
-        word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name.replace("_", " "))
-    }
-
-
-@all_databases
-def test_phrases_share_a_word_with_what_they_name(shipped: Shipped) -> None:
-    for table in shipped.domain.tables:
-        stem = min(words(table.name) & {*words(table.singular), *words(table.plural)}, default=None)
-        assert stem is not None, table.name
-        for column in table.columns:
-            if column.kind not in (Kind.KEY, Kind.REF):
-                for phrase in column.wordings:
-                    assert words(phrase) & words(column.name), (table.name, column.name, phrase)
-
-
-@all_databases
-def test_tables_involved_are_those_that_the_gold_reads(shipped: Shipped) -> None:
-    for question in TRAIN + EVAL:
-        if question.database_name == shipped.domain.db_id:
-            assert sorted(question.tables_involved) == sorted(
-                tables_of(shipped.domain, question.gold_sql)
-            )

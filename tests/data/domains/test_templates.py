@@ -9,79 +9,63 @@ from dataclasses import replace
 
 import pytest
 
-from data.domains import values
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
-from data.domains.spec import Column, Domain, Kind, Maker, Rows, Table, Value
+from data.domains.spec import Column, Domain, Kind, Rows, Table
 from data.domains.templates import FORMS, AnsweredDraft, Asker, NoQuestionError, balanced
 
 SEEDS = range(30)
-Asked = tuple[Domain, Rows, list[AnsweredDraft]]
 ByForm = dict[str, list[AnsweredDraft]]
 
 
-def _fixed(*cells: Value) -> Maker:
-    return lambda rng, count: list(cells)
-
-
-def _small_domain() -> Domain:
-    """Four shops and twelve sales. Two shops tie for the largest area; one shop has no sale."""
-    names = _fixed("North End", "Old Mill", "O'Hara's", "Quay")
-    days = _fixed("2001-05-02", "1999-01-01", "2010-12-31", "2010-12-30")
-    shops = (
-        Column("shop_id", Kind.KEY),
-        Column("shop_name", Kind.NAME, names, ("name",)),
-        Column("floor_area", Kind.REAL, _fixed(80.0, 120.0, 120.0, 45.5), ("area",)),
-        Column("opened_on", Kind.DATE, days, ("day",)),
-    )
-    sales = (
-        Column("sale_id", Kind.KEY),
-        Column("shop_id", Kind.REF, references="shops"),
-        Column("pay_method", Kind.CATEGORY, values.choice(["card"]), ("method",)),
-        Column("amount", Kind.INTEGER, _fixed(5, 7, None, 9, 12, 12, 3, 8, 6, 10, 11, 4)),
-    )
-    tables = (Table("shops", "shop", "shops", shops, 4), Table("sales", "sale", "sales", sales, 12))
-    return Domain("small", "Shops", tables)
-
-
-def _small() -> tuple[Domain, Rows]:
-    domain = _small_domain()
-    rows = populate(domain, random.Random(1))
-    refs = [1, 1, 1, 2, 2, 3, 3, 3, 3, 1, 2, 3]
-    methods = ["card"] * 7 + ["cash"] * 4 + [None]
-    rows["sales"] = [
-        (row[0], ref, method, row[3])
-        for row, ref, method in zip(rows["sales"], refs, methods, strict=True)
-    ]
-    return domain, rows
+# Four shops and twelve sales. Two shops tie for the largest area; one shop has no sale.
+SHOP_COLUMNS = (
+    Column("shop_id", Kind.KEY),
+    Column("shop_name", Kind.NAME, phrases=("name",)),
+    Column("floor_area", Kind.REAL, phrases=("area",)),
+    Column("opened_on", Kind.DATE, phrases=("day",)),
+)
+SALE_COLUMNS = (
+    Column("sale_id", Kind.KEY),
+    Column("shop_id", Kind.REF, references="shops"),
+    Column("pay_method", Kind.CATEGORY, phrases=("method",)),
+    Column("amount", Kind.INTEGER),
+)
+SHOPS = Table("shops", "shop", "shops", SHOP_COLUMNS, 4)
+SALES = Table("sales", "sale", "sales", SALE_COLUMNS, 12)
+REFS = (1, 1, 1, 2, 2, 3, 3, 3, 3, 1, 2, 3)
+METHODS = ("card",) * 7 + ("cash",) * 4 + (None,)
+AMOUNTS = (5, 7, None, 9, 12, 12, 3, 8, 6, 10, 11, 4)
+ROWS: Rows = {
+    "shops": [
+        (1, "North End", 80.0, "2001-05-02"),
+        (2, "Old Mill", 120.0, "1999-01-01"),
+        (3, "O'Hara's", 120.0, "2010-12-31"),
+        (4, "Quay", 45.5, "2010-12-30"),
+    ],
+    "sales": list(zip(range(1, 13), REFS, METHODS, AMOUNTS, strict=True)),
+}
 
 
 @pytest.fixture(scope="module")
-def fresh() -> list[Asked]:
+def fresh() -> list[list[AnsweredDraft]]:
     found = []
     for seed in SEEDS:
         domain = fresh_domain(seed)
         rows = populate(domain, random.Random(seed))
-        wanted = {"easy": 25, "medium": 25}
-        found.append(
-            (
-                domain,
-                rows,
-                balanced(domain, rows, open_memory(domain, rows), random.Random(seed), wanted),
-            )
-        )
+        connection, rng = open_memory(domain, rows), random.Random(seed)
+        found.append(balanced(domain, rows, connection, rng, {"easy": 25, "medium": 25}))
     return found
 
 
 @pytest.fixture(scope="module")
 def small() -> ByForm:
-    domain, rows = _small()
-    connection = open_memory(domain, rows)
+    domain = Domain("small", (SHOPS, SALES))
+    connection = open_memory(domain, ROWS)
     found: dict[str, list[AnsweredDraft]] = {form: [] for form in FORMS}
     for seed in range(40):
-        for asked in balanced(
-            domain, rows, connection, random.Random(seed), {"easy": 40, "medium": 40}
-        ):
+        wanted = {"easy": 40, "medium": 40}
+        for asked in balanced(domain, ROWS, connection, random.Random(seed), wanted):
             found[asked.draft.form].append(asked)
     return found
 
@@ -93,28 +77,17 @@ def _golds(asked: Sequence[AnsweredDraft], pattern: str) -> set[str]:
     return {repr(item.gold.answer) for item in matching}
 
 
-def test_all_forms_are_asked_and_about_equally(fresh: list[Asked]) -> None:
-    forms = Counter(item.draft.form for _, _, asked in fresh for item in asked)
+def test_all_forms_are_asked_and_about_equally(fresh: list[list[AnsweredDraft]]) -> None:
+    forms = Counter(item.draft.form for asked in fresh for item in asked)
     assert set(forms) == set(FORMS)
     for difficulty in ("easy", "medium"):
         counts = [forms[form] for form, (level, _) in FORMS.items() if level == difficulty]
         assert max(counts) < 4 * min(counts), forms
-    assert all(len(asked) == 50 for _, _, asked in fresh)
+    assert all(len(asked) == 50 for asked in fresh)
 
 
-def test_golds_are_answers(fresh: list[Asked]) -> None:
-    for _, _, asked in fresh:
-        for item in asked:
-            cells = [cell for row in item.gold.rows for cell in row]
-            assert cells
-            assert None not in cells
-            assert item.gold.answer != 0
-            if item.gold.answer_type == "list":
-                assert 2 <= len(item.gold.rows) <= 8
-
-
-def test_questions_are_sentences_without_repeats(fresh: list[Asked]) -> None:
-    for _, _, asked in fresh:
+def test_questions_are_sentences_without_repeats(fresh: list[list[AnsweredDraft]]) -> None:
+    for asked in fresh:
         texts = [item.draft.text for item in asked]
         assert len(set(texts)) == len(texts)
         assert len({item.draft.sql for item in asked}) == len(asked)
@@ -159,12 +132,6 @@ def test_ties_and_nulls_are_not_asked_about(small: ByForm) -> None:
     assert not small["list_distinct"]
 
 
-def test_quote_marks_within_values_survive(small: ByForm) -> None:
-    asked = [item for item in small["lookup"] if "O'Hara's" in item.draft.text]
-    assert asked
-    assert all("'O''Hara''s'" in item.draft.sql for item in asked)
-
-
 def test_a_conditions_test_and_sql_agree() -> None:
     """Both choose the same rows."""
     checked: Counter[Kind] = Counter()
@@ -188,9 +155,8 @@ def test_a_conditions_test_and_sql_agree() -> None:
 
 def test_tables_that_refer_to_each_other_are_not_joined() -> None:
     """How many employees have no department: their own, or one whose head they are?"""
-    shops, sales = _small_domain().tables
     best = Column("best_sale_id", Kind.REF, references="sales")
-    mutual = replace(shops, columns=(*shops.columns, best))
-    assert Asker(Domain("one", "", (shops, sales)), {}, random.Random(1)).link().parent is shops
+    mutual = replace(SHOPS, columns=(*SHOPS.columns, best))
+    assert Asker(Domain("one", (SHOPS, SALES)), {}, random.Random(1)).link().parent is SHOPS
     with pytest.raises(NoQuestionError):
-        Asker(Domain("both", "", (mutual, sales)), {}, random.Random(1)).link()
+        Asker(Domain("both", (mutual, SALES)), {}, random.Random(1)).link()

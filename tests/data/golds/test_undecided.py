@@ -5,14 +5,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from data.golds.execute import (
-    KEEP_TIES,
-    KEEP_UNDECIDED,
-    GoldRejected,
-    Reason,
-    open_readonly,
-    run_gold,
-)
+from data.golds.execute import KEEP, GoldRejected, Reason, open_readonly, run_gold
 
 CARS = [
     (1, "100", 1.5, "9/1/2020", "2001-05-01", "7", "1,200"),
@@ -51,7 +44,6 @@ UNDECIDED = [
     ("SELECT avg(horsepower) FROM car", "car.horsepower holds numbers as text"),
     ("SELECT sum(weight) FROM car", "is 4000.5, not 1702.0"),
     ("SELECT id FROM car WHERE horsepower > 80", "is 1, 2, 4, not 2, 3"),
-    ("SELECT id FROM car WHERE '80' < horsepower", "is 1, 2, 4, not 2, 3"),
     ("SELECT id FROM car WHERE horsepower BETWEEN 80 AND 120 OR id = 4", "is 1, 2, 4, not 4"),
     ("SELECT id FROM car WHERE horsepower = (SELECT max(horsepower) FROM car)", "is 4, not 3"),
     ("SELECT count(*) FROM car AS a JOIN car AS b ON a.horsepower < b.horsepower", "is 3, not 6"),
@@ -72,11 +64,9 @@ DECIDED = [
     "SELECT id FROM car ORDER BY plate DESC LIMIT 1",  # too few numbers: it is text
     "SELECT id FROM car ORDER BY made DESC LIMIT 1",  # ISO dates sort as text
     "SELECT id FROM car WHERE made > '2000-01-01'",
-    "SELECT id FROM car ORDER BY lap DESC LIMIT 1",
     "SELECT id FROM car WHERE lap IS NOT NULL ORDER BY lap LIMIT 1",
     "SELECT id FROM car ORDER BY lap",  # nothing is cut
     "SELECT min(lap) FROM car",
-    "SELECT id FROM note WHERE lap IS NULL",
     "SELECT id FROM car WHERE lap > 1.5",
 ]
 
@@ -86,10 +76,10 @@ def test_another_reading_with_another_answer_is_found(
     connection: apsw.Connection, sql: str, detail: str
 ) -> None:
     with pytest.raises(GoldRejected) as caught:
-        run_gold(connection, sql, KEEP_TIES)
+        run_gold(connection, sql, KEEP["ties"])
     assert caught.value.reason == Reason.UNDECIDED
     assert detail in caught.value.detail
-    kept = run_gold(connection, sql, KEEP_TIES | KEEP_UNDECIDED)
+    kept = run_gold(connection, sql, KEEP["ties"] | KEEP["undecided"])
     assert detail in kept.kept[Reason.UNDECIDED]
     assert kept.rows == tuple(connection.execute(sql)), "the gold's own answer stays"
 

@@ -51,16 +51,6 @@ def test_rows_that_are_only_in_the_wal_are_copied(shop: Path) -> None:
     writer.close()
 
 
-def test_a_closed_wal_database_becomes_an_ordinary_one(shop: Path) -> None:
-    writer = apsw.Connection(str(shop))
-    writer.execute("PRAGMA journal_mode = WAL").fetchall()
-    writer.execute("INSERT INTO item VALUES (5, 'mug', 3)")
-    writer.close()
-    target = copied(shop)
-    assert count(target) == 5
-    assert target.read_bytes()[18:20] == b"\1\1"
-
-
 def test_a_locked_database_is_copied_as_committed(shop: Path) -> None:
     writer = apsw.Connection(str(shop))
     writer.execute("PRAGMA cache_size = 1; BEGIN EXCLUSIVE")

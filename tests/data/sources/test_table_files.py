@@ -61,14 +61,11 @@ def test_without_questions_the_database_is_written(home: Path) -> None:
         (["1", " 2", "NA", "null"], "INTEGER", [1, 2, None, None]),
         (["007", "12"], "TEXT", ["007", "12"]),  # a postal code
         (["1", "12345678901234567890"], "TEXT", ["1", "12345678901234567890"]),
-        (["1", "7" * 5000], "TEXT", ["1", "7" * 5000]),
         (["-9223372036854775808", "9223372036854775807"], "INTEGER", [-(2**63), 2**63 - 1]),
         (["12e4567", "1"], "TEXT", ["12e4567", "1"]),  # infinite as a number
-        (["+45", "1"], "TEXT", ["+45", "1"]),
         (["2024-01-31", ""], "TEXT", ["2024-01-31", None]),
         (["NA", "x"], "TEXT", ["NA", "x"]),
         (["", ""], "TEXT", [None, None]),
-        (["nan", "inf"], "TEXT", ["nan", "inf"]),
         (['"a\nb"', '"say ""hi"", now"'], "TEXT", ["a\nb", 'say "hi", now']),
     ],
 )
@@ -83,16 +80,10 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
     ("cells", "values", "problem"),
     [
         # decimal commas, and points that separate thousands
-        (
-            ["2,50", "-10,75", "3", "NA"],
-            [2.5, -10.75, 3.0, None],
-            "is read with numbers as 1.234,5",
-        ),
+        (["2,50", "-10,75", "NA"], [2.5, -10.75, None], "is read with numbers as 1.234,5"),
         (["1,234", "0,250"], [1.234, 0.25], "is read with numbers as 1.234,5"),
-        (["1.234.567,8", "1.234"], [1234567.8, 1234.0], "is read with numbers as 1.234,5"),
         (["1.234.567", "5"], [1234567, 5], "is read with numbers as 1.234,5"),
         # commas that separate thousands
-        (["1,234", "5.5"], [1234.0, 5.5], "is read with numbers as 1,234.5"),
         (["1,234,567", "-5"], [1234567, -5], "is read with numbers as 1,234.5"),
         (["1,234", "5"], ["1,234", "5"], "stays text, as 1,234 may be 1.234 or 1234: write"),
         # spaces and apostrophes that do
@@ -104,16 +95,11 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
         (["1.234,50 €", "3 €"], [1234.5, 3.0], "as 1.234,5, and loses its sign €"),
         # text: the cells have no form in common, or are codes
         (["1,234,567", "2,5"], ["1,234,567", "2,5"], None),
-        (["2,50", "2.50"], ["2,50", "2.50"], None),
         (["2,50", "007"], ["2,50", "007"], None),
-        (["2,50", "x"], ["2,50", "x"], None),
-        (["1,2,3", "4"], ["1,2,3", "4"], None),
         (["12,34,567", "1"], ["12,34,567", "1"], None),
         (["5 %", "6"], ["5 %", "6"], None),
         (["$5", "€6"], ["$5", "€6"], None),
-        (["5 kg", "6 kg"], ["5 kg", "6 kg"], None),
         (["$", "$"], ["$", "$"], None),
-        (["-", "-"], ["-", "-"], None),
         ([f"{'9' * 400},5", "1,5"], [f"{'9' * 400},5", "1,5"], None),  # infinite as a number
     ],
 )
@@ -127,13 +113,7 @@ def test_numbers_are_read_as_people_write_them(
     assert status == 0
     found = [row[1] for row in table(home)]
     assert (found, list(map(type, found))) == (values, list(map(type, values)))
-    assert problem in text if problem else "problem" not in text
-
-
-def test_a_tsv_file_is_divided_at_tabs(home: Path) -> None:
-    (home / "shop" / "t.tsv").write_text("city, state, country\tpop\nBerlin, BE, DE\t3\n")
-    assert run_import("csv", "shop")[0] == 0
-    assert table(home) == [("Berlin, BE, DE", 3)]
+    assert problem in text if problem else "note:" not in text
 
 
 @pytest.mark.parametrize(
@@ -144,7 +124,6 @@ def test_a_tsv_file_is_divided_at_tabs(home: Path) -> None:
         (",name\n0,x\n", ["column_1", "name"], (0, "x")),  # as pandas writes an index
         ("id\n1\n", ["id"], (1,)),
         ("id;name\r1;a,b\r", ["id", "name"], (1, "a,b")),
-        ('id,"select"\n1,"it\'s"\n', ["id", "select"], (1, "it's")),
     ],
 )
 def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any, ...]) -> None:
@@ -157,11 +136,9 @@ def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any,
 @pytest.mark.parametrize(
     ("encoding", "said"),
     [
-        ("utf-8", None),
         ("utf-8-sig", None),
         ("utf-16", None),  # as Excel writes "Unicode text", with a byte order mark
-        ("utf-32", None),
-        ("cp1252", "problem: t.csv is no UTF-8: it is read as cp1252"),
+        ("cp1252", "note: t.csv is no UTF-8: it is read as cp1252"),
     ],
 )
 def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None:
@@ -169,7 +146,7 @@ def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None
     (home / "shop" / "t.csv").write_bytes(content)
     status, text = run_import("csv", "shop")
     assert status == 0, text
-    assert said in text if said else "problem" not in text
+    assert said in text if said else "note:" not in text
     assert table(home, "SELECT id, name FROM t") == [(1, "José €")]
 
 
@@ -179,7 +156,7 @@ def test_rows_of_another_length_are_reported(home: Path) -> None:
     assert status == 0
     assert table(home) == [(1, "a", 1), (2, None, None), (4, "c", 3), (5, "d", 4)]
     assert "t.csv: 1 row of fewer cells than the header's 3: the others are NULL" in text
-    assert "t.csv: 1 row of more cells than the header's 3 (3), left out: quote cells that" in text
+    assert "t.csv: 1 row of more cells than the header's 3 (first: row 3), left out" in text
 
 
 def test_names_that_are_used_twice_are_numbered(home: Path) -> None:
@@ -188,7 +165,7 @@ def test_names_that_are_used_twice_are_numbered(home: Path) -> None:
     assert status == 0
     names = [info[1] for info in table(home, "PRAGMA table_info(t)")]
     assert names == ["id", "Name", "name_2", "name_2_2", "name_3"]
-    assert "t.csv: column 3, name, is a name again: name_2" in text
+    assert "note: t.csv: column 3, 'name', is called name_2" in text
 
 
 def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
@@ -240,10 +217,8 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
     ("files", "message"),
     [
         ({}, "no .csv, .tsv, .jsonl, .ndjson, .parquet file at shop"),
-        ({"t.csv": ""}, "shop/t.csv is empty: write the names of its columns in line 1"),
         ({"t.csv": "\n\n"}, "shop/t.csv is empty"),
         ({"t.csv": "id\n\x81\x00\n"}, "shop/t.csv is not UTF-8 (it has the control character"),
-        ({"t.jsonl": "[1]\n"}, "shop/t.jsonl"),
         ({"t.csv": "id\n1\n", "T.tsv": "id\n1\n"}, "two files would become the table t"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         ({"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"}, "shop/t.csv: too many columns"),

@@ -14,9 +14,8 @@ from starlette.types import Scope
 from env_server.http import responses, routes
 from env_server.http.auth import Keys, closed_to_operators
 from env_server.http.mcp import mcp
-from env_server.http.openapi import document
+from env_server.http.openapi import add_pages, document
 from env_server.http.openenv import openenv
-from env_server.http.pages import add_pages
 from env_server.page.routes import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running

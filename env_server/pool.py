@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from env_server.environment import SQLEnvironment
+from env_server.environment import SQLEnvironment, wire_state
 from env_server.episodes import (
     ANYONE,
     Caller,
@@ -31,7 +31,6 @@ from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from env_server.state import wire_state
 from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
 from shared.errors import (
@@ -73,7 +72,6 @@ class EpisodePool:
         self.digest, self.clock = digest, clock
         self.metrics = metrics or Metrics()
         self.draining = False  # no episode starts; those in the pool continue
-        self.closing = False  # steps in flight finish; everything else is refused
         self.in_flight = 0  # requests that hold or await an episode's turn
         self.counts: Counter[str] = Counter()
         # Replaying an ended episode counts it again in all of these except `steps`.
@@ -96,7 +94,6 @@ class EpisodePool:
                 " or limits differ, so a replay could differ; reset without a digest to start over",
                 digest=self.digest,
             )
-        self._check_open()
         rewards = caller.rewards(request.rewards)
         actions = canonical(request.actions or ())
         self.store.check_size(sum(map(utf8_bytes, actions)))
@@ -128,7 +125,6 @@ class EpisodePool:
 
     async def step(self, request: StepRequest, caller: Caller = ANYONE) -> bytes:
         """Take a step, or repeat an earlier step's reply; returns the JSON of a `StepResult`."""
-        self._check_open()
         action = as_action(request.action)
         async with self._turn(self._get(request.episode_id, caller)) as episode:
             answered = len(episode.actions)
@@ -296,10 +292,6 @@ class EpisodePool:
             self.in_flight -= 1
             episode.users -= 1
             self.store.touch(episode)
-
-    def _check_open(self) -> None:
-        if self.closing:
-            raise NotReady("the server is shutting down; try another, or later", retry_after_s=1)
 
     def _get(self, episode_id: str, caller: Caller) -> PooledEpisode:
         if (episode := self.store.find(episode_id, caller)) is None:

@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
-    """Seconds after the drain for requests in flight to finish; all others get 503."""
+    """Seconds after the drain for requests in flight to finish; it takes no others."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level of the log, which goes to stderr."""
     log_format: Literal["text", "json"] = "text"

@@ -30,12 +30,12 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_server.episodes import ANYONE, Caller
-from env_server.http.pages import DOCUMENT, SCRIPTS, SWAGGER
 from env_server.http.responses import error_reply
 from env_server.settings import ENV_PREFIX, Settings
 from env_server.telemetry import Metrics
 from shared.errors import Forbidden, Unauthorized
 
+DOCUMENT, SWAGGER, SCRIPTS = "/openapi.json", "/docs", "/docs/scripts"
 OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER)
 OPERATOR, METRICS = "/operator", "/metrics"
 HOME, SIGN_IN, PAGE = "/", "/signin", "/page"

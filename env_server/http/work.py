@@ -1,7 +1,7 @@
 """The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -143,33 +143,23 @@ async def _wait(
 
     Raises `ClientDisconnect`, and ends the work, if the client leaves.
     """
-    is_connected = False
+    most_s = service.settings.request_timeout_s
+    first_s = min(WATCH_AFTER_S, most_s)
     try:
-        is_connected = await _is_connected_until_done(request, service.settings, episodes.keys())
-    finally:  # also where this request is cancelled
-        if not is_connected:
-            service.leave(episodes)
-    if not is_connected:
-        raise ClientDisconnect
-
-
-async def _is_connected_until_done(
-    request: HTTPConnection, settings: Settings, tasks: Collection[Task]
-) -> bool:
-    """Wait for tasks or the time limit; return False if the client leaves first."""
-    first_s = min(WATCH_AFTER_S, settings.request_timeout_s)
-    pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else ()
-    if not pending:
-        return True
-    rest_s = settings.request_timeout_s - first_s
-    work = asyncio.create_task(asyncio.wait(pending, timeout=rest_s))
-    gone = asyncio.create_task(_disconnected(request))
-    try:
-        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        return work.done()
-    finally:
-        work.cancel()
-        gone.cancel()
+        pending = (await asyncio.wait(episodes, timeout=first_s))[1] if episodes else None
+        if pending:
+            work = asyncio.create_task(asyncio.wait(pending, timeout=most_s - first_s))
+            gone = asyncio.create_task(_disconnected(request))
+            try:
+                await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientDisconnect
+            finally:
+                work.cancel()
+                gone.cancel()
+    except BaseException:  # also where this request is cancelled
+        service.leave(episodes)
+        raise
 
 
 async def _disconnected(request: HTTPConnection) -> None:

@@ -21,8 +21,7 @@ from env_server.http.auth import HOME, PAGE, SIGN_IN
 from env_server.http.requests import is_foreign, parse_item, read_body
 from env_server.http.responses import error_reply
 from env_server.http.work import bytes_in_time
-from env_server.page.board import Board
-from env_server.page.view import View
+from env_server.page.view import Board, View
 from shared import pages
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
 from shared.models import QuestionsRequest, ResetRequest, StepRequest

@@ -25,7 +25,7 @@ from shared.sqltext import quote_identifier
 MAX_MODULE_CHARS = 100  # more than any table that SQLite provides: pragma_foreign_key_list has 23
 CALLBACKS_PER_STOP_CHECK = 16  # of the step counter: 0.2 ms
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
-_VFS_NAME = "sqlenv-fixed-clock"
+VFS_NAME = "sqlenv-fixed-clock"
 _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
 _ONLY_SELECT = "only one SELECT statement is allowed"
 _NOT_A_TABLE = "{} can't be read; " + _ONLY_SELECT + " on the database's tables"
@@ -55,7 +55,7 @@ class Refused(Exception):
 
 class _FixedClock(apsw.VFS):
     def __init__(self) -> None:
-        super().__init__(_VFS_NAME, "")
+        super().__init__(VFS_NAME, "")
 
     def xCurrentTime(self) -> float:
         return FIXED_JULIAN_DAY
@@ -73,7 +73,7 @@ def _open(path: str) -> apsw.Connection:
     return apsw.Connection(
         f"file:{quote(real)}?mode=ro&immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-        vfs=_VFS_NAME,
+        vfs=VFS_NAME,
         statementcachesize=0,  # a cached statement moves the step count by one callback
     )
 

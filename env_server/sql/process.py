@@ -87,11 +87,6 @@ class WorkerProcess(asyncio.Protocol):
         return len(self.sent)
 
     @property
-    def slow(self) -> bool:
-        """Whether it has a slow job, which is then its only one."""
-        return len(self.sent) == 1 and next(iter(self.sent.values())).slow
-
-    @property
     def is_stopping(self) -> bool:
         """Whether it has yet to answer that it stopped a job."""
         return self.stopping in self.sent
@@ -264,7 +259,6 @@ class WorkerProcess(asyncio.Protocol):
             cause = "is the server suspended, or its disk not responding?"
             running.finish(InternalError(f"{reason}: {cause}"))
         tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
-        self.pool.counts["retries"] += len(tasks)
         if running is not None:
             # so that it waits behind the others, and kills no second worker soon
             running.slow = True
@@ -279,17 +273,15 @@ class WorkerProcess(asyncio.Protocol):
         self._starting = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
-        if self.failures >= MAX_START_FAILURES:
-            self.pool.give_up(self)
-            await asyncio.sleep(RETRY_START_S)
         while self.pool.open:
+            if self.failures >= MAX_START_FAILURES:
+                self.pool.give_up(self)
+                await asyncio.sleep(RETRY_START_S)
             try:
                 return await self.start()
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
                 self.failures += 1
-                self.pool.give_up(self)
-                await asyncio.sleep(RETRY_START_S)
 
     async def stop(self) -> None:
         """Close the socket, so that the process exits; kill it if it does not."""

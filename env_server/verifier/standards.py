@@ -55,10 +55,6 @@ class Standard:
     accepts: Callable[[Reading], bool]
     result: Callable[[Rows, Gold], bool]
 
-    def answer(self, text: str, gold: Gold, is_result: IsResult = no_result) -> bool:
-        """Return whether any reading of the text of an ANSWER is right; see `readings`."""
-        return any(map(self.accepts, read_answer(text, gold, is_result)))
-
 
 def read_answer(text: str, gold: Gold, is_result: IsResult) -> Iterator[Reading]:
     """Yield the readings of a text whose cells are all values of the gold."""
@@ -71,7 +67,7 @@ def read_answer(text: str, gold: Gold, is_result: IsResult) -> Iterator[Reading]
 
 def judge_answer(answer_text: str, gold: Gold) -> bool:
     """Return whether any reading of a text is the gold answer, by the strict standard."""
-    return STANDARDS[STRICT].answer(answer_text, gold)
+    return any(map(_strict_answer, read_answer(answer_text, gold, no_result)))
 
 
 def answer_verdicts(text: str, gold: Gold, is_result: IsResult = no_result) -> dict[str, bool]:

@@ -1,6 +1,5 @@
 """One episode in process: observations, rewards, ends, and that a replay gives the same bytes."""
 
-import asyncio
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -11,12 +10,11 @@ import pytest
 
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlResult, drive_async
-from env_server.sql.pool import SqlPool
+from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
 from shared.errors import Conflict, DatabaseLoadError, NotReady
-from shared.models import Outcome, StepResult
+from shared.models import Outcome
 from trainer.rollout.generators.policies import read_schema
 
 EPISODE = [
@@ -161,31 +159,6 @@ def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> N
         error = env.step("DESCRIBE: towns").observation.error
         assert error is not None
         assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
-
-
-def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> None:
-    """In this process or in workers, on one bank or another, step by step or by a reset with
-    actions."""
-    with SqlRunner() as runner:
-        env = SQLEnvironment(bank, runner)
-        replies = [env.reset(question_id="shop-5", episode_id="e").model_dump_json()]
-        for action in EPISODE:
-            replies.append(env.step(action).model_dump_json())
-        other = SQLEnvironment(QuestionBank.load(tiny_data), runner)
-        rebuilt = other.reset(question_id="shop-5", episode_id="e", actions=EPISODE)
-        assert rebuilt.model_dump_json(exclude={"episode_id"}) == replies[-1]
-        assert other.state == env.state
-
-    async def in_workers() -> list[str]:
-        async with SqlPool(2) as pool:
-            env = SQLEnvironment(QuestionBank.load(tiny_data))
-            jobs = env.reset_jobs(question_id="shop-5", episode_id="e")
-            replayed: list[StepResult] = [await drive_async(jobs, pool.run)]
-            for action in EPISODE:
-                replayed.append(await drive_async(env.step_jobs(action), pool.run))
-            return [reply.model_dump_json() for reply in replayed]
-
-    assert asyncio.run(in_workers()) == replies
 
 
 def test_a_killed_query_ends_the_episode(bank: QuestionBank, faulty: Faulty) -> None:

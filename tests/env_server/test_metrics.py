@@ -62,7 +62,7 @@ async def test_counts_after_a_known_history(
     assert seen["sqlenv_episodes_started_total"] == 4
     assert seen["sqlenv_episodes_rebuilt_total"] == 1
     assert seen["sqlenv_steps_replayed_total"] == 2
-    gauges = {"leases": 1, "finished_held": 2, "capacity": 3, "in_flight": 0}
+    gauges = {"leases": 1, "capacity": 3, "in_flight": 0}
     for name, value in (gauges | {"sql_queue_depth": 0, "sql_workers_up": 1}).items():
         assert seen[f"sqlenv_{name}"] == value
     assert seen["sqlenv_sql_jobs_total"] > 4
@@ -87,14 +87,3 @@ async def test_clients_cannot_create_labels(http: httpx.AsyncClient) -> None:
         await http.get(path)
     paths = {name for name in await read(http) if name.startswith("sqlenv_request_seconds_count")}
     assert paths == {"sqlenv_request_seconds_count{path=other}"}
-
-
-async def test_expired_leases_and_draining(http: httpx.AsyncClient, app: FastAPI) -> None:
-    pool = app.state.service.pool
-    await http.post("/reset", json={"episode_id": "a"})
-    pool.clock = lambda: float("inf")
-    pool.sweep()
-    pool.draining = True
-    seen = await read(http)
-    names = ("leases_expired_total", "leases", "draining")
-    assert [seen[f"sqlenv_{name}"] for name in names] == [1, 0, 1]

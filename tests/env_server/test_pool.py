@@ -1,22 +1,15 @@
 import asyncio
-from uuid import UUID
 
 import pytest
 
-from shared.errors import Behind, CapacityReached, Conflict, NotReady, UnknownEpisode
-from shared.models import Outcome, ResetResult, SQLState
+from shared.errors import CapacityReached, Conflict, NotReady, UnknownEpisode
+from shared.models import Outcome, SQLState
 from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
 
 
 # -- starting
-
-
-async def test_a_reset_without_id_gets_a_new_one(driver: Driver) -> None:
-    ids = [ResetResult.model_validate_json(await driver.reset(None)).episode_id for _ in range(2)]
-    assert ids[0] != ids[1]
-    assert all(str(UUID(one)) == one for one in ids)
 
 
 async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: Driver) -> None:
@@ -66,41 +59,6 @@ async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver)
     with pytest.raises(Conflict, match="another action"):
         await driver.step(driver.query, 0)
     assert (await driver.state()).step_count == 1
-
-
-async def test_a_step_ahead_of_the_server_is_behind_and_replay_fixes_it(driver: Driver) -> None:
-    await driver.reset()
-    with pytest.raises(Behind) as caught:
-        await driver.step(driver.query, 2)
-    assert caught.value.details["step_count"] == 0
-    await driver.reset(actions=[driver.describe, driver.sample])
-    assert read(await driver.step(driver.query, 2)).observation.step_count == 3
-
-
-# -- the end
-
-
-async def test_after_the_end_only_repeats_are_answered(driver: Driver) -> None:
-    await driver.reset()
-    first = await driver.step(driver.describe, 0)
-    last = await driver.step("ANSWER: wrong for sure", 1)
-    assert read(last).done
-    assert await driver.step("ANSWER: wrong for sure", 1) == last
-    assert await driver.step(driver.describe, 0) == first
-    for step in (2, None):
-        with pytest.raises(Conflict, match="over"):
-            await driver.step(driver.query, step)
-    state = await driver.state()
-    assert (state.done, state.outcome, state.step_count) == (True, Outcome.WRONG, 2)
-
-
-async def test_a_closed_episode_is_abandoned_and_unknown(driver: Driver) -> None:
-    await driver.reset()
-    state = SQLState.model_validate_json(await driver.pool.close("e"))
-    assert (state.done, state.outcome) == (True, Outcome.ABANDONED)
-    for call in (driver.step(driver.query), driver.pool.state("e"), driver.pool.close("e")):
-        with pytest.raises(UnknownEpisode, match="actions"):
-            await call
 
 
 async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
@@ -178,17 +136,3 @@ async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
         with pytest.raises(asyncio.CancelledError):
             await step
     assert read(await driver.step(driver.query, 0)).observation.step_count == 1
-
-
-async def test_closing_finishes_what_is_in_flight_and_refuses_the_rest(driver: Driver) -> None:
-    await driver.reset()
-    await driver.step(driver.describe, 0)
-    repeat = driver.step(driver.describe, 0)
-    async with driver.in_flight(driver.query, 1) as step:
-        driver.pool.closing = True
-        assert driver.pool.in_flight == 1
-        for call in (driver.reset("f"), driver.step(driver.query, 1), repeat):
-            with pytest.raises(NotReady):
-                await call
-    assert read(await step).observation.step_count == 2
-    assert driver.pool.in_flight == 0

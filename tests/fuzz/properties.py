@@ -1,4 +1,4 @@
-"""Properties of every action and statement. A violated one is an AssertionError."""
+"""Properties of every action, statement and episode. A violated one is an AssertionError."""
 
 import re
 from pathlib import Path

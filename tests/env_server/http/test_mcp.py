@@ -1,6 +1,5 @@
 """MCP: the official client plays an episode, and what happens without the package."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,6 @@ async def test_there_is_no_stream_and_no_way_from_other_sites(http: httpx.AsyncC
     assert (await http.get("/mcp")).status_code == 405
     origin = {"Origin": "https://evil.example"}
     assert (await http.post("/mcp", json=PING, headers=origin)).status_code == 403
-
-
-async def test_a_server_imports_the_package_at_the_first_call(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/health")).status_code == 200
-    assert "env_server.http.mcp_tools" not in sys.modules or "mcp" in sys.modules
 
 
 async def test_the_official_client_plays(tiny_data: Path) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.http import pages
+from env_server.http import openapi as pages
 from env_server.settings import Settings
 from tests.env_server.http.conftest import TRAINER
 

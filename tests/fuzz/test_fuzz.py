@@ -1,7 +1,11 @@
-"""Property-based: the properties hold for any input, and the server answers as documented."""
+"""Generated statements, actions, episodes and requests: `properties` hold for any of them.
+
+Each test is brief and reproducible, and with `-m slow` long and different each time.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,30 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from env_server.sql import SqlLimits
+from env_server.sql.connection import VFS_NAME
 from shared.server_process import running_server
 from tests.fuzz.properties import World, check_action, check_episode, check_statement
 from tests.fuzz.strategies import STATEMENTS, actions, expressions, statements
 
-CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
-brief = settings(max_examples=120, derandomize=True, suppress_health_check=CHECKS)
-long = settings(max_examples=6_000, suppress_health_check=CHECKS)
+CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+BRIEF = settings(max_examples=120, derandomize=True, database=None, suppress_health_check=CHECKS)
+LONG = settings(max_examples=3_000, suppress_health_check=CHECKS)
+lengths = pytest.mark.parametrize(
+    "length",
+    [
+        pytest.param(BRIEF, id="brief"),
+        pytest.param(LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+    ],
+)
+
+
+def fuzz(length: settings, examples: st.SearchStrategy[Any], check: Callable[[Any], Any]) -> None:
+    @length
+    @given(examples)
+    def run(drawn: Any) -> None:
+        check(drawn)
+
+    run()
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +50,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
 
 
-@brief
-@given(sql=statements)
-def test_a_statement(world: World, sql: str) -> None:
-    check_statement(world, sql)
+@lengths
+def test_statements(world: World, length: settings) -> None:
+    fuzz(length, statements, partial(check_statement, world))
 
 
-@brief
+@lengths
+def test_episodes(world: World, length: settings) -> None:
+    fuzz(
+        settings(length, max_examples=length.max_examples // 3),
+        st.lists(actions, max_size=8),
+        partial(check_episode, world),
+    )
+
+
+@BRIEF
 @given(text=st.one_of(actions, st.text(), st.text(alphabet="QUERYquery: \t\n\0ſı", max_size=12)))
 @example("ſAMPLE: t")
 @example("DESCRİBE: t")
@@ -43,43 +72,32 @@ def test_an_action(text: str) -> None:
     check_action(text)
 
 
-@settings(brief, max_examples=40)
-@given(texts=st.lists(actions, max_size=6))
-def test_an_episode(world: World, texts: list[str]) -> None:
-    check_episode(world, texts)
-
-
-@brief
-@given(expression=expressions)
-def test_an_expression_has_the_value_that_sqlite_gives_it(world: World, expression: str) -> None:
-    """If the jail allows it: its functions, limits and clock do not change the value."""
-    sql = f"SELECT {expression} FROM customers, t"
-    result = world.query(sql)
-    timed = any(word in sql.lower() for word in ("'now'", "current_"))
-    if result.error is not None or result.truncated or timed:
-        return
-    plain = apsw.Connection(world.path, flags=apsw.SQLITE_OPEN_READONLY)
+def test_an_expression_has_the_value_that_sqlite_gives_it(world: World) -> None:
+    """If the jail allows it: its functions and limits do not change the value."""
+    plain = apsw.Connection(world.path, flags=apsw.SQLITE_OPEN_READONLY, vfs=VFS_NAME)
     plain.config(apsw.SQLITE_DBCONFIG_DQS_DML, 1)
-    try:
-        expected = plain.execute(sql).fetchall()
-    except UnicodeDecodeError:
-        return
-    finally:
-        plain.close(True)
-    # NaN is not a SQLite value; -0.0 and 0.0 differ
-    assert repr(result.rows) == repr(expected)
+
+    def check(expression: str) -> None:
+        sql = f"SELECT {expression} FROM customers, t"
+        result = world.query(sql)
+        if result.error is not None or result.truncated:
+            return
+        try:
+            expected = plain.execute(sql).fetchall()
+        except UnicodeDecodeError:
+            return
+        # NaN is not a SQLite value; -0.0 and 0.0 differ
+        assert repr(result.rows) == repr(expected)
+
+    fuzz(BRIEF, expressions, check)
+    plain.close(True)
 
 
 def test_the_strategies_reach_both_sides(world: World) -> None:
     """Many statements run, and every kind of refusal occurs; otherwise the test proves little."""
     seen: Counter[str | None] = Counter()
-
-    @settings(brief, max_examples=300, database=None)
-    @given(sql=statements)
-    def run(sql: str) -> None:
-        seen[world.query(sql).error_code] += 1
-
-    run()
+    count = settings(BRIEF, max_examples=300)
+    fuzz(count, statements, lambda sql: seen.update([world.query(sql).error_code]))
     seen.update(world.query(sql).error_code for sql in STATEMENTS[:40])
     # far below the observed count, which changes with any constant of the code
     assert seen[None] > 30, seen
@@ -134,46 +152,19 @@ def http(tiny_data: Path) -> Iterator[httpx.Client]:
         assert "Traceback" not in server.log()
 
 
-def check_request(http: httpx.Client, path: str, body: Any) -> None:
+@lengths
+def test_requests(http: httpx.Client, length: settings) -> None:
     """A reply has a documented status, is JSON, and its errors have the one shape."""
-    http.post("/reset", json={"episode_id": "pooled", "seed": 1, "step_budget": 100})
-    reply = http.post(path, json=body)
-    assert reply.status_code in STATUSES, reply.text
-    found = reply.json()
-    if reply.status_code != 200:
-        assert set(found) == {"error"}
-        assert {"code", "message", "retryable"} <= set(found["error"])
-        assert len(reply.content) < 20_000
 
+    def check(request: tuple[str, Any]) -> None:
+        http.post("/reset", json={"episode_id": "pooled", "seed": 1, "step_budget": 100})
+        path, body = request
+        reply = http.post(path, json=body)
+        assert reply.status_code in STATUSES, reply.text
+        found = reply.json()
+        if reply.status_code != 200:
+            assert set(found) == {"error"}
+            assert {"code", "message", "retryable"} <= set(found["error"])
+            assert len(reply.content) < 20_000
 
-@brief
-@given(request=requests)
-def test_a_request(http: httpx.Client, request: tuple[str, Any]) -> None:
-    check_request(http, *request)
-
-
-# -- long
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@long
-@given(sql=statements)
-def test_many_statements(world: World, sql: str) -> None:
-    check_statement(world, sql)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@settings(long, max_examples=1_500)
-@given(texts=st.lists(actions, max_size=8))
-def test_many_episodes(world: World, texts: list[str]) -> None:
-    check_episode(world, texts)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@settings(long, max_examples=3_000)
-@given(request=requests)
-def test_many_requests(http: httpx.Client, request: tuple[str, Any]) -> None:
-    check_request(http, *request)
+    fuzz(length, requests, check)

@@ -5,7 +5,6 @@ import logging
 import socket
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, cast
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 from env_server.app import create_app
 from env_server.audit.command import rescore, verify
 from env_server.conformance.command import conformance
-from env_server.http.protocol import Connections, Protocol
+from env_server.http.protocol import SOCKET_OPTIONS, Connections, Protocol, Socket
 from env_server.questions import QuestionBank
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
@@ -83,17 +82,12 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     connections = Connections(settings, app.state.metrics)
-    protocol = partial(Protocol, connections)
-    sockets: dict[str, Any] = {"ws": "none"}
-    if find_spec("websockets") is not None:
-        from env_server.http.websocket import OPTIONS, Socket
-
-        sockets = OPTIONS | {"ws": partial(Socket, connections)}
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=cast(type[Protocol], protocol),
-        **sockets,
+        http=cast(type[Protocol], partial(Protocol, connections)),
+        ws=cast(type[Socket], partial(Socket, connections)),
+        **SOCKET_OPTIONS,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -266,7 +266,6 @@ class SQLEnvironment:
     # -- the actions
 
     def _inspect(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
-        """Carry out DESCRIBE or SAMPLE."""
         table = find_table(action.argument, episode.tables)
         if table is None:
             name = " ".join(action.argument.split())[:80]

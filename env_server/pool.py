@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
 
 Turn = AsyncIterator[PooledEpisode]
-EpisodeName = tuple[str, Caller]  # an id, and who uses it
 
 
 class EpisodePool:
@@ -186,11 +185,6 @@ class EpisodePool:
         if expired:
             log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
         return expired
-
-    def users(self, name: EpisodeName | None) -> int:
-        """Return how many requests hold or await an episode's turn."""
-        episode = self.store.find(*name) if name is not None else None
-        return episode.users if episode is not None else 0
 
     # -- one episode, while its turn is held
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from env_server.environment import ENVIRONMENT_VERSION
-from env_server.pool import EpisodeName, EpisodePool
+from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
@@ -120,14 +120,6 @@ class Service:
             self._under_way[client] += 1
         task.add_done_callback(partial(self._done, client))
         return task
-
-    def leave(self, work: Mapping[Task, EpisodeName | None]) -> None:
-        """Cancel work whose client left, except on episodes that other requests wait for."""
-        under_way = {task: name for task, name in work.items() if not task.done()}
-        own = Counter(under_way.values())
-        for task, name in under_way.items():
-            if self.pool.users(name) <= own[name]:
-                task.cancel()
 
     def _done(self, client: str | None, task: Task) -> None:
         self._tasks.discard(task)

@@ -125,7 +125,6 @@ class View:
         return active + [one for held in holdings for one in reversed(held.finished.values())]
 
     def episode(self) -> PooledEpisode:
-        """Return the episode that the address names."""
         episode_id = self.asked.get("id", "")
         if (found := self.service.pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)

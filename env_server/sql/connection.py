@@ -336,19 +336,15 @@ def register_trim(connection: apsw.Connection) -> None:
     long texts, which nothing can interrupt.
     """
     for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):
-        function, flags = partial(_trim_cell, left, right), apsw.SQLITE_INNOCUOUS
+        function, flags = partial(_trim, left, right), apsw.SQLITE_INNOCUOUS
         connection.create_scalar_function(name, function, 2, deterministic=True, flags=flags)
 
 
-def _trim_cell(left: bool, right: bool, value: Cell, characters: Cell) -> str | None:
+def _trim(left: bool, right: bool, value: Cell, characters: Cell) -> str | None:
     if value is None or characters is None:
         return None
-    return trim(_as_text(value), _as_text(characters), left, right)
-
-
-def trim(text: str, characters: str, left: bool, right: bool) -> str:
-    """Return `text` without `characters` at its ends; those after a null character do not count."""
-    unwanted = frozenset(characters.partition("\0")[0])
+    text = _as_text(value)
+    unwanted = frozenset(_as_text(characters).partition("\0")[0])  # those after a null don't count
     start, end = 0, len(text)
     while left and start < end and text[start] in unwanted:
         start += 1

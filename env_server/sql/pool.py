@@ -75,11 +75,6 @@ class SqlPool:
         sent = sum(worker.load for worker in self.processes)
         return len(self._fresh) + len(self._slow) + sent
 
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers that run."""
-        return [one.process.pid for one in self.processes if one.process is not None]
-
     async def start(self) -> None:
         """Start the workers and wait for them. Raises `NotReady` if one does not start."""
         self.open = True

@@ -28,7 +28,6 @@ class Task:
     stalls: int = 0  # workers that were lost while they had it, but got no CPU time
 
     def finish(self, result: SqlResult | Exception) -> None:
-        """Give the caller its result or error, if it still waits."""
         if self.future.done():
             return
         if isinstance(result, Exception):
@@ -57,7 +56,6 @@ class FairQueue:
 
     @property
     def clients(self) -> set[str]:
-        """The clients that have tasks here."""
         return set(self._clients)
 
     def put(self, task: Task, *, first: bool = False) -> None:

@@ -71,7 +71,6 @@ class Deadline:
         self._thread: threading.Thread | None = None
 
     def new_job(self) -> None:
-        """Count CPU time from here."""
         if self._thread is None:
             # the CPU time of this thread alone, if the system measures it
             of_thread = getattr(time, "pthread_getcpuclockid", None)
@@ -88,7 +87,6 @@ class Deadline:
             self._connection = connection
 
     def close(self) -> None:
-        """End the watching thread."""
         self._end.set()
         if self._thread is not None:
             self._thread.join()

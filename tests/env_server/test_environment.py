@@ -1,4 +1,4 @@
-"""One episode in process: observations, rewards, ends, and that a replay gives the same bytes."""
+"""One episode in process: observations, rewards, ends, faults."""
 
 import shutil
 import sqlite3
@@ -17,16 +17,10 @@ from shared.errors import Conflict, DatabaseLoadError, NotReady
 from shared.models import Outcome
 from trainer.rollout.generators.policies import read_schema
 
-EPISODE = [
-    "DESCRIBE: orders",
-    "SAMPLE: products",
-    "QUERY: SELECT nam FROM products",
-    "QUERY: SELECT * FROM orders",
-    "QUERY: SELECT random()",
-    "QUERY: SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) "
-    "GROUP BY title ORDER BY 2 DESC, 1",
-    "ANSWER: mug | 10\nlamp | 2\nchair | 1\ndesk | 1",
-]
+PIECES = (
+    "SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) GROUP BY title "
+    "ORDER BY 2 DESC, 1"
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +70,9 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
     hint = "no such column: nam; the columns are products(product_id, title, price)"
     assert (wrong.observation.result, wrong.observation.error) == ("", hint)
     assert (wrong.info.error_code, wrong.reward) == ("sql_error", -0.02)
-    right = env.step(EPISODE[5])
+    right = env.step(f"QUERY: {PIECES}")
     assert (right.observation.error, right.info.ledger.potential, right.reward) == (None, 1.0, 0.16)
-    end = env.step(EPISODE[6])
+    end = env.step("ANSWER: mug | 10\nlamp | 2\nchair | 1\ndesk | 1")
     assert (end.done, end.info.outcome, end.info.ledger.correctness) == (True, Outcome.CORRECT, 1.0)
     assert (end.observation.result, end.observation.budget_remaining) == ("", 10)
     assert (end.reward, end.info.ledger.total) == (1.0, 0.01 + 0.01 - 0.02 + 0.16 + 1.0)

@@ -1,6 +1,5 @@
 """Authorization, with each of the keys set or not."""
 
-import hmac
 import importlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from env_server.commands import command
 from env_server.http import auth
 from env_server.settings import Settings
 from env_server.telemetry import Metrics
+from shared.errors import Unauthorized
 from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, reset_scope, serving
 
 pytestmark = pytest.mark.anyio
@@ -100,19 +100,11 @@ def test_keys_are_compared_in_constant_time_and_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[bytes] = []
-    compare_digest = hmac.compare_digest
-
-    def compare(given: bytes, key: bytes) -> bool:
-        compared.append(key)
-        return compare_digest(given, key)
-
-    monkeypatch.setattr(auth.hmac, "compare_digest", compare)
+    monkeypatch.setattr(auth.hmac, "compare_digest", lambda _, key: compared.append(key))
     settings = Settings(api_key=TRAINER, operator_key=OPERATOR)
-    keys = auth.Keys(create_app(settings), settings, Metrics())
-    for given in (TRAINER, OPERATOR):
-        compared.clear()
-        keys.check("/step", f"Bearer {given}".encode())
-        assert set(compared) == {TRAINER.encode(), OPERATOR.encode()}
+    with pytest.raises(Unauthorized):
+        auth.Keys(create_app(settings), settings, Metrics()).check("/step", b"Bearer x")
+    assert compared == [TRAINER.encode(), OPERATOR.encode()]
 
 
 async def test_a_body_is_not_read_before_the_key_is_right() -> None:
@@ -158,13 +150,10 @@ async def test_a_key_has_its_places_and_operators_see_every_episode(tiny_data: P
     ],
 )
 async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
-    tiny_data: Path, caplog: pytest.LogCaptureFixture,
-    host: str, keys: dict[str, str], closed: list[str],
-) -> None:  # fmt: skip
+    tiny_data: Path, host: str, keys: dict[str, str], closed: list[str]
+) -> None:
     async with serving(tiny_data, host=host, **keys) as http:
         for path in ("/operator", "/metrics"):
-            warned = f"{path} is closed: set SQLENV_OPERATOR_KEY" in caplog.text
-            assert warned == (path in closed)
             reply = await http.get("/operator/verdicts" if path == "/operator" else path)
             assert reply.status_code == (401 if path in closed or "operator_key" in keys else 200)
             assert path not in closed or "SQLENV_OPERATOR_KEY" in reply.json()["error"]["message"]

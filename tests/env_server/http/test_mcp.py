@@ -8,7 +8,6 @@ import pytest
 
 from env_server.http import mcp as route
 from env_server.pool import EpisodePool
-from shared.errors import InternalError
 from shared.server_process import running_server
 from tests.env_server.http.conftest import AGENT, TRAINER, bearer
 
@@ -139,10 +138,3 @@ async def test_errors_are_counted_and_a_fault_is_only_logged(
     assert "secret" not in str(reply)
     assert "a secret" in caplog.text
     assert 'sqlenv_errors_total{code="internal"} 1.0' in (await http.get("/metrics")).text
-
-    async def give_up(*given: object) -> bytes:
-        raise InternalError("no worker is left")
-
-    monkeypatch.setattr(EpisodePool, "reset", give_up)
-    await http.post("/mcp", json=start("none"), headers=HEADERS)
-    assert "internal: no worker is left" in caplog.text

@@ -19,6 +19,7 @@ from env_server.sql import JobKind, SqlJob
 from env_server.sql.limits import AGGREGATES, EXPENSIVE_FUNCTIONS, SCALARS, WINDOWS, SqlLimits
 from env_server.sql.pool import SqlPool
 from tests.conftest import make_database
+from tests.env_server.sql.conftest import pids
 from tests.env_server.sql.expensive_statements import (
     TABLE,
     WORK,
@@ -51,7 +52,7 @@ def test_every_allowed_function_is_called() -> None:
 
 async def cpu_s(pool: SqlPool, database: str, case: Case) -> float:
     """Return the CPU-seconds that a statement takes its worker; infinite if it is killed."""
-    clock = ~pool.pids[0] << 3 | 2  # Linux: the CPU clock of another process
+    clock = ~pids(pool)[0] << 3 | 2  # Linux: the CPU clock of another process
     began = time.clock_gettime(clock)
     result = await pool.run(SqlJob(JobKind.QUERY, database, case.sql, 1))
     killed = result.error_code == "sql_killed"

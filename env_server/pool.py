@@ -19,7 +19,6 @@ from env_server.episodes import (
     ANYONE,
     Caller,
     EpisodeStore,
-    Options,
     PooledEpisode,
     last_reply,
     unknown,
@@ -33,15 +32,7 @@ from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
-from shared.errors import (
-    ActionParseError,
-    Behind,
-    CapacityReached,
-    Conflict,
-    DigestMismatch,
-    NotReady,
-    QueueFull,
-)
+from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
@@ -104,7 +95,11 @@ class EpisodePool:
         options = (question.question_id, budget, form, rewards)
         while True:
             episode = self.store.find(episode_id, caller)
-            episode = episode or self._admit(episode_id, caller, options)
+            if episode is None:
+                if self.draining:
+                    reason = "the server is shutting down; start episodes elsewhere"
+                    raise NotReady(reason, retry_after_s=1)
+                episode = self.store.admit(episode_id, caller, options)
             async with self._turn(episode, or_gone=True):
                 if episode.gone:  # the previous request failed to start it, or closed it
                     continue
@@ -291,17 +286,6 @@ class EpisodePool:
         if (episode := self.store.find(episode_id, caller)) is None:
             raise unknown(episode_id)
         return episode
-
-    def _admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
-        """Take a place for an episode; the first request that holds it starts it."""
-        if self.draining:
-            raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
-        try:
-            return self.store.admit(episode_id, caller, options)
-        except CapacityReached:
-            if not self.sweep():
-                raise
-        return self.store.admit(episode_id, caller, options)
 
     def _finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
         self.store.finish(episode, outcome)

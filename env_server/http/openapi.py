@@ -167,8 +167,7 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
 def scripts_folder() -> Path | None:
     """Return the folder of the page's scripts, or None without fastapi-offline."""
     spec = find_spec("fastapi_offline")
-    folder = Path(spec.origin).parent / "static" if spec and spec.origin else None
-    return folder if folder and all((folder / name).is_file() for name in FILES) else None
+    return Path(spec.origin).parent / "static" if spec and spec.origin else None
 
 
 def add_pages(app: FastAPI) -> None:

@@ -99,7 +99,8 @@ class SqlPool:
                 timer.cancel()
         sent = [task for worker in self.processes for task in worker.sent.values()]
         _fail([*sent, *_drain(self._fresh), *_drain(self._slow)], "the SQL pool is closing")
-        await asyncio.gather(*(worker.stop() for worker in self.processes))
+        for worker in self.processes:
+            worker.stop()
 
     async def run(self, job: SqlJob) -> SqlResult:
         """Return a job's result, which also reports errors of its SQL.

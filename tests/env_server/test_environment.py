@@ -13,7 +13,7 @@ from env_server.questions import QuestionBank
 from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
-from shared.errors import Conflict, DatabaseLoadError, NotReady
+from shared.errors import Conflict, DatabaseLoadError
 from shared.models import Outcome
 from trainer.rollout.generators.policies import read_schema
 
@@ -173,19 +173,6 @@ def test_a_description_that_took_too_long_once_is_read_again(
     assert env.step("DESCRIBE: customers").observation.error
     faulty.kind = None
     assert not env.step("DESCRIBE: customers").observation.error
-
-
-def test_a_lost_sql_worker_leaves_the_episode_unchanged(bank: QuestionBank, faulty: Faulty) -> None:
-    env = SQLEnvironment(bank, faulty)
-    env.reset(question_id="shop-1")
-    env.step("QUERY: SELECT 1")
-    before = env.state
-    faulty.kind, faulty.fault = JobKind.QUERY, NotReady("no worker")
-    with pytest.raises(NotReady):
-        env.step("QUERY: SELECT count(*) FROM customers")
-    assert env.state == before
-    faulty.kind = None
-    assert env.step("QUERY: SELECT count(*) FROM customers").observation.step_count == 2
 
 
 def test_broken_data_is_no_agent_error(tiny_data: Path, tmp_path: Path) -> None:

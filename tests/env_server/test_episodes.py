@@ -9,12 +9,12 @@ from env_server.episodes import Caller
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from shared.dataset import Question
-from shared.errors import CapacityReached, EpisodeTooLarge, UnknownEpisode
+from shared.errors import CapacityReached, EpisodeTooLarge
 from shared.models import ResetRequest, StepRequest
 from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
-TRAINER, OPERATOR = Caller("trainer"), Caller("operator", is_operator=True)
+TRAINER = Caller("trainer")
 ONE, TWO = Caller("agent-1", is_agent=True), Caller("agent-2", is_agent=True)
 MIB = 1024 * 1024
 LONG = "DESCRIBE: " + "x" * 18_990  # 19,000 bytes
@@ -76,19 +76,6 @@ async def test_an_action_that_names_the_history_does_not_change_it(small: Driver
 
 
 # -- owners
-
-
-async def test_ids_are_the_owners_own(small: Driver) -> None:
-    pool = small.pool
-    await reset(pool, ONE)
-    await step(pool, ONE)
-    await reset(pool, TWO)
-    assert [b'"step_count":1' in await pool.state("e", one) for one in (ONE, TWO)] == [True, False]
-    await pool.close("e", TWO)
-    await pool.state("e", ONE)
-    await pool.close("e", OPERATOR)
-    with pytest.raises(UnknownEpisode):
-        await pool.state("e", ONE)
 
 
 async def test_an_agent_has_its_places_and_takes_none_of_the_others(

@@ -103,14 +103,6 @@ async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) 
             await driver.state(name)
 
 
-async def test_a_full_pool_frees_expired_places_by_itself(driver: Driver) -> None:
-    for name in "abc":
-        await driver.reset(name)
-    driver.clock.now += 61
-    await driver.reset("d")
-    assert len(driver.pool) == 1
-
-
 async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:

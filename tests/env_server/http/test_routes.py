@@ -10,13 +10,13 @@ from fastapi import FastAPI
 from shared.errors import DatabaseLoadError
 
 pytestmark = pytest.mark.anyio
-MAX_BODY_BYTES, MAX_BATCH, CAPACITY = 30_000, 8, 6
+MAX_BODY_BYTES, MAX_BATCH = 30_000, 8
 QUERY = "QUERY: SELECT 1"
 
 
 @pytest.fixture
 def settings() -> dict[str, Any]:
-    return {"max_body_bytes": MAX_BODY_BYTES, "max_batch": MAX_BATCH, "capacity": CAPACITY}
+    return {"max_body_bytes": MAX_BODY_BYTES, "max_batch": MAX_BATCH}
 
 
 def error_of(reply: httpx.Response) -> dict[str, Any]:
@@ -35,15 +35,6 @@ async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.Asyn
         assert error_of(reply)["max_bytes"] == MAX_BODY_BYTES
     reply = await http.post("/reset", content=b"{}" + b" " * (MAX_BODY_BYTES - 2))
     assert reply.status_code == 200
-
-
-async def test_capacity_is_429_with_retry_after(http: httpx.AsyncClient) -> None:
-    for _ in range(CAPACITY):
-        assert (await http.post("/reset")).status_code == 200
-    reply = await http.post("/reset")
-    error = error_of(reply)
-    assert (reply.status_code, error["retryable"]) == (429, True)
-    assert int(reply.headers["retry-after"]) == error["retry_after_s"] >= 1
 
 
 @pytest.mark.parametrize(

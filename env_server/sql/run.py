@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -76,8 +75,7 @@ class Deadline:
             of_thread = getattr(time, "pthread_getcpuclockid", None)
             clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
             self._clock_id = clock
-            arguments = (weakref.ref(self), self._end)
-            self._thread = threading.Thread(target=_watch, args=arguments, daemon=True)
+            self._thread = threading.Thread(target=self._check_often, daemon=True)
             self._thread.start()
         self._job += 1
 
@@ -91,7 +89,11 @@ class Deadline:
         if self._thread is not None:
             self._thread.join()
 
-    def check(self) -> None:
+    def _check_often(self) -> None:
+        while not self._end.wait(CHECK_EVERY_S):
+            self._check()
+
+    def _check(self) -> None:
         """Interrupt the statement if its time is over, or if it was asked to stop."""
         with self._lock:
             connection = self._connection
@@ -106,15 +108,6 @@ class Deadline:
             elif now - self._seen_at > self.max_cpu_s:
                 connection.exceeded = "cpu"
                 connection.raw.interrupt()
-
-
-def _watch(reference: "weakref.ref[Deadline]", end: threading.Event) -> None:
-    while not end.wait(CHECK_EVERY_S):
-        deadline = reference()
-        if deadline is None:
-            return
-        deadline.check()
-        del deadline
 
 
 class SqlRunner:
@@ -141,7 +134,6 @@ class SqlRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        self._deadline.close()
 
     def run(self, job: SqlJob) -> SqlResult:
         """Return a job's result, which also reports errors. `ValueError` for an unknown kind."""
@@ -150,14 +142,18 @@ class SqlRunner:
         # other connections' caches count too, so the verdict needs an empty heap; the CPU time of
         # both attempts counts, or such a job would have twice the time of others
         if result.error == OUT_OF_MEMORY:
-            self.close()
+            self._close_connections()
             result = self._run_once(job)
             if result.error == OUT_OF_MEMORY:
-                self.close()
+                self._close_connections()
         return result
 
     def close(self) -> None:
-        """Close every connection; the next job opens its own again."""
+        """Close every connection; no job can run any more."""
+        self._close_connections()
+        self._deadline.close()
+
+    def _close_connections(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
 

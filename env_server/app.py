@@ -1,6 +1,5 @@
 """The FastAPI application: lifespan, routers, exception handlers, OpenAPI."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -12,19 +11,16 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from env_server.http import responses, routes
-from env_server.http.auth import Keys, closed_to_operators
+from env_server.http.auth import Keys
 from env_server.http.mcp import mcp
-from env_server.http.openapi import document
+from env_server.http.openapi import add_pages, document
 from env_server.http.openenv import openenv
-from env_server.http.pages import add_pages
 from env_server.page.routes import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings
 from env_server.telemetry import Metrics
 from shared.errors import SQLEnvError
-
-log = logging.getLogger(__name__)
 
 
 class _Direct(Route):
@@ -48,11 +44,8 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         questions = bank or QuestionBank.load(settings.data_dir)
-        for path in closed_to_operators(settings):
-            log.warning("%s is closed: set SQLENV_OPERATOR_KEY to open it to that key", path)
         async with running(settings, questions, metrics) as service:
             app.state.service = service
-            log.info("SQL workers: processes %s", ", ".join(map(str, service.sql.pids)))
             try:
                 yield
             finally:
@@ -74,8 +67,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
     for endpoint in (routes.step, routes.step_batch, routes.reset, routes.reset_batch):
         app.router.routes.insert(0, _Direct(f"/{endpoint.__name__}", endpoint, methods=["POST"]))
     add_pages(app)
-    if settings.page:
-        add_page(app)
+    add_page(app)
     app.add_exception_handler(SQLEnvError, responses.on_sqlenv_error)
     app.add_exception_handler(RequestValidationError, responses.on_validation_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)

@@ -5,7 +5,6 @@ import logging
 import socket
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, cast
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 from env_server.app import create_app
 from env_server.audit.command import rescore, verify
 from env_server.conformance.command import conformance
-from env_server.http.protocol import Connections, Protocol
+from env_server.http.protocol import SOCKET_OPTIONS, Connections, Protocol, Socket
 from env_server.questions import QuestionBank
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table
@@ -32,11 +31,11 @@ KEEP_ALIVE_S = 75
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, shutting down in stages. On a signal `/ready` fails at once, and then
+    """Uvicorn's server, which drains first. On a signal `/ready` fails at once, and then
 
     1. for `drain_s` episodes continue and none starts;
-    2. the requests in flight finish, for `shutdown_grace_s` at most; others for episodes get 503;
-    3. the port closes and the process exits with 0.
+    2. the port closes, the requests in flight finish, for `shutdown_grace_s` at most, and the
+       process exits with 0.
 
     A second signal ends the first stage, a third the second.
     """
@@ -44,8 +43,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: FastAPI, url: str) -> None:
         super().__init__(config)
         self.app, self.url = app, url
-        self.refuse_at: float | None = None  # monotonic seconds: the end of the first stage
-        self.close_at: float | None = None  # the end of the second
+        self.exit_at: float | None = None  # monotonic seconds: the end of the first stage
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and announce the URL; whoever started the process waits for that line."""
@@ -65,30 +63,16 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start the next stage."""
         service: Service | None = self.app.state.service
-        if service is None or self.close_at is not None:
+        if service is None or self.exit_at is not None:
             self.force_exit = self.should_exit
             self.should_exit = True
-        elif self.refuse_at is None and service.settings.drain_s:
-            self.refuse_at = time.monotonic() + service.settings.drain_s
-            service.pool.draining = True
         else:
-            self.refuse(service)
-
-    def refuse(self, service: Service) -> None:
-        service.pool.draining = service.pool.closing = True
-        self.close_at = time.monotonic() + service.settings.shutdown_grace_s
+            service.pool.draining = True
+            self.exit_at = time.monotonic() + service.settings.drain_s
 
     async def on_tick(self, counter: int) -> bool:
-        """Start the second or third stage when it is due; uvicorn calls this every 0.1 s."""
-        service: Service | None = self.app.state.service
-        now = time.monotonic()
-        if service is not None and self.close_at is not None:
-            if not service.pool.in_flight or now >= self.close_at:
-                # for replies that are still being sent
-                self.config.timeout_graceful_shutdown = max(1, round(self.close_at - now))
-                self.should_exit = True
-        elif service is not None and now >= (self.refuse_at or float("inf")):
-            self.refuse(service)
+        """Start the second stage when it is due; uvicorn calls this every 0.1 s."""
+        self.should_exit |= self.exit_at is not None and time.monotonic() >= self.exit_at
         return await super().on_tick(counter)
 
 
@@ -98,17 +82,12 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     connections = Connections(settings, app.state.metrics)
-    protocol = partial(Protocol, connections)
-    sockets: dict[str, Any] = {"ws": "none"}
-    if find_spec("websockets") is not None:
-        from env_server.http.websocket import OPTIONS, Socket
-
-        sockets = OPTIONS | {"ws": partial(Socket, connections)}
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=cast(type[Protocol], protocol),
-        **sockets,
+        http=cast(type[Protocol], partial(Protocol, connections)),
+        ws=cast(type[Socket], partial(Socket, connections)),
+        **SOCKET_OPTIONS,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -14,12 +14,11 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from env_server.environment import SQLEnvironment
+from env_server.environment import SQLEnvironment, wire_state
 from env_server.episodes import (
     ANYONE,
     Caller,
     EpisodeStore,
-    Options,
     PooledEpisode,
     last_reply,
     unknown,
@@ -31,25 +30,15 @@ from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from env_server.state import wire_state
 from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
-from shared.errors import (
-    ActionParseError,
-    Behind,
-    CapacityReached,
-    Conflict,
-    DigestMismatch,
-    NotReady,
-    QueueFull,
-)
+from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
 
 Turn = AsyncIterator[PooledEpisode]
-EpisodeName = tuple[str, Caller]  # an id, and who uses it
 
 
 class EpisodePool:
@@ -73,7 +62,6 @@ class EpisodePool:
         self.digest, self.clock = digest, clock
         self.metrics = metrics or Metrics()
         self.draining = False  # no episode starts; those in the pool continue
-        self.closing = False  # steps in flight finish; everything else is refused
         self.in_flight = 0  # requests that hold or await an episode's turn
         self.counts: Counter[str] = Counter()
         # Replaying an ended episode counts it again in all of these except `steps`.
@@ -96,7 +84,6 @@ class EpisodePool:
                 " or limits differ, so a replay could differ; reset without a digest to start over",
                 digest=self.digest,
             )
-        self._check_open()
         rewards = caller.rewards(request.rewards)
         actions = canonical(request.actions or ())
         self.store.check_size(sum(map(utf8_bytes, actions)))
@@ -108,7 +95,11 @@ class EpisodePool:
         options = (question.question_id, budget, form, rewards)
         while True:
             episode = self.store.find(episode_id, caller)
-            episode = episode or self._admit(episode_id, caller, options)
+            if episode is None:
+                if self.draining:
+                    reason = "the server is shutting down; start episodes elsewhere"
+                    raise NotReady(reason, retry_after_s=1)
+                episode = self.store.admit(episode_id, caller, options)
             async with self._turn(episode, or_gone=True):
                 if episode.gone:  # the previous request failed to start it, or closed it
                     continue
@@ -128,7 +119,6 @@ class EpisodePool:
 
     async def step(self, request: StepRequest, caller: Caller = ANYONE) -> bytes:
         """Take a step, or repeat an earlier step's reply; returns the JSON of a `StepResult`."""
-        self._check_open()
         action = as_action(request.action)
         async with self._turn(self._get(request.episode_id, caller)) as episode:
             answered = len(episode.actions)
@@ -190,11 +180,6 @@ class EpisodePool:
         if expired:
             log.warning("abandoned %d episodes, idle for %g s", expired, self.settings.lease_s)
         return expired
-
-    def users(self, name: EpisodeName | None) -> int:
-        """Return how many requests hold or await an episode's turn."""
-        episode = self.store.find(*name) if name is not None else None
-        return episode.users if episode is not None else 0
 
     # -- one episode, while its turn is held
 
@@ -297,25 +282,10 @@ class EpisodePool:
             episode.users -= 1
             self.store.touch(episode)
 
-    def _check_open(self) -> None:
-        if self.closing:
-            raise NotReady("the server is shutting down; try another, or later", retry_after_s=1)
-
     def _get(self, episode_id: str, caller: Caller) -> PooledEpisode:
         if (episode := self.store.find(episode_id, caller)) is None:
             raise unknown(episode_id)
         return episode
-
-    def _admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
-        """Take a place for an episode; the first request that holds it starts it."""
-        if self.draining:
-            raise NotReady("the server is shutting down; start episodes elsewhere", retry_after_s=1)
-        try:
-            return self.store.admit(episode_id, caller, options)
-        except CapacityReached:
-            if not self.sweep():
-                raise
-        return self.store.admit(episode_id, caller, options)
 
     def _finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
         self.store.finish(episode, outcome)

@@ -128,40 +128,28 @@ class QuestionBank:
             raise UnknownQuestion(f"question {question_id[:80]!r} is open: it has no gold")
         return question
 
-    def pick(
-        self,
-        split: str | None = None,
-        difficulty: Levels = None,
-        db_id: str | None = None,
-        seed: int = 0,
-    ) -> Question:
-        """Draw one of the questions that match; the same on every replica for the same arguments.
+    def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
+        """Return the question that a reset asks for, or draw one of those that match.
 
-        Raises `UnknownQuestion` if none matches.
+        The same on every replica. Without a seed the episode's id is the seed, so that a repeated
+        reset draws the same. Raises `UnknownQuestion` if none matches.
         """
-        matches = self.matching(split, difficulty, db_id)
+        if request.question_id is not None:
+            return self.get(request.question_id)
+        matches = self.matching(request.split, request.difficulty, request.db_id)
         if not matches:
-            filters = {"split": split, "difficulty": difficulty, "db_id": db_id}
+            filters = request.model_dump(include={"split", "difficulty", "db_id"})
             used = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
             raise UnknownQuestion(
                 f"no question matches {', '.join(used) or 'a reset without question_id'}; "
                 f"splits: {', '.join(self.splits) or 'none'}; "
                 f"difficulties: {', '.join(DIFFICULTIES)}; GET /databases lists every db_id"
             )
-        drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
-        return matches[int.from_bytes(drawn[:8], "big") % len(matches)][1]
-
-    def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
-        """Return the question that a reset asks for.
-
-        Without a seed the episode's id is the seed, so that a repeated reset draws the same.
-        """
-        if request.question_id is not None:
-            return self.get(request.question_id)
         seed = request.seed
         if seed is None:
             seed = int.from_bytes(hashlib.sha256(episode_id.encode()).digest()[:8], "big")
-        return self.pick(request.split, request.difficulty, request.db_id, seed)
+        drawn = hashlib.sha256(f"pick:{seed}".encode()).digest()
+        return matches[int.from_bytes(drawn[:8], "big") % len(matches)][1]
 
     def matching(self, split: str | None, difficulty: Levels, db_id: str | None) -> list[Drawable]:
         """Return the questions that a reset with these filters draws from, by split and id."""

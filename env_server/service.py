@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from env_server.environment import ENVIRONMENT_VERSION
-from env_server.pool import EpisodeName, EpisodePool
+from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
@@ -30,7 +30,6 @@ from shared.models import Outcome, ServerMetadata
 
 log = logging.getLogger(__name__)
 Task = asyncio.Task[bytes]
-Labelled = CounterMetricFamily | GaugeMetricFamily
 
 SWEEP_EVERY_S = 5.0  # for idle episodes
 NAME = "sqlenv"
@@ -122,14 +121,6 @@ class Service:
         task.add_done_callback(partial(self._done, client))
         return task
 
-    def leave(self, work: Mapping[Task, EpisodeName | None]) -> None:
-        """Cancel work whose client left, except on episodes that other requests wait for."""
-        under_way = {task: name for task, name in work.items() if not task.done()}
-        own = Counter(under_way.values())
-        for task, name in under_way.items():
-            if self.pool.users(name) <= own[name]:
-                task.cancel()
-
     def _done(self, client: str | None, task: Task) -> None:
         self._tasks.discard(task)
         if client is not None:
@@ -167,10 +158,8 @@ class Readings(Collector):
         yield InfoMetricFamily("sqlenv_server", "What this server is.", value=info)
         capacity = self.service.settings.capacity
         gauges = {
-            "draining": ("1 while the server shuts down.", episodes.draining),
             "leases": ("Unfinished episodes in the pool.", len(episodes)),
             "capacity": ("The most unfinished episodes that the pool takes.", capacity),
-            "finished_held": ("Finished episodes kept for repeats.", episodes.store.finished),
             "held_bytes": ("Memory of the episodes' texts.", episodes.store.held_bytes),
             "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
@@ -182,25 +171,17 @@ class Readings(Collector):
             yield CounterMetricFamily(f"sqlenv_{name}", text, value=episodes.counts[key])
         for name, (key, text) in SQL_COUNTERS.items():
             yield CounterMetricFamily(f"sqlenv_sql_{name}", text, value=sql.counts[key])
-        text = "Unfinished episodes by the name of the key that began them; none without keys."
-        family: Labelled = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
-        owners = episodes.store.owners
-        yield labelled(family, {name: len(owners[name].active) for name in owners if name})
         text = "Episodes ended here; replaying an ended one counts it again."
-        family = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
-        known = [outcome for outcome in Outcome if outcome != Outcome.INFRA_FAILED]
-        yield labelled(family, {outcome.value: episodes.ended[outcome] for outcome in known})
-        family = CounterMetricFamily(
-            "sqlenv_steps", "Steps taken, replayed ones excluded.", labels=["action"]
-        )
-        yield labelled(family, {kind.value.lower(): episodes.steps[kind] for kind in ActionType})
-
-
-def labelled(family: Labelled, values: dict[str, int]) -> Metric:
-    """Return a metric with its value for each label."""
-    for label, value in values.items():
-        family.add_metric([label], float(value))
-    return family
+        ended = CounterMetricFamily("sqlenv_episodes_ended", text, labels=["outcome"])
+        for outcome in Outcome:
+            if outcome != Outcome.INFRA_FAILED:
+                ended.add_metric([outcome.value], float(episodes.ended[outcome]))
+        yield ended
+        text = "Steps taken, replayed ones excluded."
+        steps = CounterMetricFamily("sqlenv_steps", text, labels=["action"])
+        for kind in ActionType:
+            steps.add_metric([kind.value.lower()], float(episodes.steps[kind]))
+        yield steps
 
 
 @asynccontextmanager

@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     standard: StandardName = DEFAULT_STANDARD
     """Standard by which answers are right: strict, spider or bird (docs/trust.md)."""
     sql_workers: int = Field(default=2, ge=1, le=64)
-    """Worker processes that run agents' SQL."""
+    """Worker processes that run agents' SQL; half as many more start for slow queries."""
     capacity: int = Field(default=10_000, ge=1)
     """Maximum number of unfinished episodes; beyond it, resets get 429."""
     agent_capacity: int = Field(default=1_000, ge=1)
@@ -88,12 +88,10 @@ class Settings(BaseSettings):
     """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
     operator_key: SecretStr | None = None
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
-    page: bool = True
-    """Whether to serve the page at / for people (docs/api.md)."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
-    """Seconds after the drain for requests in flight to finish; all others get 503."""
+    """Seconds after the drain for requests in flight to finish; it takes no others."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level of the log, which goes to stderr."""
     log_format: Literal["text", "json"] = "text"

@@ -97,10 +97,7 @@ SQL_COUNTERS = {
     "jobs": ("jobs", "SQL jobs requested."),
     "kills": ("kills", "SQL workers killed because a job exceeded its time limit."),
     "workers_lost": ("losses", "SQL workers that died, including killed ones."),
-    "jobs_retried": ("retries", "SQL jobs sent again after their worker died."),
-    "jobs_moved": ("moved", "SQL jobs moved to another worker from behind a slow one."),
     "jobs_preempted": ("preempted", "SQL jobs stopped while others waited, to start anew later."),
-    "jobs_cancelled": ("cancelled", "SQL jobs stopped or dropped because their caller left."),
     "queries_killed": ("killed_jobs", "Queries given up after they had killed their workers."),
 }
 # metric -> its key in `EpisodePool.counts`, and its help

@@ -34,7 +34,7 @@ FLOORS = {
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
-        ("pool",), ("episodes",), ("environment",), ("state",), ("questions",), ("telemetry",),
+        ("pool",), ("episodes",), ("environment",), ("questions",), ("telemetry",),
         ("verifier", "rewards"), ("render",), ("sql",), ("settings", "conformance"),
     ),
     "trainer": (

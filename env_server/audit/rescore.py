@@ -21,7 +21,7 @@ from env_server.rewards import (
     settle,
 )
 from env_server.sql.pool import SqlPool
-from env_server.verifier import STANDARDS, Standard
+from env_server.verifier import STANDARDS, answer_verdicts
 from shared.actions import ActionType, parse_action
 from shared.errors import DataError, SQLEnvError
 from shared.models import RewardLedger, StepResult
@@ -111,7 +111,7 @@ async def rescore(
     run = RunFolder.open(path.parent if path.name == EPISODES else path)
     standard = standard or run.settings.config.standard
     rules = _named(VERSIONS, rewards, "reward version")
-    judge = _named(STANDARDS, standard, "standard")
+    _named(STANDARDS, standard, "standard")
     bank, lines = run.bank(data_dir), _read(run.episodes)
     rescored = Rescored(str(run.episodes), rewards, standard)
     async with SqlPool(workers, bank.limits) as sql:
@@ -123,7 +123,7 @@ async def rescore(
             if episode.reward is None:
                 rescored.skipped += 1
                 continue
-            score = _score(number, episode, replies, bank, rules, judge)
+            score = _score(number, episode, replies, bank, rules, standard)
             rescored.scores.setdefault((episode.phase, episode.mode), []).append(score)
     return rescored
 
@@ -152,7 +152,7 @@ def _score(
     replies: Sequence[StepResult],
     bank: QuestionBank,
     rules: RewardRules,
-    judge: Standard,
+    standard: str,
 ) -> Score:
     actions = [parse_action(text) for text in episode.actions]
     verdict = False
@@ -165,7 +165,8 @@ def _score(
             for action, observation in zip(actions, seen, strict=True)
             if observation.error is None and action.action_type in TABLES_SHOWN_BY
         }
-        verdict = judge.answer(actions[-1].argument, gold, shown.__contains__)
+        verdicts = answer_verdicts(actions[-1].argument, gold, shown.__contains__)
+        verdict = verdicts[standard]
     return Score(
         line=number,
         question_id=episode.question_id,

@@ -30,12 +30,12 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_server.episodes import ANYONE, Caller
-from env_server.http.pages import DOCUMENT, SCRIPTS, SWAGGER
 from env_server.http.responses import error_reply
 from env_server.settings import ENV_PREFIX, Settings
 from env_server.telemetry import Metrics
 from shared.errors import Forbidden, Unauthorized
 
+DOCUMENT, SWAGGER, SCRIPTS = "/openapi.json", "/docs", "/docs/scripts"
 OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER)
 OPERATOR, METRICS = "/operator", "/metrics"
 HOME, SIGN_IN, PAGE = "/", "/signin", "/page"
@@ -117,14 +117,14 @@ class Keys:
             found.append((operator.get_secret_value(), Caller("operator", is_operator=True)))
         self._callers = [(key.encode(), caller) for key, caller in found]
         self._has_operator = bool(operator)
-        self._closed, self._page = closed_to_operators(settings), settings.page
+        self._closed = closed_to_operators(settings)
         self._refuses_names = self._open and is_loopback(settings.host)
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
         if is_open(path):
             return ANYONE
-        roots = (OPERATOR, METRICS, *([SIGN_IN] if self._page else []))
+        roots = (OPERATOR, METRICS, SIGN_IN)
         root = next((r for r in roots if path == r or path.startswith(r + "/")), None)
         if root in self._closed:
             raise Unauthorized(
@@ -132,7 +132,7 @@ class Keys:
                 f"{ENV_PREFIX}OPERATOR_KEY"
             )
         scheme, _, given = authorization.strip().partition(b" ")
-        if self._page and is_page(path) and scheme.lower() == b"basic":
+        if is_page(path) and scheme.lower() == b"basic":
             scheme, given = b"bearer", password_of(given.strip())
         # Every key is compared in constant time: the reply's time tells neither how much of a key
         # is right nor whose it is.
@@ -155,7 +155,7 @@ class Keys:
                     check_name(headers.get("host", ""))
             except (Unauthorized, Forbidden) as error:
                 reply = error_reply(error, self.metrics)
-                if isinstance(error, Unauthorized) and self._page and is_page(path):
+                if isinstance(error, Unauthorized) and is_page(path):
                     reply.headers["WWW-Authenticate"] = CHALLENGE
                 return await reply(scope, receive, send)
             scope["state"] = {**scope.get("state", {}), "caller": caller}

@@ -62,16 +62,12 @@ class Call(Response):
         async def replayed() -> Message:
             return messages.pop() if messages else await receive()
 
-        manager = new_manager()
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        # for one call: it holds no state, and none can run twice
+        manager = StreamableHTTPSessionManager(_server(), json_response=True, stateless=True)
         async with manager.run():
             await manager.handle_request(scope, replayed, send)
-
-
-def new_manager() -> Any:
-    """Return a manager, for one call: it holds no state, and none can run twice."""
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
-    return StreamableHTTPSessionManager(_server(), json_response=True, stateless=True)
 
 
 @cache

@@ -1,14 +1,25 @@
-"""OpenAPI for what FastAPI can't infer: errors, keys, bodies that endpoints parse."""
+"""OpenAPI: what FastAPI can't infer (errors, keys, bodies that endpoints parse), and /docs.
 
+The page's scripts come with the package fastapi-offline and are served from here, and the browser
+is told to load nothing from anywhere else. Links are relative, so that a gateway may add a prefix.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
+from pydantic_core import to_json
 
-from env_server.http.auth import METRICS, OPERATOR, is_open
-from env_server.settings import ENV_PREFIX, Settings
+from env_server.http.auth import DOCUMENT, SCRIPTS, SWAGGER, is_open
+from env_server.http.responses import http_error_bytes, json_reply
+from env_server.settings import Settings
 from shared.models import (
     ResetBatchRequest,
     ResetRequest,
@@ -18,13 +29,13 @@ from shared.models import (
     StepResult,
 )
 
+FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
+POLICY = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:"}
+MISSING = (
+    f"{SWAGGER} needs the package fastapi-offline: run 'pip install fastapi-offline' (the extra "
+    f"'docs') and start the server again, or read {DOCUMENT}"
+)
 _SCHEMAS = "#/components/schemas/"
-KEYS = {
-    f"{ENV_PREFIX}API_KEY": "The trainer's key: episodes of its own, rewards as asked.",
-    f"{ENV_PREFIX}AGENT_KEYS": "One of the agents' keys: episodes of its own, rewards at the end.",
-    f"{ENV_PREFIX}OPERATOR_KEY": "The operator's key: everybody's episodes, verdicts, metrics.",
-}
-TRAINER_KEY, AGENTS_KEY, OPERATOR_KEY = KEYS
 GUIDE = (
     "`POST /reset` starts an episode, `POST /step` plays one action of it: 'DESCRIBE: table', "
     "'SAMPLE: table', 'QUERY: SELECT ...' or 'ANSWER: text', which ends it. `GET /questions` lists "
@@ -122,7 +133,7 @@ def query_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
-    """Return the OpenAPI document of a server with these settings."""
+    """Return the OpenAPI document, whose calls ask for a key if the server has any."""
     found = get_openapi(
         title=app.title,
         version=app.version,
@@ -141,24 +152,49 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
         schemas["$defs"][batch.__name__]["properties"][field]["items"] = items
     components = found["components"]
     components["schemas"] = schemas["$defs"] | components["schemas"]
-    components["securitySchemes"] = {
-        name: {"type": "http", "scheme": "bearer", "description": text}
-        for name, text in KEYS.items()
-    }
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    has_keys = bool(settings.api_key or settings.agent_keys or settings.operator_key)
     for path, operations in found["paths"].items():
-        if keys := _keys(path, settings):
+        if has_keys and not is_open(path):
             for operation in operations.values():
-                operation["security"] = [{key: []} for key in keys]
+                operation["security"] = [{"key": []}]
     return found
 
 
-def _keys(path: str, settings: Settings) -> list[str]:
-    """Return the names of the keys that open a path; none if it needs no key."""
-    agents = {TRAINER_KEY: settings.api_key, AGENTS_KEY: settings.agents}
-    has_agents = any(agents.values())
-    if path.startswith((OPERATOR, METRICS)):
-        return [OPERATOR_KEY] if has_agents or settings.operator_key else []
-    if is_open(path) or not has_agents:
-        return []
-    given = agents | {OPERATOR_KEY: settings.operator_key}
-    return [name for name, value in given.items() if value]
+# -- the page
+
+
+def scripts_folder() -> Path | None:
+    """Return the folder of the page's scripts, or None without fastapi-offline."""
+    spec = find_spec("fastapi_offline")
+    return Path(spec.origin).parent / "static" if spec and spec.origin else None
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add the document and the page; without its scripts, a line that says how to get them."""
+
+    @cache
+    def document() -> bytes:
+        return to_json(app.openapi())
+
+    @app.get(DOCUMENT, include_in_schema=False)
+    async def openapi() -> Response:
+        return json_reply(document())
+
+    folder = scripts_folder()
+    if folder:
+        app.mount(SCRIPTS, StaticFiles(directory=folder))
+    bundle, style, icon = (f"{SCRIPTS[1:]}/{name}" for name in FILES)
+    page = get_swagger_ui_html(
+        openapi_url=DOCUMENT[1:],
+        title=app.title,
+        swagger_js_url=bundle,
+        swagger_css_url=style,
+        swagger_favicon_url=icon,
+    )
+
+    @app.get(SWAGGER, include_in_schema=False)
+    async def swagger() -> Response:
+        if folder is None:
+            return json_reply(http_error_bytes(404, MISSING), 404)
+        return Response(page.body, headers=POLICY, media_type="text/html")

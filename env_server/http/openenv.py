@@ -16,7 +16,6 @@ another connection. When the session is closed by its client, an unfinished epis
 
 import asyncio
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import Any
 
 from fastapi import APIRouter, Response, WebSocket
@@ -169,7 +168,6 @@ class Session:
 
 @openenv.websocket(SOCKET)
 async def serve(socket: WebSocket) -> None:
-    """Play the episodes of one connection."""
     service = service_of(socket)
     if is_foreign(socket):
         await socket.close(reason="pages of other origins may not call this server")
@@ -195,8 +193,5 @@ async def serve(socket: WebSocket) -> None:
 
 @openenv.get(SOCKET, include_in_schema=False)
 async def no_socket() -> Response:
-    """Answer a plain request, also an upgrade where the server has no package for it."""
     problem = "Upgrade Required: this path speaks WebSocket"
-    if find_spec("websockets") is None:
-        problem += ", and this server needs 'pip install websockets' for it"
     raise HTTPException(426, problem, headers={"Upgrade": "websocket"})

@@ -53,7 +53,6 @@ def error_reply(error: SQLEnvError, metrics: Metrics) -> Response:
 
 
 async def on_sqlenv_error(request: Request, error: Exception) -> Response:
-    """Handle an error that an endpoint raised on purpose."""
     assert isinstance(error, SQLEnvError)
     return error_reply(error, request.app.state.metrics)
 
@@ -107,16 +106,14 @@ class CatchAll:
             await send(message)
 
         began = time.perf_counter()
-        method, path = scope["method"], scope["path"]
         try:
             await self.app(scope, receive, watch)
         except ClientDisconnect:
-            log.info("%s %s: the client left before it got its reply", method, path)
+            log.info("%s: the client left before it got its reply", scope["path"])
         except Exception as error:
-            log.exception("%s %s failed", method, path, extra=episode_of(error))
+            fault = as_error(error)
             if started:
                 raise
-            fault = InternalError("the server failed on this request; see its log")
             await error_reply(fault, self.metrics)(scope, receive, send)
         finally:
             route = getattr(scope.get("route"), "path", OTHER)

@@ -1,7 +1,7 @@
 """The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -11,7 +11,6 @@ from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item
 from env_server.http.responses import as_error, error_bytes, json_reply
-from env_server.pool import EpisodeName
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from env_server.sql.queue import CLIENT
@@ -32,7 +31,6 @@ def service_of(request: HTTPConnection) -> Service:
 
 
 def timed_out(settings: Settings) -> TimedOut:
-    """Return the error for a request that takes too long."""
     return TimedOut(
         f"not done within {settings.request_timeout_s:g} s, and still running: send it again, with "
         "the same step",
@@ -54,7 +52,7 @@ async def bytes_in_time(
     service.admit(client, 1)
     task = service.start(call(argument, caller_of(request)), client)
     try:
-        await _wait(request, service, {task: _episode(request, argument)})
+        await _wait(request, service, [task])
     finally:
         if not task.done():
             service.start(reply_or_error(service, task))  # logs how it fails
@@ -111,7 +109,7 @@ async def run_batch(
         used_bytes += len(reply)
         return reply
 
-    tasks = {service.start(run(value), client): _episode(request, value) for value in values}
+    tasks = [service.start(run(value), client) for value in values]
     await _wait(request, service, tasks)
     late = timed_out(service.settings)
     results = [
@@ -127,49 +125,29 @@ def _client(request: HTTPConnection) -> str:
     return client
 
 
-def _episode(request: HTTPConnection, argument: object) -> EpisodeName | None:
-    """Return the episode that a request or an item of a batch is for, if it names one."""
-    if isinstance(argument, dict):
-        argument = argument.get("episode_id")
-    else:
-        argument = getattr(argument, "episode_id", argument)
-    return (argument, caller_of(request)) if isinstance(argument, str) else None
-
-
-async def _wait(
-    request: HTTPConnection, service: Service, episodes: Mapping[Task, EpisodeName | None]
-) -> None:
+async def _wait(request: HTTPConnection, service: Service, tasks: Sequence[Task]) -> None:
     """Wait for work until it is done or its time is over.
 
     Raises `ClientDisconnect`, and ends the work, if the client leaves.
     """
-    is_connected = False
+    most_s = service.settings.request_timeout_s
+    first_s = min(WATCH_AFTER_S, most_s)
     try:
-        is_connected = await _is_connected_until_done(request, service.settings, episodes.keys())
-    finally:  # also where this request is cancelled
-        if not is_connected:
-            service.leave(episodes)
-    if not is_connected:
-        raise ClientDisconnect
-
-
-async def _is_connected_until_done(
-    request: HTTPConnection, settings: Settings, tasks: Collection[Task]
-) -> bool:
-    """Wait for tasks or the time limit; return False if the client leaves first."""
-    first_s = min(WATCH_AFTER_S, settings.request_timeout_s)
-    pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else ()
-    if not pending:
-        return True
-    rest_s = settings.request_timeout_s - first_s
-    work = asyncio.create_task(asyncio.wait(pending, timeout=rest_s))
-    gone = asyncio.create_task(_disconnected(request))
-    try:
-        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-        return work.done()
-    finally:
-        work.cancel()
-        gone.cancel()
+        pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else None
+        if pending:
+            work = asyncio.create_task(asyncio.wait(pending, timeout=most_s - first_s))
+            gone = asyncio.create_task(_disconnected(request))
+            try:
+                await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    raise ClientDisconnect
+            finally:
+                work.cancel()
+                gone.cancel()
+    except BaseException:  # also where this request is cancelled
+        for task in tasks:
+            task.cancel()
+        raise
 
 
 async def _disconnected(request: HTTPConnection) -> None:

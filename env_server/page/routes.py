@@ -21,8 +21,7 @@ from env_server.http.auth import HOME, PAGE, SIGN_IN
 from env_server.http.requests import is_foreign, parse_item, read_body
 from env_server.http.responses import error_reply
 from env_server.http.work import bytes_in_time
-from env_server.page.board import Board
-from env_server.page.view import View
+from env_server.page.view import Board, View
 from shared import pages
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
 from shared.models import QuestionsRequest, ResetRequest, StepRequest
@@ -109,14 +108,12 @@ async def choose(view: View) -> Response:
 
 
 async def start(view: View) -> Response:
-    """Start an episode, and lead to it."""
     wanted = parse_item(ResetRequest, await form_of(view))
     reply = await bytes_in_time(view.request, view.service.pool.reset, wanted)
     return RedirectResponse("episode?" + urlencode({"id": from_json(reply)["episode_id"]}), 303)
 
 
 async def step(view: View) -> Response:
-    """Take a step, and lead to what it returned."""
     form = await form_of(view)
     action = {name: form.pop(name, "") for name in ("action_type", "argument")}
     wanted = parse_item(StepRequest, {**form, "action": action})
@@ -142,7 +139,6 @@ async def form_of(view: View) -> dict[str, str]:
 
 
 async def episodes(view: View) -> Response:
-    """List the episodes that this server holds."""
     found, offset = view.episodes(), view.number("offset")
     shown = [(one, view.bank.get(one.question_id)) for one in found[offset : offset + ROWS]]
     return html(view.render("episodes.html.j2", found=shown, place=place_of(offset, len(found))))

@@ -4,6 +4,10 @@ Agents' keys open nothing: an episode of another agent may hold the answer. With
 episodes are listed on loopback only. Gold is shown to the operator's key alone.
 """
 
+import asyncio
+import time
+from collections import deque
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,12 +20,53 @@ from env_server.environment import SQLEnvironment
 from env_server.episodes import PooledEpisode, unknown
 from env_server.http.auth import HOME, OPERATOR, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.work import service_of
-from env_server.page.board import Board
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.service import Service
 from shared.dataset import Question
 from shared.errors import Forbidden, SQLEnvError
-from shared.models import StepResult
+from shared.models import Outcome, StepResult
+from shared.run_stats import Rate
+
+SAMPLES, SAMPLE_S = 121, 0.9  # of steps per second: how many are kept, seconds between two
+REPLAYS = 2  # pages with replayed episodes that are made at a time
+
+
+class Board:
+    """What the server does now, and what all viewers of its page share."""
+
+    def __init__(self) -> None:
+        self.replays = asyncio.Semaphore(REPLAYS)
+        self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES)
+
+    def numbers(self, service: Service) -> dict[str, Any]:
+        """Return the numbers; a rate needs two samples, of which each call takes one."""
+        pool, samples = service.pool, self._samples
+        now = time.monotonic()
+        if not samples or now - samples[-1][0] >= SAMPLE_S:
+            samples.append((now, sum(pool.steps.values())))
+        owners = pool.store.owners
+        stepping = sum(one.users > 0 for held in owners.values() for one in held.active.values())
+        return {
+            "rates": [(b - a) / (end - start) for (start, a), (end, b) in pairwise(samples)],
+            "unfinished": len(pool),
+            "capacity": service.settings.capacity,
+            "draining": pool.draining,
+            "started": pool.counts["started"],
+            "correct": Rate(pool.ended[Outcome.CORRECT], sum(pool.ended.values())),
+            "states": {
+                "waiting for an action": len(pool) - stepping,
+                "with a step under way": stepping,
+                "ended, kept for repeats": pool.store.finished,
+            },
+            "outcomes": dict(pool.ended),
+            "steps": dict(pool.steps),
+            "sql": {
+                "jobs waiting or running": service.sql.queue_depth,
+                "workers": service.sql.workers_up,
+                "workers lost": service.sql.counts["losses"],
+            },
+            "owners": {name or "none": len(held.active) for name, held in owners.items()},
+        }
 
 
 class View:
@@ -80,7 +125,6 @@ class View:
         return active + [one for held in holdings for one in reversed(held.finished.values())]
 
     def episode(self) -> PooledEpisode:
-        """Return the episode that the address names."""
         episode_id = self.asked.get("id", "")
         if (found := self.service.pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)

@@ -1,6 +1,6 @@
 """Run untrusted SQL: read-only on one database, within limits, always with the same result.
 
-`run.SqlRunner` runs jobs in this process, on a `connection`, under `limits` and a `deadline`.
+`run.SqlRunner` runs jobs in this process, on a `connection`, under `limits`.
 `pool.SqlPool` runs them in several child processes (`process`), in the order of its `queue`;
 `worker` is the child's side, and `jobs` has what crosses the pipe.
 """

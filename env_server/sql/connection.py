@@ -25,7 +25,7 @@ from shared.sqltext import quote_identifier
 MAX_MODULE_CHARS = 100  # more than any table that SQLite provides: pragma_foreign_key_list has 23
 CALLBACKS_PER_STOP_CHECK = 16  # of the step counter: 0.2 ms
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
-_VFS_NAME = "sqlenv-fixed-clock"
+VFS_NAME = "sqlenv-fixed-clock"
 _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
 _ONLY_SELECT = "only one SELECT statement is allowed"
 _NOT_A_TABLE = "{} can't be read; " + _ONLY_SELECT + " on the database's tables"
@@ -55,7 +55,7 @@ class Refused(Exception):
 
 class _FixedClock(apsw.VFS):
     def __init__(self) -> None:
-        super().__init__(_VFS_NAME, "")
+        super().__init__(VFS_NAME, "")
 
     def xCurrentTime(self) -> float:
         return FIXED_JULIAN_DAY
@@ -73,7 +73,7 @@ def _open(path: str) -> apsw.Connection:
     return apsw.Connection(
         f"file:{quote(real)}?mode=ro&immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
-        vfs=_VFS_NAME,
+        vfs=VFS_NAME,
         statementcachesize=0,  # a cached statement moves the step count by one callback
     )
 
@@ -336,19 +336,15 @@ def register_trim(connection: apsw.Connection) -> None:
     long texts, which nothing can interrupt.
     """
     for name, left, right in (("trim", True, True), ("ltrim", True, False), ("rtrim", False, True)):
-        function, flags = partial(_trim_cell, left, right), apsw.SQLITE_INNOCUOUS
+        function, flags = partial(_trim, left, right), apsw.SQLITE_INNOCUOUS
         connection.create_scalar_function(name, function, 2, deterministic=True, flags=flags)
 
 
-def _trim_cell(left: bool, right: bool, value: Cell, characters: Cell) -> str | None:
+def _trim(left: bool, right: bool, value: Cell, characters: Cell) -> str | None:
     if value is None or characters is None:
         return None
-    return trim(_as_text(value), _as_text(characters), left, right)
-
-
-def trim(text: str, characters: str, left: bool, right: bool) -> str:
-    """Return `text` without `characters` at its ends; those after a null character do not count."""
-    unwanted = frozenset(characters.partition("\0")[0])
+    text = _as_text(value)
+    unwanted = frozenset(_as_text(characters).partition("\0")[0])  # those after a null don't count
     start, end = 0, len(text)
     while left and start < end and text[start] in unwanted:
         start += 1

@@ -112,7 +112,6 @@ class Marker(mmap.mmap):
         return super().__new__(cls, descriptor, MARKER_BYTES)
 
     def get(self, place: int) -> int:
-        """Return the number of a job."""
         return int(NUMBER.unpack_from(self, place)[0])
 
     def put(self, place: int, number: int) -> None:
@@ -135,18 +134,15 @@ class Marker(mmap.mmap):
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:
-    """Return numbered jobs as a frame."""
     items = [(number, job.kind, job.db_path, job.sql, job.max_rows) for number, job in jobs]
     return _frame(orjson.dumps(items))
 
 
 def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:
-    """Return the numbered jobs of a frame's body."""
     return [(number, SqlJob(*values)) for number, *values in orjson.loads(body)]
 
 
 def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:
-    """Return numbered results as a frame."""
     items: list[Any] = []
     for number, result in results:
         tagged = any(_is_special(cell) for row in result.rows for cell in row)
@@ -157,7 +153,6 @@ def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:
 
 
 def decode_results(body: bytes) -> list[tuple[int, SqlResult]]:
-    """Return the numbered results of a frame's body."""
     results = []
     for number, columns, rows, *rest, tagged in orjson.loads(body):
         if tagged:

@@ -3,17 +3,15 @@
 Jobs wait in a queue per client (`queue.CLIENT`) and go to workers in frames. The client for which
 the least work was done is served next.
 
-While others wait, a job may run for a slice. Then it is stopped and becomes a slow job, which later
-starts anew with its full budget, so its result is that of an undisturbed run. Slow jobs run to
-their end, unless fresh jobs wait and every worker has a slow one. At least one worker takes slow
-jobs while there are any, so none waits for ever.
+While others wait, a job may run for a slice. Then it is stopped and becomes a slow job: it starts
+anew, with its full budget, in a process for slow jobs, so its result is that of an undisturbed run.
 """
 
 import asyncio
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import count
 
 from env_server.sql.jobs import STOPPED, SqlJob, SqlResult
@@ -36,9 +34,7 @@ _NO_START = "no SQL worker starts; see stderr for the reason"
 class SqlPool:
     """`workers` processes that run `SqlJob`s, in one event loop. Use `async with`, or `start`.
 
-    With one worker, slow jobs have a process of their own, which starts when the first one is
-    stopped: one process can't both finish a job of 2 s and answer others within 1 s.
-
+    Slow jobs run in further processes, half as many, which start with the first slow job.
     `telemetry.SQL_COUNTERS` describes the `counts`.
     """
 
@@ -48,9 +44,9 @@ class SqlPool:
         self.limits = limits or SqlLimits()
         self.counts: Counter[str] = Counter()
         self._workers = [WorkerProcess(self) for _ in range(workers)]
-        self._for_slow = self._workers if workers > 1 else [WorkerProcess(self)]
+        self._for_slow = [WorkerProcess(self) for _ in range(max(1, workers // 2))]
+        self.processes = self._workers + self._for_slow
         self._fresh, self._slow = FairQueue(), FairQueue()
-        self._fresh_at = 0.0  # monotonic seconds: the latest fresh job
         self.numbers = count(1)  # under which jobs are sent
         self._dispatch_due = False
         self._relief: asyncio.TimerHandle | None = None
@@ -76,14 +72,8 @@ class SqlPool:
     @property
     def queue_depth(self) -> int:
         """Jobs that wait, or were sent and have no answer yet."""
-        sent = sum(worker.load for worker in self._processes())
+        sent = sum(worker.load for worker in self.processes)
         return len(self._fresh) + len(self._slow) + sent
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers that run."""
-        processes = (worker.process for worker in self._processes())
-        return [process.pid for process in processes if process is not None]
 
     async def start(self) -> None:
         """Start the workers and wait for them. Raises `NotReady` if one does not start."""
@@ -107,9 +97,10 @@ class SqlPool:
         for timer in (self._watch, self._relief):
             if timer is not None:
                 timer.cancel()
-        sent = [task for worker in self._processes() for task in worker.sent.values()]
+        sent = [task for worker in self.processes for task in worker.sent.values()]
         _fail([*sent, *_drain(self._fresh), *_drain(self._slow)], "the SQL pool is closing")
-        await asyncio.gather(*(worker.stop() for worker in self._processes()))
+        for worker in self.processes:
+            worker.stop()
 
     async def run(self, job: SqlJob) -> SqlResult:
         """Return a job's result, which also reports errors of its SQL.
@@ -140,16 +131,11 @@ class SqlPool:
             raise InternalError(f"a SQL worker failed: {result.error}")
         return result
 
-    def _processes(self) -> Iterator[WorkerProcess]:
-        yield from self._workers
-        if self._for_slow is not self._workers:
-            yield from self._for_slow
-
     def _cancel(self, task: Task) -> None:
         self.counts["cancelled"] += 1
         if self._fresh.discard(task) or self._slow.discard(task):
             return
-        for worker in self._processes():
+        for worker in self.processes:
             if task.number in worker.sent:
                 worker.stop_unwanted()
                 self.put_back(worker.recall())  # so that it is not begun
@@ -162,63 +148,37 @@ class SqlPool:
         self._dispatch_due = False
         if not self.open:
             return
-        if self._slow:
-            self._send_slow()
+        for process in self._for_slow:
+            if self._slow and not process.started:
+                process.start_again()
+            elif self._slow and process.up and not process.load:
+                process.add(self._slow.take())
+                process.flush()
         if self._fresh:
             self._send_fresh()
         crowded = any(worker.load > 1 for worker in self._workers)
-        if self._relief is None and (self._fresh or self._slow or crowded):
+        if self._relief is None and (self._fresh or crowded):
             loop = asyncio.get_running_loop()
             self._relief = loop.call_later(RELIEVE_EVERY_S, self._relieve)
 
-    def _send_slow(self) -> None:
-        """Send slow jobs, each to an idle worker of its own, and leave one worker to fresh jobs.
-
-        If all are up and no fresh job came for a while, that one takes a slow job too.
-        """
-        workers = self._for_slow
-        if workers is not self._workers and not workers[0].started:
-            workers[0].start_again()
-        up, for_fresh = [worker for worker in workers if worker.up], 0
-        if workers is self._workers:
-            quiet = not self._fresh and time.monotonic() - self._fresh_at > SLICE_S
-            for_fresh = 0 if quiet and len(up) == len(workers) else 1
-        room = len(up) - for_fresh - sum(worker.slow for worker in up)
-        for worker in up:
-            if room > 0 and not worker.load and self._slow:
-                worker.add(self._slow.take())
-                worker.flush()
-                room -= 1
-
     def _send_fresh(self) -> None:
-        """Send fresh jobs; if every worker has a slow job, stop the one that began last."""
-        self._fresh_at = time.monotonic()
-        free = [worker for worker in self._workers if self._takes_fresh(worker)]
-        any_slow = any(worker.slow for worker in self._for_slow)
-        if self._slow and len(free) > 1 and not any_slow:
-            free.remove(min(free, key=lambda worker: worker.load))  # for the next slow job
-        used = free.copy()
-        # a frame's results may wait for its last job
-        alone = bool(self._slow) or any_slow
+        used = [worker for worker in self._workers if self._takes_fresh(worker)]
+        free = used.copy()
+        any_slow = self._slow or any(process.load for process in self._for_slow)
         while self._fresh and free:
             task = self._fresh.take()
             worker = self._choose(task.job.db_path, free)
             worker.add(task)
-            if alone:
+            if any_slow:  # jobs may be long, and a frame's results wait for its last job
                 worker.flush()
             if worker.load >= WINDOW:
                 free.remove(worker)
         for worker in used:
             worker.flush()
-        slow = [worker for worker in self._workers if worker.slow and worker.up]
-        all_slow = len(slow) == self.workers_up > 1 and not any(one.is_stopping for one in slow)
-        if self._fresh and all_slow:
-            latest = min(slow, key=WorkerProcess.running_s)
-            latest.stop_job(latest.current)
 
     def _takes_fresh(self, worker: WorkerProcess) -> bool:
-        ready = worker.up and not worker.slow and not worker.is_stopping
-        return ready and worker.load < WINDOW and worker.running_s() <= BUSY_S
+        ready = worker.up and not worker.is_stopping and worker.load < WINDOW
+        return ready and worker.running_s() <= BUSY_S
 
     def _choose(self, db_path: str, free: list[WorkerProcess]) -> WorkerProcess:
         """Return a database's own worker, which has its connection open, unless it is too busy."""
@@ -234,7 +194,7 @@ class SqlPool:
         clients = self._fresh.clients
         slice_s = min(SLICE_S, max(MIN_SLICE_S, ROUND_S / max(1, len(clients))))
         for worker in self._workers:
-            if worker.slow or worker.is_stopping or not (worker.load > 1 or clients):
+            if worker.is_stopping or not (worker.load > 1 or clients):
                 continue
             # before its times: if another begins meanwhile, they are that one's, and short
             number = worker.current
@@ -265,9 +225,8 @@ class SqlPool:
             task.finish(result)
         elif not task.future.done():
             self.counts["preempted"] += 1
-            # one that was slow before keeps its turn
-            self._slow.put(task, first=task.slow)
             task.slow = True
+            self._slow.put(task)
 
     def put_back(self, tasks: Iterable[Task]) -> None:
         """Let jobs that were sent wait again, before the others of their clients."""
@@ -284,7 +243,7 @@ class SqlPool:
     def _watch_workers(self) -> None:
         """Stop jobs that nobody waits for, and kill stuck workers, again and again."""
         self._watch = asyncio.get_running_loop().call_later(WATCH_EVERY_S, self._watch_workers)
-        for worker in self._processes():
+        for worker in self.processes:
             worker.stop_unwanted()
             worker.kill_if_stuck()
 

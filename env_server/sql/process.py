@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 
 MAX_START_FAILURES = 3  # in a row; after that, waiting jobs fail
 RETRY_START_S = 1.0
-END_TIMEOUT_S = 2.0  # for a worker to exit by itself
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -87,11 +86,6 @@ class WorkerProcess(asyncio.Protocol):
         return len(self.sent)
 
     @property
-    def slow(self) -> bool:
-        """Whether it has a slow job, which is then its only one."""
-        return len(self.sent) == 1 and next(iter(self.sent.values())).slow
-
-    @property
     def is_stopping(self) -> bool:
         """Whether it has yet to answer that it stopped a job."""
         return self.stopping in self.sent
@@ -131,7 +125,6 @@ class WorkerProcess(asyncio.Protocol):
         self._unwritten.append(task)
 
     def flush(self) -> None:
-        """Send the jobs that were added."""
         if self._unwritten and self._transport is not None:
             items = [(task.number, task.job) for task in self._unwritten]
             self._transport.write(encode_jobs(items))
@@ -264,7 +257,6 @@ class WorkerProcess(asyncio.Protocol):
             cause = "is the server suspended, or its disk not responding?"
             running.finish(InternalError(f"{reason}: {cause}"))
         tasks, self.sent, self._unwritten = list(self.sent.values()), {}, []
-        self.pool.counts["retries"] += len(tasks)
         if running is not None:
             # so that it waits behind the others, and kills no second worker soon
             running.slow = True
@@ -279,20 +271,18 @@ class WorkerProcess(asyncio.Protocol):
         self._starting = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
-        if self.failures >= MAX_START_FAILURES:
-            self.pool.give_up(self)
-            await asyncio.sleep(RETRY_START_S)
         while self.pool.open:
+            if self.failures >= MAX_START_FAILURES:
+                self.pool.give_up(self)
+                await asyncio.sleep(RETRY_START_S)
             try:
                 return await self.start()
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
                 self.failures += 1
-                self.pool.give_up(self)
-                await asyncio.sleep(RETRY_START_S)
 
-    async def stop(self) -> None:
-        """Close the socket, so that the process exits; kill it if it does not."""
+    def stop(self) -> None:
+        """End the process, which writes nothing and so has nothing to finish."""
         if self._starting is not None:
             self._starting.cancel()
         self._starting = None
@@ -300,10 +290,6 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.abort()
             self._transport = None
         self.came_up = False
-        if self.process is not None:
-            deadline = time.monotonic() + (END_TIMEOUT_S if not self.current else 0.0)
-            while self.process.poll() is None and time.monotonic() < deadline:
-                await asyncio.sleep(0.005)
         self._reap()
 
     def _reap(self) -> None:

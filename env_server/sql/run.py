@@ -1,6 +1,8 @@
 """Run SQL jobs in this process. SQLite, apsw and memory errors become a `SqlResult` only here."""
 
 import re
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,7 +11,6 @@ from itertools import islice
 import apsw
 
 from env_server.sql.connection import Refused, SqlConnection, limit_heap
-from env_server.sql.deadline import Deadline
 from env_server.sql.jobs import STOPPED, Cell, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import (
     MAX_COLUMNS_NAMED,
@@ -33,6 +34,7 @@ _TOO_BIG = re.compile(
 _DATA_ERRORS = (
     apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError,
 )  # fmt: skip
+CHECK_EVERY_S = 0.04  # of a deadline; an interrupt is at most twice as late
 _ALL_ROWS = 10_000  # more than a table can have columns
 # hidden 1: of a virtual table
 _COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
@@ -45,6 +47,67 @@ _REFERENCES = """
 # The connection of each kind of job; the others share a trusted one. Agents' statements have their
 # own. SAMPLE is jailed because a view of the data may read the catalogue.
 _JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "data set"}
+
+
+class Deadline:
+    """Interrupts the statements of one thread, from another, after `max_cpu_s` of CPU time.
+
+    Call `new_job` before a job, and `watch` before and after each attempt at it. SQLite checks for
+    an interrupt in every iteration of a loop, far more often than it counts steps: a thousand steps
+    may be a thousand calls of an expensive function.
+    """
+
+    def __init__(self, max_cpu_s: float, asked_to_stop: Callable[[], bool]) -> None:
+        self.max_cpu_s = max_cpu_s
+        self._asked_to_stop = asked_to_stop
+        self._lock = threading.Lock()
+        self._connection: SqlConnection | None = None
+        self._job = 0
+        self._seen_job = 0
+        self._seen_at = 0.0  # CPU seconds when the watching thread first saw the job
+        self._clock_id = 0
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def new_job(self) -> None:
+        if self._thread is None:
+            # the CPU time of this thread alone, if the system measures it
+            of_thread = getattr(time, "pthread_getcpuclockid", None)
+            clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
+            self._clock_id = clock
+            self._thread = threading.Thread(target=self._check_often, daemon=True)
+            self._thread.start()
+        self._job += 1
+
+    def watch(self, connection: SqlConnection | None) -> None:
+        """Watch the connection's statement from here, or none."""
+        with self._lock:  # an interrupt must not reach the next job
+            self._connection = connection
+
+    def close(self) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _check_often(self) -> None:
+        while not self._end.wait(CHECK_EVERY_S):
+            self._check()
+
+    def _check(self) -> None:
+        """Interrupt the statement if its time is over, or if it was asked to stop."""
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                return
+            if self._asked_to_stop():
+                connection.exceeded = "stop"
+                connection.raw.interrupt()
+            now = time.clock_gettime(self._clock_id)
+            if self._job != self._seen_job:
+                self._seen_job, self._seen_at = self._job, now
+            elif now - self._seen_at > self.max_cpu_s:
+                connection.exceeded = "cpu"
+                connection.raw.interrupt()
 
 
 class SqlRunner:
@@ -71,7 +134,6 @@ class SqlRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        self._deadline.close()
 
     def run(self, job: SqlJob) -> SqlResult:
         """Return a job's result, which also reports errors. `ValueError` for an unknown kind."""
@@ -80,14 +142,18 @@ class SqlRunner:
         # other connections' caches count too, so the verdict needs an empty heap; the CPU time of
         # both attempts counts, or such a job would have twice the time of others
         if result.error == OUT_OF_MEMORY:
-            self.close()
+            self._close_connections()
             result = self._run_once(job)
             if result.error == OUT_OF_MEMORY:
-                self.close()
+                self._close_connections()
         return result
 
     def close(self) -> None:
-        """Close every connection; the next job opens its own again."""
+        """Close every connection; no job can run any more."""
+        self._close_connections()
+        self._deadline.close()
+
+    def _close_connections(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
 
@@ -103,7 +169,7 @@ class SqlRunner:
         connection = self._connection(kind, job.db_path)
         if kind == JobKind.TABLES:
             return SqlResult(["name"], [(name,) for name in connection.tables])
-        self._deadline.start(connection)
+        self._deadline.watch(connection)
         try:
             if kind == JobKind.DESCRIBE:
                 return describe(connection, job.sql)
@@ -113,7 +179,7 @@ class SqlRunner:
             max_rows = default if job.max_rows is None else job.max_rows
             result = run_query(connection, job.sql, max_rows)
         finally:
-            self._deadline.stop()
+            self._deadline.watch(None)
         if kind == JobKind.QUERY and (result.error or "").startswith(NO_COLUMN):
             described = self._connection(JobKind.DESCRIBE, job.db_path)
             hint = columns_hint(described, job.sql)

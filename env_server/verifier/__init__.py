@@ -21,7 +21,6 @@ from env_server.verifier.reading import unwrapped_texts
 from env_server.verifier.standards import (
     STANDARDS,
     STRICT,
-    Standard,
     answer_verdicts,
     judge_answer,
     result_verdicts,
@@ -32,7 +31,6 @@ __all__ = [
     "STRICT",
     "VERIFIER_VERSION",
     "Gold",
-    "Standard",
     "answer_verdicts",
     "column_order",
     "is_ordered",

@@ -19,13 +19,6 @@ from shared.models import AnswerType
 
 Rows = list[list[Read]]
 IsResult = Callable[[str], bool]
-
-
-def no_result(_text: str) -> bool:
-    """Return False: no text is a result that the environment showed."""
-    return False
-
-
 MAX_PYTHON_TOKENS = 4_000  # quotes and parentheses of a Python literal, at 1 us each
 
 _LANGUAGE = re.compile(r"\A[\w-]*+[ \t]*+\n")

@@ -20,7 +20,7 @@ from typing import Any
 from env_server.verifier.cells import iso_moment
 from env_server.verifier.gold import Gold
 from env_server.verifier.matching import can_fill, can_pair, column_order
-from env_server.verifier.reading import IsResult, no_result, readings
+from env_server.verifier.reading import IsResult, readings
 from env_server.verifier.values import Cells, Fits, GoldValues, IdRow, values_of
 from shared.models import StandardName
 
@@ -55,10 +55,6 @@ class Standard:
     accepts: Callable[[Reading], bool]
     result: Callable[[Rows, Gold], bool]
 
-    def answer(self, text: str, gold: Gold, is_result: IsResult = no_result) -> bool:
-        """Return whether any reading of the text of an ANSWER is right; see `readings`."""
-        return any(map(self.accepts, read_answer(text, gold, is_result)))
-
 
 def read_answer(text: str, gold: Gold, is_result: IsResult) -> Iterator[Reading]:
     """Yield the readings of a text whose cells are all values of the gold."""
@@ -71,10 +67,12 @@ def read_answer(text: str, gold: Gold, is_result: IsResult) -> Iterator[Reading]
 
 def judge_answer(answer_text: str, gold: Gold) -> bool:
     """Return whether any reading of a text is the gold answer, by the strict standard."""
-    return STANDARDS[STRICT].answer(answer_text, gold)
+    return any(map(_strict_answer, read_answer(answer_text, gold, lambda _: False)))
 
 
-def answer_verdicts(text: str, gold: Gold, is_result: IsResult = no_result) -> dict[str, bool]:
+def answer_verdicts(
+    text: str, gold: Gold, is_result: IsResult = lambda _: False
+) -> dict[str, bool]:
     """Return for each standard whether the text of an ANSWER is right.
 
     `is_result` tells whether a text is a result that the environment showed: see `readings`.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from env_server.http.pages import scripts_folder
+from env_server.http.openapi import scripts_folder
 from shared.server_process import ServerProcess
 from tests.browser.test_report import CHROMIUM, FLAGS, MISSING, sync_api
 from tests.conftest import needs_program

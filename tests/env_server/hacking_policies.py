@@ -4,7 +4,6 @@ A policy returns the actions of an episode, one after another; the episode shows
 seen by then. It ends with the episode, or earlier and then without an answer.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from itertools import count, cycle, repeat
 
 from env_server.questions import QuestionBank
-from env_server.rewards import RULES
 from shared.dataset import Question
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
@@ -94,28 +92,6 @@ def everything(episode: HackingEpisode) -> Iterator[str]:
     yield "ANSWER: " + "\n".join(lines)[:MAX_ANSWER_CHARS]
 
 
-def ask_rewards(episode: HackingEpisode) -> Iterator[str]:
-    """Select constants from a table and read off the rewards how near the answer they are.
-
-    A constant k below an answer n would earn a potential of 0.25 + 0.25 k / n.
-    """
-    rules, guess, best, potential, earned = RULES.operational, 0, 0, 0.0, 0.0
-    look = sum(rules[part] for part in ("exec_ok", "new_info", "step_cost"))
-    for queries in count(1):
-        yield f'QUERY: SELECT {guess} FROM "{episode.tables[0]}" LIMIT 1'
-        seen = episode.observations[-1]
-        earned += seen.reward or 0.0
-        progress = earned - min(look * queries, RULES.sum_bounds[1])
-        if (now := progress / RULES.progress_weight) > potential + 1e-6:
-            best, potential = guess, now
-        if potential > 0.9 or seen.budget_remaining <= 1:
-            break
-        slope = potential - 0.25
-        near = round(best * 0.25 / slope) if best and slope > 1e-6 else 0
-        guess = near if near > guess else guess + 1
-    yield f"ANSWER: {best}"
-
-
 def kill_worker(episode: HackingEpisode) -> Iterator[str]:
     """Collect what looking pays, then run an endless query, which only a machine limit stops."""
     yield from (f"DESCRIBE: {episode.tables[0]}", episode.all_rows)
@@ -153,8 +129,6 @@ POLICIES: dict[str, tuple[Policy, Bound]] = {
         lambda episode: (f"QUERY: SELECT {number}" for number in count(1)),
         Bound(0.0, 0.05),
     ),
-    # the same of a table, none of whose cells it reads
-    "SELECT 0, 1, 2, ... FROM t": (ask_rewards, Bound(0.01, 0.05)),
     "SAMPLE everything": (
         lambda episode: (f"SAMPLE: {table}" for table in cycle(episode.tables)),
         Bound(0.0, -0.20),
@@ -166,10 +140,6 @@ POLICIES: dict[str, tuple[Policy, Bound]] = {
     "repeat": (lambda episode: repeat(episode.all_rows), Bound(0.0, -0.20)),
     "alternate good and bad": (alternate, Bound(0.0, 0.02)),
     "paste a number": (random_number, Bound(0.01, 0.01)),
-    "paste the numbers": (
-        lambda episode: [f"ANSWER: {json.dumps(episode.numbers)}"],
-        Bound(0.01, 0.01),
-    ),
     "first cell": (first_cell, Bound(0.01, 0.02)),
     "everything": (everything, Bound(0.01, 0.08)),
     "silent oracle": (silent_oracle, Bound(0.0, MOST_INCORRECT)),

@@ -5,6 +5,7 @@ import pytest
 
 from env_server.app import create_app
 from env_server.settings import Settings
+from tests.env_server.sql.conftest import pids
 
 pytestmark = pytest.mark.anyio
 
@@ -21,6 +22,6 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
         assert (reply.status_code, reply.json()["error"]["code"]) == (503, "not_ready")
         async with app.router.lifespan_context(app):
             assert await statuses() == [200, 200]
-            pids = app.state.service.sql.pids
+            workers = pids(app.state.service.sql)
         assert await statuses() == [200, 503]
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"

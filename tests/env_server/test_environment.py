@@ -1,6 +1,5 @@
-"""One episode in process: observations, rewards, ends, and that a replay gives the same bytes."""
+"""One episode in process: observations, rewards, ends, faults."""
 
-import asyncio
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -11,24 +10,17 @@ import pytest
 
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
-from env_server.sql import JobKind, SqlJob, SqlResult, drive_async
-from env_server.sql.pool import SqlPool
+from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
-from shared.errors import Conflict, DatabaseLoadError, NotReady
-from shared.models import Outcome, StepResult
+from shared.errors import Conflict, DatabaseLoadError
+from shared.models import Outcome
 from trainer.rollout.generators.policies import read_schema
 
-EPISODE = [
-    "DESCRIBE: orders",
-    "SAMPLE: products",
-    "QUERY: SELECT nam FROM products",
-    "QUERY: SELECT * FROM orders",
-    "QUERY: SELECT random()",
-    "QUERY: SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) "
-    "GROUP BY title ORDER BY 2 DESC, 1",
-    "ANSWER: mug | 10\nlamp | 2\nchair | 1\ndesk | 1",
-]
+PIECES = (
+    "SELECT title, sum(quantity) FROM orders JOIN products USING (product_id) GROUP BY title "
+    "ORDER BY 2 DESC, 1"
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +70,9 @@ def test_a_whole_episode(env: SQLEnvironment) -> None:
     hint = "no such column: nam; the columns are products(product_id, title, price)"
     assert (wrong.observation.result, wrong.observation.error) == ("", hint)
     assert (wrong.info.error_code, wrong.reward) == ("sql_error", -0.02)
-    right = env.step(EPISODE[5])
+    right = env.step(f"QUERY: {PIECES}")
     assert (right.observation.error, right.info.ledger.potential, right.reward) == (None, 1.0, 0.16)
-    end = env.step(EPISODE[6])
+    end = env.step("ANSWER: mug | 10\nlamp | 2\nchair | 1\ndesk | 1")
     assert (end.done, end.info.outcome, end.info.ledger.correctness) == (True, Outcome.CORRECT, 1.0)
     assert (end.observation.result, end.observation.budget_remaining) == ("", 10)
     assert (end.reward, end.info.ledger.total) == (1.0, 0.01 + 0.01 - 0.02 + 0.16 + 1.0)
@@ -163,31 +155,6 @@ def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> N
         assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
 
 
-def test_a_replay_gives_the_same_bytes(bank: QuestionBank, tiny_data: Path) -> None:
-    """In this process or in workers, on one bank or another, step by step or by a reset with
-    actions."""
-    with SqlRunner() as runner:
-        env = SQLEnvironment(bank, runner)
-        replies = [env.reset(question_id="shop-5", episode_id="e").model_dump_json()]
-        for action in EPISODE:
-            replies.append(env.step(action).model_dump_json())
-        other = SQLEnvironment(QuestionBank.load(tiny_data), runner)
-        rebuilt = other.reset(question_id="shop-5", episode_id="e", actions=EPISODE)
-        assert rebuilt.model_dump_json(exclude={"episode_id"}) == replies[-1]
-        assert other.state == env.state
-
-    async def in_workers() -> list[str]:
-        async with SqlPool(2) as pool:
-            env = SQLEnvironment(QuestionBank.load(tiny_data))
-            jobs = env.reset_jobs(question_id="shop-5", episode_id="e")
-            replayed: list[StepResult] = [await drive_async(jobs, pool.run)]
-            for action in EPISODE:
-                replayed.append(await drive_async(env.step_jobs(action), pool.run))
-            return [reply.model_dump_json() for reply in replayed]
-
-    assert asyncio.run(in_workers()) == replies
-
-
 def test_a_killed_query_ends_the_episode(bank: QuestionBank, faulty: Faulty) -> None:
     env = SQLEnvironment(bank, faulty)
     env.reset(question_id="shop-1")
@@ -206,19 +173,6 @@ def test_a_description_that_took_too_long_once_is_read_again(
     assert env.step("DESCRIBE: customers").observation.error
     faulty.kind = None
     assert not env.step("DESCRIBE: customers").observation.error
-
-
-def test_a_lost_sql_worker_leaves_the_episode_unchanged(bank: QuestionBank, faulty: Faulty) -> None:
-    env = SQLEnvironment(bank, faulty)
-    env.reset(question_id="shop-1")
-    env.step("QUERY: SELECT 1")
-    before = env.state
-    faulty.kind, faulty.fault = JobKind.QUERY, NotReady("no worker")
-    with pytest.raises(NotReady):
-        env.step("QUERY: SELECT count(*) FROM customers")
-    assert env.state == before
-    faulty.kind = None
-    assert env.step("QUERY: SELECT count(*) FROM customers").observation.step_count == 2
 
 
 def test_broken_data_is_no_agent_error(tiny_data: Path, tmp_path: Path) -> None:

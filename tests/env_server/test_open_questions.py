@@ -14,8 +14,8 @@ from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
 from env_server.sql.run import SqlRunner
-from shared.errors import Conflict, InvalidRequest, UnknownQuestion
-from shared.models import Outcome
+from shared.errors import InvalidRequest, UnknownQuestion
+from shared.models import Outcome, ResetRequest
 from tests.conftest import SHOP, make_database, write_data
 
 ASKED = {"question_id": "open-1", "question_text": "What sells best?", "database_name": "shop"}
@@ -58,26 +58,21 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
         assert (ledger.correctness, ledger.progress, ledger.potential) == (0.0, 0.0, 0.0)
         assert ledger.total == ledger.operational
     assert env.verdicts is None
-    with pytest.raises(Conflict, match="answered"):
-        env.step("ANSWER: again")
+    with pytest.raises(InvalidRequest, match="answer_form"):
+        env.reset(question_id="open-1", answer_form="sql")
 
 
 def test_only_its_id_selects_it(tmp_path: Path) -> None:
     bank = QuestionBank.load(write_open(write_data(tmp_path), ASKED))
     assert bank.counts == {"eval": 4, "train": 6, "open": 1}
-    assert {bank.pick(db_id="shop", seed=seed).question_id for seed in range(200)} == {
-        f"shop-{n}" for n in range(1, 8)
-    }
+    requests = [ResetRequest(db_id="shop", seed=seed) for seed in range(200)]
+    drawn = {bank.question_for(request, "id").question_id for request in requests}
+    assert drawn == {f"shop-{n}" for n in range(1, 8)}
     with pytest.raises(UnknownQuestion):
-        bank.pick(split="open")
+        bank.question_for(ResetRequest(split="open"), "id")
     with pytest.raises(UnknownQuestion, match=r"'open-1' is open"):
         bank.with_gold("open-1")
     assert bank.with_gold("shop-1").gold_answer == 5
-
-
-def test_sql_answers_are_refused(env: SQLEnvironment) -> None:
-    with pytest.raises(InvalidRequest, match="answer_form"):
-        env.reset(question_id="open-1", answer_form="sql")
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,16 @@
 import asyncio
-from uuid import UUID
+import random
 
 import pytest
 
 from shared.errors import Behind, CapacityReached, Conflict, NotReady, UnknownEpisode
-from shared.models import Outcome, ResetResult, SQLState
+from shared.models import Outcome, SQLState
 from tests.env_server.pool_driver import Driver, read
 
 pytestmark = pytest.mark.anyio
 
 
 # -- starting
-
-
-async def test_a_reset_without_id_gets_a_new_one(driver: Driver) -> None:
-    ids = [ResetResult.model_validate_json(await driver.reset(None)).episode_id for _ in range(2)]
-    assert ids[0] != ids[1]
-    assert all(str(UUID(one)) == one for one in ids)
 
 
 async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: Driver) -> None:
@@ -68,41 +62,6 @@ async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver)
     assert (await driver.state()).step_count == 1
 
 
-async def test_a_step_ahead_of_the_server_is_behind_and_replay_fixes_it(driver: Driver) -> None:
-    await driver.reset()
-    with pytest.raises(Behind) as caught:
-        await driver.step(driver.query, 2)
-    assert caught.value.details["step_count"] == 0
-    await driver.reset(actions=[driver.describe, driver.sample])
-    assert read(await driver.step(driver.query, 2)).observation.step_count == 3
-
-
-# -- the end
-
-
-async def test_after_the_end_only_repeats_are_answered(driver: Driver) -> None:
-    await driver.reset()
-    first = await driver.step(driver.describe, 0)
-    last = await driver.step("ANSWER: wrong for sure", 1)
-    assert read(last).done
-    assert await driver.step("ANSWER: wrong for sure", 1) == last
-    assert await driver.step(driver.describe, 0) == first
-    for step in (2, None):
-        with pytest.raises(Conflict, match="over"):
-            await driver.step(driver.query, step)
-    state = await driver.state()
-    assert (state.done, state.outcome, state.step_count) == (True, Outcome.WRONG, 2)
-
-
-async def test_a_closed_episode_is_abandoned_and_unknown(driver: Driver) -> None:
-    await driver.reset()
-    state = SQLState.model_validate_json(await driver.pool.close("e"))
-    assert (state.done, state.outcome) == (True, Outcome.ABANDONED)
-    for call in (driver.step(driver.query), driver.pool.state("e"), driver.pool.close("e")):
-        with pytest.raises(UnknownEpisode, match="actions"):
-            await call
-
-
 async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:
@@ -144,14 +103,6 @@ async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) 
             await driver.state(name)
 
 
-async def test_a_full_pool_frees_expired_places_by_itself(driver: Driver) -> None:
-    for name in "abc":
-        await driver.reset(name)
-    driver.clock.now += 61
-    await driver.reset("d")
-    assert len(driver.pool) == 1
-
-
 async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:
@@ -180,15 +131,64 @@ async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
     assert read(await driver.step(driver.query, 0)).observation.step_count == 1
 
 
-async def test_closing_finishes_what_is_in_flight_and_refuses_the_rest(driver: Driver) -> None:
-    await driver.reset()
-    await driver.step(driver.describe, 0)
-    repeat = driver.step(driver.describe, 0)
-    async with driver.in_flight(driver.query, 1) as step:
-        driver.pool.closing = True
-        assert driver.pool.in_flight == 1
-        for call in (driver.reset("f"), driver.step(driver.query, 1), repeat):
-            with pytest.raises(NotReady):
+# -- resets of an id in the pool, and replay
+
+
+async def test_two_resets_at_once_make_one_episode(driver: Driver) -> None:
+    driver.sql.open.clear()
+    both = [asyncio.create_task(driver.reset(actions=[driver.query])) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    driver.sql.open.set()
+    replies = await asyncio.gather(*both)
+    assert replies[0] == replies[1]
+    assert len(driver.pool) == 1
+
+
+@pytest.mark.parametrize("last", ["QUERY: SELECT 1", "ANSWER: 1"])
+async def test_actions_past_the_end_are_a_conflict(driver: Driver, last: str) -> None:
+    for actions, budget, end in (
+        (["ANSWER: x", last], None, 1),
+        ([driver.query, driver.query, last], 2, 2),
+        ([driver.query, "ANSWER: x", last], 2, 2),
+    ):
+        with pytest.raises(Conflict, match=f"over after {end} of {len(actions)} actions"):
+            await driver.reset(actions=actions, step_budget=budget)
+    with pytest.raises(UnknownEpisode):
+        await driver.state()
+    assert not driver.pool.ended  # so that no figure counts what was refused
+    assert not driver.sql.jobs
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_random_requests_keep_one_history_whose_replies_are_replays(
+    driver: Driver, seed: int
+) -> None:
+    """Random steps and resets, most of them wrong, against a model of a list of actions."""
+    draw = random.Random(seed)
+    actions = [driver.describe, driver.query, "QUERY: SELECT 1", "QUERY: SELEC 1"]
+    await driver.reset(step_budget=8)
+    history: list[str] = []
+    for _ in range(60):
+        action, at = draw.choice(actions), draw.randint(0, len(history) + 1)
+        if draw.random() < 0.7:
+            expected = history if at < len(history) and history[at] == action else None
+            if at == len(history) < 8:
+                expected = history = [*history, action]
+            call, shown = driver.step(action, at), at + 1
+        else:
+            wanted = [*history[:at], *draw.choices(actions, k=draw.randint(0, 1))][:8]
+            agree = all(a == b for a, b in zip(wanted, history, strict=False))
+            expected = max(wanted, history, key=len) if agree else None
+            call, shown = driver.reset(actions=wanted, step_budget=8), len(wanted)
+        if expected is None:
+            with pytest.raises((Conflict, Behind)):
                 await call
-    assert read(await step).observation.step_count == 2
-    assert driver.pool.in_flight == 0
+        else:
+            history = expected
+            reply = read(await call)
+            assert reply.observation.action_history == history[:shown]
+            replay = read(await driver.reset("other", actions=history[:shown], step_budget=8))
+            assert reply == replay
+            await driver.pool.close("other")
+        assert (await driver.state()).action_history == history
+    assert len(history) > 3

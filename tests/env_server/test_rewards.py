@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_server import rewards
-from env_server.rewards import EMPTY_LEDGER, RULES, GoldCells, StepFacts, settle
+from env_server.rewards import (
+    EMPTY_LEDGER,
+    RULES,
+    VERSIONS,
+    GoldCells,
+    RewardRules,
+    StepFacts,
+    settle,
+)
 from shared.actions import normalise
 from shared.models import RewardLedger
 
@@ -20,10 +28,10 @@ def potential(rows: rewards.Rows, truncated: bool, gold: rewards.Rows, reads_dat
     return rewards.potential(rows, truncated, GoldCells(gold), reads_data)
 
 
-def play(steps: list[StepFacts]) -> tuple[list[float], RewardLedger]:
+def play(steps: list[StepFacts], rules: RewardRules = RULES) -> tuple[list[float], RewardLedger]:
     rewards, ledger = [], EMPTY_LEDGER
     for step in steps:
-        reward, ledger = settle(ledger, step)
+        reward, ledger = settle(ledger, step, rules)
         rewards.append(reward)
     return rewards, ledger
 
@@ -63,18 +71,6 @@ def test_only_a_better_query_pays_progress() -> None:
     assert (ledger.potential, ledger.progress) == (1.0, 0.15)
 
 
-steps = st.lists(
-    st.builds(
-        StepFacts,
-        exec_ok=st.booleans(),
-        new_info=st.booleans(),
-        repeat=st.booleans(),
-        potential=st.floats(0, 1).map(lambda value: round(value, 4)),
-    ),
-    max_size=40,
-)
-
-
 def test_amounts_are_whole_millionths_and_never_minus_zero() -> None:
     reward, ledger = settle(EMPTY_LEDGER, facts(potential=1 / 7))
     assert (ledger.progress, reward, ledger.total) == (0.021429, 0.031429, 0.031429)
@@ -83,21 +79,43 @@ def test_amounts_are_whole_millionths_and_never_minus_zero() -> None:
     assert all(str(amount) != "-0.0" for amount in ledger.step.values())
 
 
-@given(steps)
-def test_a_trainer_that_weighs_the_parts_gets_the_total(played: list[StepFacts]) -> None:
+steps = st.lists(
+    st.builds(
+        StepFacts,
+        exec_ok=st.booleans(),
+        new_info=st.booleans(),
+        repeat=st.booleans(),
+        potential=st.integers(0, 10_000).map(lambda value: value / 10_000),
+    ),
+    max_size=30,
+)
+versions = pytest.mark.parametrize("rules", VERSIONS.values(), ids=list(VERSIONS))
+
+
+@versions
+@given(right=steps, wrong=steps)
+def test_right_outscores_wrong_in_every_version(
+    rules: RewardRules, right: list[StepFacts], wrong: list[StepFacts]
+) -> None:
+    _, correct = play([*right, facts(new_info=False, correct=True)], rules)
+    _, other = play(wrong, rules)
+    least_correct = round(rules.sum_bounds[0] + rules.correct, 6)
+    most_incorrect = round(rules.sum_bounds[1] + rules.progress_weight, 6)
+    assert correct.total >= least_correct > most_incorrect >= other.total
+    assert rules.weighted(correct) > rules.weighted(other)
+
+
+@versions
+@given(played=steps)
+def test_the_ledger_adds_up_exactly(rules: RewardRules, played: list[StepFacts]) -> None:
     for end in ([], [facts(new_info=False, correct=True)]):
-        _, ledger = play([*played, *end])
-        assert RULES.weighted(ledger) == pytest.approx(ledger.total, abs=1e-6)
-
-
-@given(steps)
-def test_the_ledger_adds_up_exactly(played: list[StepFacts]) -> None:
-    rewards, ledger = play(played)
-    assert ledger.total == round(sum(rewards), 6)
-    assert ledger.total == round(ledger.operational + ledger.progress + ledger.correctness, 6)
-    assert ledger.progress == round(0.15 * ledger.potential, 6)
-    if played:
-        assert round(sum(ledger.step.values()), 6) == rewards[-1]
+        rewards, ledger = play([*played, *end], rules)
+        assert ledger.total == round(sum(rewards), 6)
+        assert ledger.total == round(ledger.operational + ledger.progress + ledger.correctness, 6)
+        assert rules.weighted(ledger) == pytest.approx(ledger.total, abs=1e-6)  # as trainers do
+        best = max((step.potential for step in played), default=0.0)
+        assert ledger.progress == round(rules.progress_weight * best, 6)
+        assert not rewards or round(sum(ledger.step.values()), 6) == rewards[-1]
 
 
 def test_the_gold_has_the_full_potential() -> None:

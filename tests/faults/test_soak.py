@@ -40,34 +40,33 @@ def check(outcome: FaultOutcome, faults: list[Fault], episodes: int) -> None:
     assert "None" not in outcome.outcomes
 
 
-def test_several_servers(tiny_data: Path) -> None:
+LONG = plan(22, servers=3, seed=1)  # several rounds, with each kind of fault
+lengths = pytest.mark.parametrize(
+    ("faults", "episodes"),
+    [
+        pytest.param(BRIEF, 80, id="brief"),
+        pytest.param(LONG, 500, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
+
+
+@lengths
+def test_several_servers(tiny_data: Path, faults: list[Fault], episodes: int) -> None:
     with running_cluster(tiny_data) as cluster:
-        outcome = soak("direct", tiny_data, cluster, cluster.urls, 80, BRIEF, stall_s=STALL_S)
-    check(outcome, BRIEF, 80)
+        urls = cluster.urls
+        outcome = soak("direct", tiny_data, cluster, urls, episodes, faults, stall_s=STALL_S)
+    check(outcome, faults, episodes)
     assert outcome.more["moves"] > 0
 
 
 @needs_gateway
-def test_one_gateway_to_several_servers(tiny_data: Path) -> None:
-    faults = [fault for fault in BRIEF if fault.kind in ("kill", "sleep", "lost_replies", "cut")]
+@lengths
+def test_one_gateway_to_several_servers(
+    tiny_data: Path, faults: list[Fault], episodes: int
+) -> None:
+    if faults is BRIEF:
+        faults = [one for one in BRIEF if one.kind in ("kill", "sleep", "lost_replies", "cut")]
     with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as front:
-        outcome = soak("gateway", tiny_data, cluster, [front.url], 80, faults, stall_s=STALL_S)
-    check(outcome, faults, 80)
-
-
-LONG = plan(22, servers=3, seed=1)  # several rounds, with each kind of fault
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_500_episodes_on_several_servers(tiny_data: Path) -> None:
-    with running_cluster(tiny_data) as cluster:
-        check(soak("direct", tiny_data, cluster, cluster.urls, 500, LONG), LONG, 500)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@needs_gateway
-def test_500_episodes_behind_a_gateway(tiny_data: Path) -> None:
-    with running_cluster(tiny_data) as cluster, gateway.running_gateway(cluster.urls) as front:
-        check(soak("gateway", tiny_data, cluster, [front.url], 500, LONG), LONG, 500)
+        urls = [front.url]
+        outcome = soak("gateway", tiny_data, cluster, urls, episodes, faults, stall_s=STALL_S)
+    check(outcome, faults, episodes)

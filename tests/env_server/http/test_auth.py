@@ -1,6 +1,5 @@
 """Authorization, with each of the keys set or not."""
 
-import hmac
 import importlib
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from env_server.commands import command
 from env_server.http import auth
 from env_server.settings import Settings
 from env_server.telemetry import Metrics
-from shared.client import ClientLimits, in_process
 from shared.errors import Unauthorized
 from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, reset_scope, serving
 
@@ -102,19 +100,11 @@ def test_keys_are_compared_in_constant_time_and_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[bytes] = []
-    compare_digest = hmac.compare_digest
-
-    def compare(given: bytes, key: bytes) -> bool:
-        compared.append(key)
-        return compare_digest(given, key)
-
-    monkeypatch.setattr(auth.hmac, "compare_digest", compare)
+    monkeypatch.setattr(auth.hmac, "compare_digest", lambda _, key: compared.append(key))
     settings = Settings(api_key=TRAINER, operator_key=OPERATOR)
-    keys = auth.Keys(create_app(settings), settings, Metrics())
-    for given in (TRAINER, OPERATOR):
-        compared.clear()
-        keys.check("/step", f"Bearer {given}".encode())
-        assert set(compared) == {TRAINER.encode(), OPERATOR.encode()}
+    with pytest.raises(Unauthorized):
+        auth.Keys(create_app(settings), settings, Metrics()).check("/step", b"Bearer x")
+    assert compared == [TRAINER.encode(), OPERATOR.encode()]
 
 
 async def test_a_body_is_not_read_before_the_key_is_right() -> None:
@@ -133,7 +123,7 @@ async def test_a_body_is_not_read_before_the_key_is_right() -> None:
     assert (sent[0], read) == (401, [])
 
 
-async def test_keys_are_counted_by_name_and_operators_see_every_episode(tiny_data: Path) -> None:
+async def test_a_key_has_its_places_and_operators_see_every_episode(tiny_data: Path) -> None:
     """What keys may do to each other's episodes: the conformance suite's group `ownership`."""
     keys = {"agent_keys": AGENT, "operator_key": OPERATOR, "agent_capacity": 2}
     async with serving(tiny_data, **keys) as http:
@@ -143,9 +133,6 @@ async def test_keys_are_counted_by_name_and_operators_see_every_episode(tiny_dat
         assert (refused["code"], "key agent-1" in refused["message"]) == ("capacity", True)
         state = await http.get("/state?episode_id=a", headers=bearer(OPERATOR))
         assert state.json()["step_count"] == 0
-        metrics = (await http.get("/metrics", headers=bearer(OPERATOR))).text
-        assert 'sqlenv_key_leases{key="agent-1"} 2.0' in metrics
-        assert AGENT not in metrics
 
 
 @pytest.mark.parametrize(
@@ -163,13 +150,10 @@ async def test_keys_are_counted_by_name_and_operators_see_every_episode(tiny_dat
     ],
 )
 async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
-    tiny_data: Path, caplog: pytest.LogCaptureFixture,
-    host: str, keys: dict[str, str], closed: list[str],
-) -> None:  # fmt: skip
+    tiny_data: Path, host: str, keys: dict[str, str], closed: list[str]
+) -> None:
     async with serving(tiny_data, host=host, **keys) as http:
         for path in ("/operator", "/metrics"):
-            warned = f"{path} is closed: set SQLENV_OPERATOR_KEY" in caplog.text
-            assert warned == (path in closed)
             reply = await http.get("/operator/verdicts" if path == "/operator" else path)
             assert reply.status_code == (401 if path in closed or "operator_key" in keys else 200)
             assert path not in closed or "SQLENV_OPERATOR_KEY" in reply.json()["error"]["message"]
@@ -193,20 +177,6 @@ def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
     with TestClient(app, root_path="/sql") as http:
         paths = ("/questions", "/operator/verdicts", "/metrics", "/")
         assert [http.get(f"/sql{path}").status_code for path in paths] == [200, 401, 401, 200]
-
-
-# -- the client
-
-
-async def test_the_client_sends_its_key(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SQLENV_API_KEY", AGENT)  # of the client and of the server
-    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
-    async with in_process(app) as client:
-        reply = await client.reset(seed=1)
-        assert (await client.step(reply.episode_id, "QUERY: SELECT 1")).observation.result
-        async with in_process(app, ClientLimits(max_attempts=1), api_key=TRAINER) as other:
-            with pytest.raises(Unauthorized, match="SQLENV_API_KEY"):
-                await other.reset(seed=1)
 
 
 # -- settings

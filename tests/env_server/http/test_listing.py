@@ -1,15 +1,12 @@
 """GET /questions and GET /databases: all that a reset can draw, in pages, and no answer."""
 
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from env_server.questions import QuestionBank
-from shared.dataset import OpenQuestion
 from shared.models import MAX_PAGE
-from tests.env_server.http.conftest import serving
 
 pytestmark = pytest.mark.anyio
 FIELDS = ["question_id", "question", "db_id", "split", "difficulty"]
@@ -89,10 +86,3 @@ async def test_a_wrong_query_is_named(http: httpx.AsyncClient, query: str, messa
     reply = await http.get(f"/questions?{query}")
     assert reply.status_code == 422
     assert message in reply.json()["error"]["message"]
-
-
-async def test_open_questions_are_not_listed(tiny_data: Path) -> None:
-    mine = OpenQuestion(question_id="mine", question_text="How many?", database_name="zoo")
-    bank = QuestionBank(tiny_data, {}, open_questions=[mine])
-    async with serving(tiny_data, bank) as http:
-        assert await pages(http, "/questions") == await pages(http, "/databases") == []

@@ -1,6 +1,5 @@
 """MCP: the official client plays an episode, and what happens without the package."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from env_server.http import mcp as route
 from env_server.pool import EpisodePool
-from shared.errors import InternalError
 from shared.server_process import running_server
 from tests.env_server.http.conftest import AGENT, TRAINER, bearer
 
@@ -50,11 +48,6 @@ async def test_there_is_no_stream_and_no_way_from_other_sites(http: httpx.AsyncC
     assert (await http.get("/mcp")).status_code == 405
     origin = {"Origin": "https://evil.example"}
     assert (await http.post("/mcp", json=PING, headers=origin)).status_code == 403
-
-
-async def test_a_server_imports_the_package_at_the_first_call(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/health")).status_code == 200
-    assert "env_server.http.mcp_tools" not in sys.modules or "mcp" in sys.modules
 
 
 async def test_the_official_client_plays(tiny_data: Path) -> None:
@@ -145,10 +138,3 @@ async def test_errors_are_counted_and_a_fault_is_only_logged(
     assert "secret" not in str(reply)
     assert "a secret" in caplog.text
     assert 'sqlenv_errors_total{code="internal"} 1.0' in (await http.get("/metrics")).text
-
-    async def give_up(*given: object) -> bytes:
-        raise InternalError("no worker is left")
-
-    monkeypatch.setattr(EpisodePool, "reset", give_up)
-    await http.post("/mcp", json=start("none"), headers=HEADERS)
-    assert "internal: no worker is left" in caplog.text

@@ -82,15 +82,6 @@ def test_errors(http: TestClient, frame: str, code: str, text: str) -> None:
         assert call(socket, "reset", question_id="shop-1")[0] == "observation", "it goes on"
 
 
-def test_what_is_no_action_is_not_played(http: TestClient) -> None:
-    with http.websocket_connect("/ws") as socket:
-        call(socket, "reset", question_id="shop-1")
-        for data in ({}, {"action_type": "JUMP", "argument": "x"}, {"x": 1}):
-            kind, error = call(socket, "step", **data)
-            assert (kind, error["code"]) == ("error", "VALIDATION_ERROR")
-        assert call(socket, "state")[1]["step_count"] == 0
-
-
 def test_a_lost_connection_resumes_its_episode_by_id(http: TestClient) -> None:
     with http.websocket_connect("/ws") as lost:
         call(lost, "reset", question_id="shop-1", episode_id="mine")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.http import pages
+from env_server.http import openapi as pages
 from env_server.settings import Settings
 from tests.env_server.http.conftest import TRAINER
 
@@ -61,22 +61,3 @@ async def test_without_its_scripts_the_page_says_how_to_get_them(
         assert "pip install fastapi-offline" in message
         assert "\n" not in message
         assert (await http.get("/openapi.json")).status_code == 200
-
-
-async def test_the_scripts_folder_is_all_that_is_served(scripts: Path) -> None:
-    (scripts.parent / "secret").write_text("secret")
-    async with serving(api_key=TRAINER) as http:
-        assert (await http.get("/docs/scripts/swagger-ui.css")).text == "content of swagger-ui.css"
-        for name in ("nothing", "../secret", "%2e%2e/secret", "..%2fsecret", ""):
-            reply = await http.get(f"/docs/scripts/{name}")
-            assert reply.status_code in (401, 404)
-        for path in ("/docs/scripts", "/docs/", "/docsx", "/docs/scripts/../../step"):
-            assert (await http.post(path)).status_code in (401, 404, 405)
-
-
-async def test_no_other_origin_may_call() -> None:
-    site = {"Origin": "https://notebook.example", "Access-Control-Request-Method": "POST"}
-    async with serving(api_key=TRAINER) as http:
-        assert (await http.options("/step", headers=site)).status_code == 401
-        reply = await http.get("/health", headers=site)
-        assert "access-control-allow-origin" not in reply.headers

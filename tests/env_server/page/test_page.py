@@ -112,12 +112,6 @@ async def test_without_a_key_episodes_are_listed_on_loopback_only(tiny_data: Pat
             assert (await http.get("/page/episodes")).status_code == status
 
 
-async def test_one_setting_turns_it_off(tiny_data: Path) -> None:
-    async with serving(tiny_data, page=False, operator_key=OPERATOR) as http:
-        for path in [*PAGES, "/signin", "/page/episode"]:
-            assert (await http.get(path, headers=basic(OPERATOR))).status_code == 404
-
-
 async def test_an_episode_is_played_by_hand(tiny_data: Path) -> None:
     async with serving(tiny_data) as http:
         start = await http.post("/page/play", data={"question_id": "zoo-2", "step_budget": ""})

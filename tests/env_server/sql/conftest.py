@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql.pool import SqlPool
 from env_server.sql.run import SqlRunner
 
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000)"
@@ -25,3 +26,8 @@ def shop(tiny_data: Path) -> str:
 
 def query(runner: SqlRunner, path: str | Path, sql: str, max_rows: int | None = None) -> SqlResult:
     return runner.run(SqlJob(JobKind.QUERY, str(path), sql, max_rows))
+
+
+def pids(pool: SqlPool) -> list[int]:
+    """Return the process ids of the workers that run."""
+    return [worker.process.pid for worker in pool.processes if worker.process is not None]

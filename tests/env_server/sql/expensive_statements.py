@@ -3,8 +3,8 @@
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import apsw
 
@@ -85,15 +85,12 @@ WORK = (
 )
 
 
-@dataclass(frozen=True)
-class Case:
-    """A statement. Its cost is divided by `count` (calls or rows) and by `bytes` (of arguments)."""
+class Case(NamedTuple):
+    """A statement, with the number of calls in it or 1."""
 
-    kind: str
     name: str
     sql: str
-    count: int = 1
-    bytes: int = 0
+    calls: int = 1
 
 
 def arities() -> dict[str, list[int]]:
@@ -127,53 +124,36 @@ def calls(rng: random.Random, tries: int) -> Iterator[Case]:
                 f", {text} AS MATERIALIZED (SELECT {LONG[text]} AS {text})" for text in texts
             )
             joined = " CROSS JOIN ".join(texts)
+            sql = f"SELECT count({call}) FROM n CROSS JOIN {joined}"
             yield Case(
-                "calls",
-                f"{name}({', '.join(drawn)})",
-                f"{NUMBERS.format(rows=rows)}{tables} SELECT count({call}) "
-                f"FROM n CROSS JOIN {joined}",
-                rows,
-                sum(48_000 if arg in LONG else len(arg) for arg in drawn),
+                f"{name}({', '.join(drawn)})", f"{NUMBERS.format(rows=rows)}{tables} {sql}", rows
             )
 
 
 def aggregates(rng: random.Random, tries: int) -> Iterator[Case]:
     """Yield each aggregate and window function over rows in random orders, forms and frames."""
-    seconds = {"group_concat": "','", "string_agg": "','", "json_group_object": "i"}
-    for name in AGGREGATES + WINDOWS:
+    arguments = dict.fromkeys(AGGREGATES, "x") | dict.fromkeys(WINDOWS, "")
+    arguments |= dict.fromkeys(("lag", "lead", "first_value", "last_value"), "x")
+    arguments |= {"ntile": "3", "nth_value": "x, 5000", "json_group_object": "x, i"}
+    arguments |= {"group_concat": "x, ','", "string_agg": "x, ','"}
+    for name, args in arguments.items():
         for _ in range(tries):
-            order = rng.choice(sorted(ORDERS))
+            order, frame = rng.choice(sorted(ORDERS)), rng.choice(FRAMES)
             rows = 2_000 if order == "long texts" else rng.choice((20_000, 300_000, 1_000_000))
-            if name in ("ntile", "lag", "lead", "first_value", "last_value", "nth_value"):
-                args = {"ntile": "3", "nth_value": "x, 5000"}.get(name, "x")
-            elif name in WINDOWS:
-                args = ""
-            elif name == "json_group_object":
-                args = "x, i"
-            else:
-                args = f"x, {seconds[name]}" if name in seconds else "x"
-            frame = rng.choice(FRAMES)
-            form = rng.choice(("plain", "distinct", "order by", "filter", "group by", "window"))
-            where, group, over = "", "", ""
-            if name in WINDOWS or form == "window":
-                keys = rng.choice(("i", "x", "i % 3, x")) if "RANGE" not in frame else "i"
-                partition = "PARTITION BY i % 5 " if rng.random() < 0.2 else ""
-                over = f" OVER ({partition}ORDER BY {keys} {frame})"
-            elif form == "distinct" and "," not in args:
-                args = f"DISTINCT {args} COLLATE {rng.choice(('BINARY', 'NOCASE', 'RTRIM'))}"
-            elif form == "order by":
-                args = f"{args} ORDER BY {rng.choice(('x', 'x DESC', 'x COLLATE NOCASE, i'))}"
-            elif form == "filter":
-                where = " FILTER (WHERE i % 2)"
-            elif form == "group by":
-                group = " GROUP BY x"
-            call = f"{name}({args}){where}{over}"
+            keys = "i" if "RANGE" in frame else rng.choice(("i", "x", "i % 3, x"))
+            over = f"{name}({args}) OVER (ORDER BY {keys} {frame})"
+            forms = [over]
+            if name in AGGREGATES:
+                sort = rng.choice(("x", "x DESC", "x COLLATE NOCASE, i"))
+                distinct = args if "," in args else f"DISTINCT {args} COLLATE NOCASE"
+                forms += [f"{name}({distinct})", f"{name}({args} ORDER BY {sort})"]
+            call = rng.choice(forms)
+            group = "" if "OVER" in call else rng.choice(("", " GROUP BY x"))
+            numbered = f"SELECT i, {ORDERS[order].format(rows=rows)} AS x FROM n"
             yield Case(
-                "rows",
                 f"{call}{group} of {rows:,} {order}",
-                f"{NUMBERS.format(rows=rows)}, r AS (SELECT i, {ORDERS[order].format(rows=rows)} "
-                f"AS x FROM n) SELECT max(length(y)) FROM (SELECT {call} AS y FROM r{group})",
-                rows,
+                f"{NUMBERS.format(rows=rows)}, r AS ({numbered}) "
+                f"SELECT max(length(y)) FROM (SELECT {call} AS y FROM r{group})",
             )
 
 
@@ -185,16 +165,14 @@ def statements() -> Iterator[Case]:
         for collation, (name, form) in product(("BINARY", "NOCASE"), SORTS.items()):
             keyed = form.format(f"(x || (i * 7919 % 1000003)) COLLATE {collation}")
             of = f"{rows:,} texts of {length:,} bytes, {collation}"
-            yield Case("statements", f"{name} of {of}", f"{numbers} {keyed}", rows)
+            yield Case(f"{name} of {of}", f"{numbers} {keyed}")
     for columns, rows in ((5, 1_400_000), (20, 900_000), (40, 500_000), (80, 250_000)):
         nulls = ", ".join(f"NULL AS a{number}" for number in range(columns))
         keys = ", ".join(f"a{number}" for number in range(columns))
         yield Case(
-            "statements",
             f"sort of {rows:,} rows by {columns} equal columns and a number",
             f"{NUMBERS.format(rows=rows)}, v AS MATERIALIZED (SELECT {nulls}) "
             f"SELECT i FROM n CROSS JOIN v ORDER BY {keys}, i * 7919 % 1000003",
-            rows,
         )
     listed = ",".join(str(number * 7919 % 10007) for number in range(3_500))
     for name, sql in {
@@ -210,7 +188,7 @@ def statements() -> Iterator[Case]:
         + " SELECT i FROM n LIMIT 1 OFFSET 900000000",
         **compiling(),
     }.items():
-        yield Case("statements", name, sql)
+        yield Case(name, sql)
 
 
 def compiling() -> dict[str, str]:
@@ -269,13 +247,8 @@ def in_a_row(worst: Iterable[Case]) -> Iterator[Case]:
         for levels in (5, 9, 10, 11, 12, 13):
             inner = f"SELECT length({call}) AS f FROM {texts}"
             row = "(SELECT f + f AS f FROM " * levels + f"({inner})" + ")" * levels
-            yield Case(
-                "statements",
-                f"{2**levels:,} calls in a row of {case.name}",
-                f"WITH {tables} SELECT f FROM {row}",
-                2**levels,
-                case.bytes,
-            )
+            name = f"{2**levels:,} calls in a row of {case.name}"
+            yield Case(name, f"WITH {tables} SELECT f FROM {row}")
 
 
 def after_work(case: Case, rows: int) -> Case:
@@ -283,4 +256,4 @@ def after_work(case: Case, rows: int) -> Case:
     sql = (
         f"WITH w AS MATERIALIZED ({WORK.format(rows=rows)}) SELECT * FROM w CROSS JOIN ({case.sql})"
     )
-    return Case("statements", f"after 1.8 s of work: {case.name}", sql, case.count)
+    return Case(f"after 1.8 s of work: {case.name}", sql)

@@ -37,8 +37,7 @@ def order(queue: FairQueue) -> str:
     return "".join(queue.take().job.sql for _ in range(len(queue)))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("clients", [1, 24])
+@pytest.mark.parametrize(("workers", "clients"), [(1, 1), (2, 24)])
 def test_endless_queries_hold_nobody_up(shop: str, workers: int, clients: int) -> None:
     """No limit ends them here, so that a look-up is answered only if it goes before them."""
 
@@ -81,15 +80,6 @@ def test_a_slow_query_is_finished_however_many_fresh_ones_come(shop: str, worker
         assert pool.counts["kills"] == pool.counts["killed_jobs"] == 0
 
     in_pool(body, workers, max_cpu_s=1e9)
-
-
-def test_a_job_alone_is_not_stopped(shop: str) -> None:
-    async def body(pool: SqlPool) -> None:
-        assert (await pool.run(slow(shop, 1_500_000))).rows == [(1_500_000,)]
-        assert pool.counts["preempted"] == 0
-        assert len(pool.pids) == 1, "a process for slow jobs starts with the first"
-
-    in_pool(body, 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -45,6 +45,7 @@ def test_a_plain_statement_is_answered(
         ("SELECT * FROM customer", "no_such_table", "; the tables are customers, products, orders"),
         ("SELECT * FROM sqlite_master", "sql_denied", "DESCRIBE"),
         ("SELECT random()", "sql_denied", "random()"),
+        ("SELECT median(price) FROM products", "sql_denied", "use ORDER BY with LIMIT 1 OFFSET n"),
         ("SELECT 1; SELECT 2", "sql_denied", "one SELECT"),
         ("SELECT '\ud800'", "sql_error", "not Unicode"),
     ],

@@ -1,30 +1,25 @@
-"""The table of forms: each has its verdict, none is right for another gold, and copied results."""
+"""The table of forms: each has its verdict, none is right for another gold; copied results."""
 
-from itertools import combinations_with_replacement, product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import render_cell
 from env_server.sql.run import SqlRunner
-from env_server.verifier import STANDARDS, Gold, answer_verdicts, judge_answer
+from env_server.verifier import Gold, answer_verdicts, judge_answer
 from shared.models import Outcome
 from tests.env_server.verifier.forms import ANSWERS, FORMS, Case
 
 
 @pytest.mark.parametrize("case", [*FORMS, *ANSWERS], ids=lambda case: repr(case.answer))
 def test_every_text_has_its_verdict(case: Case) -> None:
+    """The right ones of `FORMS` are right by every standard."""
     assert [text for text in case.right if not judge_answer(text, case.gold)] == []
     assert [text for text in case.wrong if judge_answer(text, case.gold)] == []
-
-
-@pytest.mark.parametrize("case", FORMS, ids=lambda case: repr(case.answer))
-def test_forms_are_read_alike_by_every_standard(case: Case) -> None:
-    assert all(all(answer_verdicts(text, case.gold).values()) for text in case.right)
+    if case in FORMS:
+        assert all(all(answer_verdicts(text, case.gold).values()) for text in case.right)
 
 
 def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
@@ -32,38 +27,6 @@ def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
     for text in {text for case in FORMS for text in (*case.right, *case.wrong)}:
         kinds = [kind for (kind, _), gold in golds.items() if judge_answer(text, gold)]
         assert len(kinds) == len(set(kinds)), (text, kinds)
-
-
-# Pieces that numbers and names are joined with; no cell of the golds below has one of them
-PIECES = [
-    "1", "2", "12", "234", "1,234", '"1,234"', "-1", "\u20131", "1.5", "Ann", ",", ", ", "; ",
-    ";", " and ", ": ", "\t", "\n", " | ", "|", "- ", "* ", "1. ", "Answer: ", "**", "\\boxed{",
-    "}", "[", "]", '"', "'", "{", ":", "(", ")", " ", "null", "\n---\n", "|---|\n", "%", " kg",
-]  # fmt: skip
-CELLS = [1, 2, 12, 234, 1234, -1, "Ann"]
-LISTS = [
-    Gold.of(list(bag), "list", "SELECT a FROM t")
-    for size in (1, 2, 3)
-    for bag in combinations_with_replacement(CELLS, size)
-]
-ROWS = list(product([1, 2, 234, 1234], repeat=2))
-TABLES = [
-    Gold.of(list(map(list, rows)), "table", "SELECT a FROM t")
-    for rows in [(row,) for row in ROWS] + list(combinations_with_replacement(ROWS, 2))
-] + [
-    Gold.of([list(row)], "table", "SELECT a FROM t") for row in product([1, 2, 234, 1234], repeat=3)
-]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
-
-
-@given(TEXTS)
-def test_a_text_is_one_list(text: str) -> None:
-    assert sum(judge_answer(text, gold) for gold in LISTS) <= 1
-
-
-@given(TEXTS)
-def test_a_text_is_one_table(text: str) -> None:
-    assert sum(judge_answer(text, gold) for gold in TABLES) <= 1
 
 
 # -- a result copied as the environment shows it
@@ -115,8 +78,6 @@ def test_a_copied_result_has_one_reading() -> None:
         gold = Gold.of(answer, "list", "SELECT a FROM t")
         assert set(answer_verdicts(text, gold).values()) == {as_rows}
         assert set(answer_verdicts(text, gold, text.__eq__).values()) == {as_copy}
-        for standard in STANDARDS.values():
-            assert standard.answer(text, gold, text.__eq__) == as_copy
 
 
 def test_a_copy_keeps_null_empty_cells_and_bars_of_one_column() -> None:
@@ -137,4 +98,4 @@ def test_a_text_is_right_as_the_environment_shows_it() -> None:
 
 
 def judge_copy(text: str, gold: Gold) -> bool:
-    return STANDARDS["strict"].answer(text, gold, text.__eq__)
+    return answer_verdicts(text, gold, text.__eq__)["strict"]

@@ -1,12 +1,9 @@
-"""Where order counts, golds that are not their type, and texts that are expensive to read."""
-
-from functools import partial
+"""Where order counts, golds that are not their type, and golds without rows."""
 
 import pytest
 
 from env_server.verifier import Gold, answer_verdicts, is_ordered, judge_answer
 from tests.env_server.verifier.forms import gold_of
-from tests.env_server.verifier.timing import cpu_s
 
 ORDERED, UNORDERED = "SELECT name FROM t ORDER BY age", "SELECT name FROM t"
 
@@ -49,24 +46,6 @@ def test_a_gold_that_is_not_its_type_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"not a|neither"):
             Gold.of(answer, kind, UNORDERED)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["(" * 20_000, "['" * 10_000, "{'a':" * 4_000, "[" + "'a'," * 5_000, "'" * 20_000,
-     '["' + "\\" * 19_000,
-     "|" * 20_000, "[\n" * 10_000, '"' * 20_000, "$" * 20_000, "1," * 10_000, "True " * 4_000,
-     "[" + " " * 19_000 + "x",
-     "," + " " * 19_000, "[" + ", " * 9_000, "**" * 10_000, "Answer: " * 2_500,
-     "```" + " " * 15_000 + "x", "```" + "a" * 15_000 + "!", "a\n" + "-" * 15_000 + "x\nb",
-     "a" + "\u0301" * 7_500 + "\u0327" * 7_500],
-    ids=lambda text: text[:6],
-)  # fmt: skip
-def test_hostile_texts_are_wrong_and_cheap(text: str) -> None:
-    for answer in (1, 0.5, ["a", "b"], [["a", 1]]):
-        right = gold_of(answer, UNORDERED, "")
-        assert not any(answer_verdicts(text, right).values())
-        assert cpu_s(partial(answer_verdicts, text, right)) < 0.5  # quadratic time would be minutes
 
 
 NOTHING = ["[]", "none", "NULL", "null.", "**none**", "Answer: []", "```json\n[]\n```", "(no rows)"]

@@ -1,7 +1,6 @@
 """`python -m env_server verify` and `rescore`: replay recorded episodes without a server or GPU."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,25 +17,17 @@ from shared.console import (
     write_json,
 )
 
-MAX_LINES = 20  # of problems or changes; the JSON report has all
-
 _console = table_console()
 
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", help="The run's data directory.", show_default="the run's own"),
 ]
-WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=64, help="SQL processes.")]
-ReportOption = Annotated[
-    Path | None, typer.Option("--json", help="Write the result to this JSON file.")
-]
 
 
 def verify(
     run: Annotated[Path, typer.Argument(help="A run's folder, such as runs/latest.")],
     data: DataOption = None,
-    workers: WorkersOption = 2,
-    report: ReportOption = None,
 ) -> None:
     """Replay every episode of a run and compare its files, byte by byte.
 
@@ -47,27 +38,25 @@ def verify(
     from env_server.audit.verify import verify_run
 
     with one_line_errors(), progress_bar("replaying") as bar:
-        audit = asyncio.run(verify_run(run, data_dir=data, workers=workers, progress=bar))
+        audit = asyncio.run(verify_run(run, data_dir=data, progress=bar))
     table = _table(f"Replayed episodes of {run}", "episodes", "correct", "observations", "rewards")
     for (phase, mode), counts in audit.phases.items():
-        table.add_row(phase, mode, *(f"{count:,}" for count in counts.values()))
+        table.add_row(phase, mode, *map(_cell, counts.values()))
     _console.print(table)
-    for note in audit.notes:
-        print_line(_console, f"note: {note}")
-    _print_first([str(problem) for problem in audit.problems])
+    for line in (*(f"note: {note}" for note in audit.notes), *audit.problems):
+        print_line(_console, str(line))
     compared = (
         f"{audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "
         f"{audit.files:,} files in {audit.wall_s:.1f} s"
     )
     verdict = "passed" if audit.passed else f"FAILED: {len(audit.problems):,} differences"
     print_line(_console, f"{verdict}: {compared}")
-    write_json(report, audit.as_json())
     if not audit.passed:
         raise typer.Exit(1)
 
 
 def rescore(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or its episodes.jsonl.")],
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
     rewards: Annotated[
         str, typer.Option(help="Reward version to score by; 'sparse' only pays for right answers.")
     ] = REWARD_VERSION,
@@ -79,8 +68,9 @@ def rescore(
         ),
     ] = None,
     data: DataOption = None,
-    workers: WorkersOption = 2,
-    report: ReportOption = None,
+    report: Annotated[
+        Path | None, typer.Option("--json", help="Write the changes to this JSON file.")
+    ] = None,
 ) -> None:
     """Score recorded episodes by another reward version or standard, and list what changes.
 
@@ -90,34 +80,19 @@ def rescore(
 
     with one_line_errors(), progress_bar("scoring") as bar:
         rescored = asyncio.run(
-            score_again(
-                run,
-                data_dir=data,
-                rewards=rewards,
-                standard=standard,
-                workers=workers,
-                progress=bar,
-            )
+            score_again(run, data_dir=data, rewards=rewards, standard=standard, progress=bar)
         )
-    title = f"{rescored.file} by rewards {rewards}, standard {rescored.standard}"
-    columns = ("episodes", "correct", "gained", "lost", "mean reward", "rewards changed")
-    table, found = _table(title, *columns), rescored.as_json()
+    found = rescored.as_json()
+    columns = ("episodes", "correct", "gained", "lost", "mean_reward", "rewards_changed")
+    table = _table(f"{run} by rewards {rewards}, standard {rescored.standard}", *columns)
     for row in found["phases"]:
-        correct = " -> ".join(f"{count:,}" for count in row["correct"])
-        mean = " -> ".join(f"{reward:.4f}" for reward in row["mean_reward"])
-        episodes, *counts = (
-            f"{row[name]:,}" for name in ("episodes", "gained", "lost", "rewards_changed")
-        )
-        table.add_row(row["phase"], row["mode"], episodes, correct, *counts[:2], mean, counts[2])
+        table.add_row(row["phase"], row["mode"], *(_cell(row[name]) for name in columns))
     _console.print(table)
     flipped = [change for change in rescored.changes if change.flipped]
-    _print_first(
-        [
-            f"line {change.line}: {change.question_id}: {change.last_action[:120]!r} is "
-            f"{'right' if change.is_correct else 'wrong'} by {rescored.standard}"
-            for change in flipped
-        ]
-    )
+    for change in flipped:
+        verdict = f"{'right' if change.is_correct else 'wrong'} by {rescored.standard}"
+        action = f"{change.last_action[:120]!r} is {verdict}"
+        print_line(_console, f"line {change.line}: {change.question_id}: {action}")
     if rescored.skipped:
         print_line(_console, f"note: {rescored.skipped:,} episodes lost to infrastructure")
     total = sum(map(len, rescored.scores.values()))
@@ -126,11 +101,12 @@ def rescore(
 
 
 def _table(title: str, *headings: str) -> Table:
-    return Table("phase", "mode", *right_aligned(*headings), title=title, title_justify="left")
+    columns = right_aligned(*(heading.replace("_", " ") for heading in headings))
+    return Table("phase", "mode", *columns, title=title, title_justify="left")
 
 
-def _print_first(lines: Sequence[str]) -> None:
-    for line in lines[:MAX_LINES]:
-        print_line(_console, line)
-    if len(lines) > MAX_LINES:
-        print_line(_console, f"... and {len(lines) - MAX_LINES:,} more")
+def _cell(value: float | list[float]) -> str:
+    """Format a number, or a pair of them: before and after."""
+    if isinstance(value, list):
+        return " -> ".join(map(_cell, value))
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"

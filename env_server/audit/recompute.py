@@ -17,9 +17,7 @@ LOGGED = {
 }
 LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
-UNCHECKED = ("wall_s",)  # of a measurement
-# runs of older versions lack them where they are 0
-COUNTED = ("episodes_truncated", "episodes_too_large", "truncated")
+UNCHECKED = "wall_s"  # of a measurement
 
 Row = tuple[int, MetricsRow]  # with its line number
 Differences = Iterator[tuple[int, str]]  # (line number, what differs)
@@ -57,10 +55,7 @@ def metrics_differences(rows: Iterable[Row], episodes: Episodes, finished: bool)
 
 def training_row(episodes: Episodes) -> dict[str, Any]:
     """Return what metrics.jsonl reports of the training episodes of one log event."""
-    row: dict[str, Any] = {**run_stats.training_row(episodes)}
-    # runs of older versions have neither
-    if any(episode.context_truncations is None for episode in episodes):
-        del row["context_overflows"], row["episodes_truncated"]
+    row = run_stats.training_row(episodes)
     if not row["episodes_lost"]:
         for key, name in LOGGED.items():
             row[key] = mean(getattr(episode, name) for episode in episodes)
@@ -91,13 +86,13 @@ def summary_differences(summary: RunSummary, episodes: Episodes) -> Iterator[str
     }
     wanted = _flat(recomputed)
     written = _flat({key: value for key, value in summary.items() if key in recomputed})
-    yield from _differences(written, wanted)
     for key in written:
-        if key not in wanted and key.rpartition(".")[2] not in UNCHECKED:
+        if key not in wanted and not key.endswith(UNCHECKED):
             yield f"{key}: no episode gives this key"
-    cost, trained = summary.get("cost"), len(by_phase.get("train", ()))
-    if isinstance(cost, dict) and (written_count := cost.get("train_episodes")) != trained:
-        yield f"cost.train_episodes is {written_count!r}; recomputed from the episodes: {trained}"
+    if "cost" in summary:
+        wanted["cost.train_episodes"] = len(by_phase.get("train", ()))
+        written |= _flat(summary["cost"], "cost")
+    yield from _differences(written, wanted)
 
 
 def _by(name: str, episodes: Episodes) -> dict[str, list[EpisodeLine]]:
@@ -129,8 +124,7 @@ def _flat(value: object, path: str = "") -> dict[str, object]:
 def _differences(written: Values, recomputed: Values) -> Iterator[str]:
     for key, value in recomputed.items():
         if key not in written:
-            if value or key.rpartition(".")[2] not in COUNTED:
-                yield f"{key} is missing; recomputed from the episodes: {value!r}"
+            yield f"{key} is missing; recomputed from the episodes: {value!r}"
         elif not _same(key, written[key], value):
             yield f"{key} is {written[key]!r}; recomputed from the episodes: {value!r}"
 
@@ -142,4 +136,4 @@ def _same(key: str, written: object, recomputed: object) -> bool:
     if isinstance(written, list) and isinstance(recomputed, list):
         pairs = zip(written, recomputed, strict=False)
         return len(written) == len(recomputed) and all(_same(key, *pair) for pair in pairs)
-    return bool(written == recomputed)
+    return written == recomputed

@@ -2,12 +2,11 @@
 workers, no HTTP. `shared.run_files` has the format of the files."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -17,13 +16,12 @@ from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, SQLEnvError, first_problem
-from shared.models import DEFAULT_STANDARD, MAX_STEP_BUDGET, StandardName, StepResult
+from shared.models import MAX_STEP_BUDGET, StandardName, StepResult
 from shared.run_files import (
+    EPISODES,
     EpisodeLine,
     LineError,
-    MetricsRow,
     RunFiles,
-    RunSummary,
     check_seal,
     numbered_lines,
     read_episode,
@@ -40,7 +38,7 @@ class _TrainerConfig(BaseModel):
     step_budget: int = Field(ge=1, le=MAX_STEP_BUDGET)
     questions_path: Path
     db_dir: Path
-    standard: StandardName = DEFAULT_STANDARD  # older runs have no other
+    standard: StandardName
 
 
 class _Settings(BaseModel):
@@ -97,15 +95,32 @@ class RunFolder(RunFiles):
         split = self.settings.config.questions_path.stem.removeprefix("questions_")
         return frozenset(question.database_name for question in bank.splits.get(split, ()))
 
+    def lines(self) -> Iterator[tuple[int, EpisodeLine | LineError]]:
+        """Yield the number and the episode, or the damage, of each line of episodes.jsonl."""
+        if not self.episodes.is_file():
+            raise DataError(f"{self.path} has no {EPISODES}")
+        for number, line in numbered_lines(self.episodes):
+            try:
+                check_seal(line)
+                yield number, read_episode(line)
+            except LineError as error:
+                yield number, error
 
-def read_lines(path: Path) -> Iterator[tuple[int, EpisodeLine | LineError]]:
-    """Yield the number and the episode, or the damage, of each line. Raises `OSError`."""
-    for number, line in numbered_lines(path):
-        try:
-            check_seal(line)
-            yield number, read_episode(line)
-        except LineError as error:
-            yield number, error
+    async def replay(
+        self, bank: QuestionBank, sql: SqlPool, lines: Iterable[NumberedLine]
+    ) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
+        """Yield each line with the replies to its reset and actions, or the error instead."""
+        config = self.settings.config
+
+        async def played(episode: EpisodeLine) -> Replies:
+            env = SQLEnvironment(bank, step_budget=config.step_budget, standard=config.standard)
+            return await play(env, sql, episode.actions, question_id=episode.question_id)
+
+        waiting = iter(lines)
+        while group := list(islice(waiting, IN_FLIGHT)):
+            found = await asyncio.gather(*(played(episode) for _, episode in group))
+            for (number, episode), replies in zip(group, found, strict=True):
+                yield number, episode, replies
 
 
 async def play(env: SQLEnvironment, sql: SqlPool, actions: Sequence[str], **reset: Any) -> Replies:
@@ -117,44 +132,3 @@ async def play(env: SQLEnvironment, sql: SqlPool, actions: Sequence[str], **rese
         return replies
     except SQLEnvError as error:
         return error
-
-
-async def replay(
-    run: RunFolder, bank: QuestionBank, sql: SqlPool, lines: Iterable[NumberedLine]
-) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
-    """Yield each line with the replies to its reset and actions, or the error in their place."""
-    config = run.settings.config
-
-    async def played(episode: EpisodeLine) -> Replies:
-        env = SQLEnvironment(bank, step_budget=config.step_budget, standard=config.standard)
-        return await play(env, sql, episode.actions, question_id=episode.question_id)
-
-    waiting = iter(lines)
-    while group := list(islice(waiting, IN_FLIGHT)):
-        found = await asyncio.gather(*(played(episode) for _, episode in group))
-        for (number, episode), replies in zip(group, found, strict=True):
-            yield number, episode, replies
-
-
-# -- results
-
-
-def read_metrics(path: Path) -> list[tuple[int, MetricsRow]]:
-    """Return (line number, row). Raises `DataError` with the `file` and the `line`."""
-    lines = enumerate(path.read_bytes().splitlines(keepends=True), 1)
-    return [(number, cast(MetricsRow, _object(line, path, number))) for number, line in lines]
-
-
-def read_summary(path: Path) -> RunSummary:
-    """Return the summary. Raises `DataError` like `read_metrics`, with line 0."""
-    return cast(RunSummary, _object(path.read_bytes(), path, 0))
-
-
-def _object(text: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"not JSON: {error}", file=path.name, line=number) from error
-    if not (isinstance(value, dict) and text.endswith(b"\n")):
-        raise DataError("not a complete JSON object", file=path.name, line=number)
-    return value

@@ -8,6 +8,7 @@ Not compared: that the tokens were sampled from the named model, losses and grad
 how an invalid text became an action (only that this action was sent to the environment).
 """
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,15 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.replay import (
-    NumberedLine,
-    Progress,
-    RunFolder,
-    read_lines,
-    read_metrics,
-    read_summary,
-    replay,
-)
+from env_server.audit.replay import NumberedLine, Progress, RunFolder
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
@@ -39,9 +32,11 @@ from shared.run_files import (
     EpisodeLine,
     LineError,
     checksums,
+    numbered_lines,
     observation_digest,
     read_checksums,
 )
+from shared.run_stats import SEEN, UNSEEN
 
 Replies = Sequence[StepResult]  # the reset's first
 
@@ -81,11 +76,9 @@ class Report:
     def episodes(self) -> int:
         return sum(counts["episodes"] for counts in self.phases.values())
 
-    def as_json(self) -> dict[str, Any]:
-        phases = [{"phase": p, "mode": m, **counts} for (p, m), counts in self.phases.items()]
-        problems = [vars(problem) for problem in self.problems]
-        fields = {**vars(self), "phases": phases, "problems": problems}
-        return {**fields, "passed": self.passed, "wall_s": round(self.wall_s, 3)}
+    def add(self, file: Path, message: str, line: int = 0) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(file.name, line, message))
 
 
 async def verify_run(
@@ -102,20 +95,19 @@ async def verify_run(
     """
     start = time.monotonic()
     run = RunFolder.open(path)
-    bank = run.bank(data_dir)
-    report = Report(str(path))
+    bank, report = run.bank(data_dir), Report(str(path))
     _check_versions(run, bank, report)
     lines = list(_read_lines(run, report))
     unread, train_databases = len(report.problems), run.train_databases(bank)
     if not lines and not unread:
         raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
     async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
-        async for number, episode, replies in replay(run, bank, running, lines):
+        async for number, episode, replies in run.replay(bank, running, lines):
             if isinstance(replies, SQLEnvError):
-                differences: Sequence[str] = [f"can't be replayed: {replies.message}"]
+                report.add(run.episodes, f"can't be replayed: {replies.message}", number)
             else:
-                differences = list(episode_differences(episode, replies, bank, train_databases))
-            report.problems += [Problem(run.episodes.name, number, text) for text in differences]
+                for text in episode_differences(episode, replies, bank, train_databases):
+                    report.add(run.episodes, text, number)
             report.phases.setdefault((episode.phase, episode.mode), Counter()).update(
                 episodes=1,
                 correct=int(episode.correct),
@@ -137,28 +129,25 @@ def episode_differences(
     recorded: EpisodeLine, replies: Replies, bank: QuestionBank, train_databases: frozenset[str]
 ) -> Iterator[str]:
     """Yield where a recorded episode differs from its replay; `replies` start with the reset's."""
-    if len(recorded.rewards) != len(recorded.actions):
-        yield f"{len(recorded.actions)} actions, but {len(recorded.rewards)} rewards"
-    if recorded.parts is not None and len(recorded.parts) != len(recorded.actions):
-        yield f"{len(recorded.actions)} actions, but parts of {len(recorded.parts)} rewards"
     if recorded.lost and not recorded.observations:
         replies = []  # not even its reset was answered
-    elif len(recorded.observations) != len(replies):
-        yield f"{len(recorded.actions)} actions, but {len(recorded.observations)} observations"
-    for step, (digest, reply) in enumerate(zip(recorded.observations, replies, strict=False)):
-        if digest != (replayed := observation_digest(reply.observation)):
-            yield f"step {step}: observation: recorded {digest}, replayed {replayed}"
     steps = replies[1:]
-    for step, (reward, reply) in enumerate(zip(recorded.rewards, steps, strict=False), 1):
-        if reward != reply.reward:
-            yield f"step {step}: reward: recorded {reward!r}, replayed {reply.reward!r}"
-    for step, (parts, reply) in enumerate(zip(recorded.parts or (), steps, strict=False), 1):
-        if parts != (paid := reply.ledger.step):
-            yield f"step {step}: parts of the reward: recorded {parts}, replayed {paid}"
-    for name, value in _expected(recorded, replies, bank, train_databases).items():
-        if (written := getattr(recorded, name)) != value:
-            was, now = (str(v) if isinstance(v, Outcome) else v for v in (written, value))
-            yield f"{name}: recorded {was!r}, replayed {now!r}"
+    replayed: dict[str, list[Any]] = {
+        "observations": [observation_digest(reply.observation) for reply in replies],
+        "rewards": [reply.reward for reply in steps],
+        "parts": [reply.ledger.step for reply in steps],
+    }
+    for name, values in replayed.items():
+        written = getattr(recorded, name) or []
+        if len(written) != len(values):
+            yield f"{len(recorded.actions)} actions, but {len(written)} {name}"
+        first = int(name != "observations")  # the reset is step 0 and has no reward
+        for step, (was, now) in enumerate(zip(written, values, strict=False), first):
+            if was != now:
+                yield f"step {step}: {name}: recorded {was!r}, replayed {now!r}"
+    for name, now in _expected(recorded, replies, bank, train_databases).items():
+        if (was := getattr(recorded, name)) != now:
+            yield f"{name}: recorded {was!s}, replayed {now!s}"
     yield from _text_differences(recorded)
 
 
@@ -175,7 +164,7 @@ def _expected(
     return {
         "database": question.database_name,
         "difficulty": question.difficulty,
-        "part": "seen" if question.database_name in train_databases else "unseen",
+        "part": SEEN if question.database_name in train_databases else UNSEEN,
         "steps": len(recorded.actions),
         "outcome": outcome,
         "correctness": ledger.correctness if ledger else None,
@@ -203,14 +192,11 @@ def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
 
 def _read_lines(run: RunFolder, report: Report) -> Iterator[NumberedLine]:
     """Yield the episodes of the run's lines; report a damaged line as a problem."""
-    try:
-        for number, episode in read_lines(run.episodes):
-            if isinstance(episode, LineError):
-                report.problems.append(Problem(run.episodes.name, number, str(episode)))
-            else:
-                yield number, episode
-    except OSError as error:
-        raise DataError(f"can't read {run.episodes}: {error.strerror}") from error
+    for number, episode in run.lines():
+        if isinstance(episode, LineError):
+            report.add(run.episodes, str(episode), number)
+        else:
+            yield number, episode
 
 
 def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
@@ -225,44 +211,55 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
 
 
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
-    try:
-        finished = run.summary.exists()
-        rows = read_metrics(run.metrics) if run.metrics.exists() else []
-        report.metrics_rows = len(rows)
+    """Compare metrics.jsonl and summary.json, as far as they are there, with the episodes."""
+    finished = run.summary.exists()
+    lines = list(numbered_lines(run.metrics)) if run.metrics.exists() else []
+    rows = [(number, _object(line, run.metrics, number, report)) for number, line in lines]
+    report.metrics_rows = len(rows)
+    if all(row for _, row in rows):
         for number, text in metrics_differences(rows, episodes, finished):
-            report.problems.append(Problem(run.metrics.name, number, text))
-        if finished:
-            for text in summary_differences(read_summary(run.summary), episodes):
-                report.problems.append(Problem(run.summary.name, 0, text))
-        elif (run.path / EVALUATION).exists():
-            report.notes.append(f"{EVALUATION} is not checked")
-        else:
-            report.notes.append(f"no {run.summary.name}: the run is not finished")
-    except DataError as error:
-        report.problems.append(Problem(error.details["file"], error.details["line"], error.message))
-    except OSError as error:
-        raise DataError(f"can't read {error.filename}: {error.strerror}") from error
+            report.add(run.metrics, text, number)
+    if finished:
+        if summary := _object(run.summary.read_bytes(), run.summary, 0, report):
+            for text in summary_differences(summary, episodes):
+                report.add(run.summary, text)
+    elif (run.path / EVALUATION).exists():
+        report.notes.append(f"{EVALUATION} is not checked")
+    else:
+        report.notes.append(f"no {run.summary.name}: the run is not finished")
+
+
+def _object(text: bytes, path: Path, number: int, report: Report) -> Any:
+    """Return the JSON object of a line or a file; report anything else and return None."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        report.add(path, f"not JSON: {error}", number)
+        return None
+    if isinstance(value, dict) and text.endswith(b"\n"):
+        return value
+    report.add(path, "not a complete JSON object", number)
+    return None
 
 
 def _compare_files(run: RunFolder, report: Report) -> None:
     """Compare every file that SHA256SUMS lists; files that were added later are only noted."""
-    try:
-        listed = read_checksums(run.checksums.read_bytes())
-    except FileNotFoundError:
+    if not run.checksums.exists():
         if run.summary.exists():
-            report.problems.append(Problem(CHECKSUMS, 0, "missing, though the run is finished"))
+            report.add(run.checksums, "missing, though the run is finished")
         else:
             report.notes.append(f"no {CHECKSUMS}: files not derived from episodes are not compared")
         return
-    except (OSError, ValueError) as error:
-        report.problems.append(Problem(CHECKSUMS, 0, str(error)))
+    try:
+        listed = read_checksums(run.checksums.read_bytes())
+    except LineError as error:
+        report.add(run.checksums, str(error))
         return
     actual = checksums(run.path)
     report.files = len(actual.keys() & listed.keys())
     if later := sorted(actual.keys() - listed.keys()):
-        names = ", ".join(later[:3]) + (", ..." if len(later) > 3 else "")
-        report.notes.append(f"not compared, as {CHECKSUMS} does not list them: {names}")
-    for name in sorted(listed):
+        report.notes.append(f"not compared, as {CHECKSUMS} does not list them: {', '.join(later)}")
+    for name in listed:
         if name not in actual:
             report.problems.append(Problem(name, 0, f"missing, though {CHECKSUMS} lists it"))
         elif listed[name] != actual[name]:

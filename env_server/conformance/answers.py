@@ -7,12 +7,13 @@ No reply has a gold, so what is right is only checked with the server's data (`-
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
 
-from env_server.conformance.check import Check, Registry
-from env_server.conformance.wire import Failed, Skipped, Wire, brief, expect
+from env_server.conformance.check import Registry, in_time
+from env_server.conformance.wire import Skipped, Wire, brief, expect
 from shared.dataset import Question
-from shared.models import StandardName
+from shared.models import ResetResult, StandardName
 
 answers = Registry("answers")
 
@@ -29,24 +30,20 @@ Row = list[Any]
 
 @answers("/metadata names the standard of right answers")
 async def _standard(wire: Wire) -> None:
-    reply = wire.ok(await wire.send("GET", "/metadata"), "GET /metadata")
-    named = reply.body.get("standard")
+    named = (await wire.get("/metadata")).body.get("standard")
     expect(named in get_args(StandardName), f"'standard' is {brief(named)}")
 
 
 @answers(f"{LONG_ANSWERS} answers of 20,000 characters take no longer than short ones")
-async def _long(wire: Wire) -> str:
-    """Judging happens where all episodes wait: ten times the short ones' time is a stall.
+async def _long(wire: Wire) -> None:
+    """Judging happens where all episodes wait: ten times the short ones' time is a stall."""
 
-    One fast try suffices: a server that stalls does so every time, a busy machine does not.
-    """
-    long = short = 0.0
-    for _ in range(TRIES):
+    async def measure() -> tuple[float, float]:
         short = await _answer_many(wire, lambda number: f"{number}")
         long = await _answer_many(wire, lambda number: LONG_TEXTS[number % len(LONG_TEXTS)].strip())
-        if long <= 10 * short + SLACK_S:
-            return f"{long:.2f} s, short ones {short:.2f} s"
-    raise Failed(f"they took {long:.1f} s, short ones {short:.2f} s, in the last of {TRIES} tries")
+        return long, 10 * short + SLACK_S
+
+    await in_time(TRIES, measure, "they")
 
 
 async def _answer_many(wire: Wire, text: Callable[[int], str]) -> float:
@@ -57,63 +54,49 @@ async def _answer_many(wire: Wire, text: Callable[[int], str]) -> float:
         for number, episode in enumerate(episodes)
     ]
     began = time.monotonic()
-    reply = wire.ok(await wire.post("/step_batch", {"steps": steps}), "a batch of answers")
+    reply = (await wire.post("/step_batch", {"steps": steps})).ok("a batch of answers")
     took = time.monotonic() - began
     refused = [item for item in reply.body["results"] if "error" in item]
     expect(not refused, f"an answer was refused: {brief(refused[:1])}")
     return took
 
 
-def with_data(questions: list[Question]) -> list[Check]:
-    """Return the checks that need the golds of the server's questions."""
-    copies = Check("answers", "a copied result is the answer that it shows", _copies(questions))
-    return [copies, *(Check("answers", form, _right(questions, form)) for form in FORMS)]
-
-
-def _copies(questions: list[Question]) -> Callable[[Wire], Any]:
-    async def body(wire: Wire) -> str:
-        copied = 0
-        many = [one for one in questions if one.answer_type in ("list", "table")]
-        for question in many[:: max(1, len(many) // (2 * QUESTIONS))]:
-            episode = await wire.start(question_id=question.question_id, step_budget=2)
-            reply = wire.ok(await wire.step(episode, f"QUERY: {question.gold_sql}", 0), "a QUERY")
-            shown = reply.seen["result"]
-            lines = shown.split("\n")
-            has_bars = len({line.count(" | ") for line in lines}) > 1  # in a cell
-            if not shown or lines[-1].startswith(CUTS) or has_bars:
-                continue
+@answers("a copied result is the answer that it shows")
+async def _copies(wire: Wire) -> None:
+    copied = False
+    many = [one for one in wire.questions if one.answer_type in ("list", "table")]
+    for question in many[:: max(1, len(many) // (2 * QUESTIONS))]:
+        episode = await wire.start(question_id=question.question_id, step_budget=2)
+        (reply,) = await wire.steps(episode, [f"QUERY: {question.gold_sql}"])
+        shown = reply.seen["result"]
+        lines = shown.split("\n")
+        has_bars = len({line.count(" | ") for line in lines}) > 1  # in a cell
+        if shown and not has_bars and not lines[-1].startswith(CUTS):
             await _expect_right(wire, episode, question, shown, 1)
-            copied += 1
-        if not copied:
-            raise Skipped("no gold query's result is a list or a table that is shown whole")
-        return f"{copied} results"
-
-    return body
+            copied = True
+    if not copied:
+        raise Skipped("no gold query's result is a list or a table that is shown whole")
 
 
-def _right(questions: list[Question], form: str) -> Callable[[Wire], Any]:
-    kind, written = FORMS[form]
-
-    async def body(wire: Wire) -> str:
-        found = [
-            (question, text)
-            for question in questions
-            if question.answer_type == kind and (rows := _plain_rows(question))
-            if (text := written(rows)) is not None
-        ]
-        if not found:
-            raise Skipped("no question of the data has an answer of this type")
-        chosen = found[:: max(1, len(found) // QUESTIONS)]
-        for question, text in chosen:
-            episode = await wire.start(question_id=question.question_id, step_budget=1)
-            await _expect_right(wire, episode, question, text, 0)
-        return f"{len(chosen)} answers"
-
-    return body
+async def _form(kind: str, written: Callable[[list[Row]], str | None], wire: Wire) -> None:
+    """Check answers of a type, as `written`, which returns None for rows that it can't write."""
+    found = [
+        (question, text)
+        for question in wire.questions
+        if question.answer_type == kind and (rows := _plain_rows(question))
+        if (text := written(rows)) is not None
+    ]
+    if not found:
+        raise Skipped("no question of the data has an answer of this type")
+    for question, text in found[:: max(1, len(found) // QUESTIONS)]:
+        episode = await wire.start(question_id=question.question_id, step_budget=1)
+        await _expect_right(wire, episode, question, text, 0)
 
 
-async def _expect_right(wire: Wire, episode: Any, question: Question, text: str, step: int) -> None:
-    reply = wire.ok(await wire.step(episode, f"ANSWER: {text}", step), "an ANSWER").body
+async def _expect_right(
+    wire: Wire, episode: ResetResult, question: Question, text: str, step: int
+) -> None:
+    reply = (await wire.step(episode, f"ANSWER: {text}", step)).ok("an ANSWER").body
     outcome, gold = reply["info"]["outcome"], json.dumps(question.gold_answer)
     message = f"{brief(text)!r} is {outcome}; {brief(gold)} is right"
     expect(outcome == "correct", f"question {question.question_id}: {message}")
@@ -143,7 +126,6 @@ def _keys(rows: list[Row]) -> str | None:
     return "\n".join(f"{key}: {value}" for key, value in rows) if len(rows[0]) == 2 else None
 
 
-# name -> the type of the answers, and how one is written; None if it can't be
 FORMS: dict[str, tuple[str, Callable[[list[Row]], str | None]]] = {
     "'A, B and C' is a list": ("list", _joined),
     "'A; B; C' is a list": ("list", lambda rows: "; ".join(str(row[0]) for row in rows)),
@@ -153,3 +135,5 @@ FORMS: dict[str, tuple[str, Callable[[list[Row]], str | None]]] = {
     r"\boxed{5} is 5": ("integer", lambda rows: rf"\boxed{{{rows[0][0]}}}"),
     "'- 5', one bullet, is 5": ("integer", lambda rows: f"- {rows[0][0]}"),
 }  # fmt: skip
+for _name, _how in FORMS.items():
+    answers(_name)(partial(_form, *_how))

@@ -1,19 +1,45 @@
-"""The hostile queries: `HostileQuery`, read from TOML. The files' README describes the fields."""
+"""The hostile queries of `hostile/*.toml`, whose README describes the fields."""
 
 import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
-
-from shared.errors import DataError, first_problem
 from shared.sqltext import quote_identifier
 
 DIRECTORY = Path(__file__).resolve().parent / "hostile"
 SHOWN = "shown"
-Outcome = Literal[
-    "no_such_table", "sql_error", "sql_denied", "sql_budget", "sql_killed", "shown"
-]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HostileQuery:
+    """One hostile query. `sql` still has its placeholders; `expect` are the accepted outcomes."""
+
+    name: str
+    what: str
+    sql: str
+    defence: str
+    expect: tuple[str, ...]
+    shows: str | None = None
+
+    def statement(self, table: str, column: str, file: str) -> str:
+        """Return the SQL for a server with `table`, whose first column is `column`.
+
+        `file` is a path that the query may try to write to.
+        """
+        sql = self.sql.replace("@table@", quote_identifier(table))
+        sql = sql.replace("@column@", quote_identifier(column))
+        return sql.replace("@file@", file.replace("'", "''"))
+
+
+def load() -> list[HostileQuery]:
+    """Read every query, by file name."""
+    return [
+        HostileQuery(**{key: _READERS.get(key, str)(value) for key, value in item.items()})
+        for path in sorted(DIRECTORY.glob("*.toml"))
+        for item in tomllib.loads(path.read_text(encoding="utf-8"))["query"]
+    ]
 
 
 def join(text: Any) -> str:
@@ -30,54 +56,8 @@ def _repeat(part: list[Any]) -> str:
     return "".join(once.replace("@i@", str(i)).replace("@h@", str(i - 1)) for i in numbers)
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-class HostileQuery(BaseModel, frozen=True, extra="forbid"):
-    """One hostile query. `sql` still has its placeholders; `expect` are the accepted outcomes."""
-
-    name: str
-    kind: str  # the file's name
-    what: str
-    sql: Annotated[str, BeforeValidator(join)]
-    defence: str
-    expect: Annotated[tuple[Outcome, ...], BeforeValidator(_as_list), Field(min_length=1)]
-    shows: Annotated[str | None, BeforeValidator(join)] = None
-
-    @model_validator(mode="after")
-    def _check_shows(self) -> Self:
-        if (SHOWN in self.expect) != (self.shows is not None):
-            raise ValueError(f"`shows` is for the outcome `{SHOWN}`, and required with it")
-        return self
-
-    def statement(self, table: str, column: str, file: str) -> str:
-        """Return the SQL for a server with `table`, whose first column is `column`.
-
-        `file` is a path that the query may try to write to.
-        """
-        sql = self.sql.replace("@table@", quote_identifier(table))
-        sql = sql.replace("@column@", quote_identifier(column))
-        return sql.replace("@file@", file.replace("'", "''"))
-
-
-def load(directory: Path = DIRECTORY) -> list[HostileQuery]:
-    """Read every query of a directory's `*.toml`, by file name. Raises `DataError`."""
-    queries: dict[str, HostileQuery] = {}
-    for path in sorted(directory.glob("*.toml")):
-        try:
-            items = tomllib.loads(path.read_text(encoding="utf-8"))["query"]
-        except (OSError, ValueError, KeyError) as error:
-            reason = f"is not a file of hostile queries: {error!r}; see its README"
-            raise DataError(f"{path} {reason}") from error
-        for item in items:
-            try:
-                query = HostileQuery(kind=path.stem, **item)
-            except ValidationError as error:
-                where = f"{path}: query {item.get('name')!r}"
-                raise DataError(f"{where}: {first_problem(error, 'it')}") from error
-            if queries.setdefault(query.name, query) is not query:
-                raise DataError(f"{path}: two queries are named {query.name!r}; rename one")
-    if not queries:
-        raise DataError(f"no hostile queries in {directory}: pass one of *.toml files as --hostile")
-    return list(queries.values())
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "sql": join,
+    "shows": join,
+    "expect": lambda value: (value,) if isinstance(value, str) else tuple(value),
+}

@@ -3,8 +3,15 @@
 from typing import Any
 
 from env_server.conformance.check import Registry
-from env_server.conformance.episodes import QUERY, refused
-from env_server.conformance.wire import Failed, Reply, Wire, brief, expect, fresh_id
+from env_server.conformance.episodes import QUERY
+from env_server.conformance.wire import Reply, Wire, brief, equal, expect, fresh_id, options_of
+from shared.errors import (
+    ActionParseError,
+    EpisodeTooLarge,
+    InvalidRequest,
+    UnknownEpisode,
+    UnknownQuestion,
+)
 
 errors = Registry("errors")
 sizes = Registry("bytes")
@@ -29,29 +36,14 @@ INVALID_RESETS: list[tuple[str, Any]] = [
 UNKNOWN = {"question_id": "no question", "db_id": "no database", "split": "no split"}
 
 
-def check_shape(reply: Reply, request: str) -> None:
-    """Check for one object of code, message and retryable, on one line, without a server's path."""
-    try:
-        error = reply.error
-    except Failed as failure:
-        raise Failed(f"{request}: {failure}") from None
-    for field, kind in (("code", str), ("message", str), ("retryable", bool)):
-        filled = isinstance(error.get(field), kind) and error[field] != ""
-        expect(filled, f"{request}: the error's {field} must be a {kind.__name__}, not empty")
-    expect(len(error["message"]) < 2_000, f"{request}: an error must not repeat what was sent")
-    kind = reply.headers.get("content-type", "")
-    expect(kind.startswith("application/json"), f"{request}: an error must be JSON, not {kind!r}")
-
-
 @errors("an invalid action is 400 invalid_action and costs nothing")
 async def _actions(wire: Wire) -> None:
     episode = await wire.start(step_budget=5)
     for action in INVALID_ACTIONS:
-        reply, request = await wire.step(episode, action, 0), f"the action {brief(action, 40)}"
-        refused(reply, 400, "invalid_action", request)
-        check_shape(reply, request)
-    reply = wire.ok(await wire.step(episode, QUERY, 0), "a step after refused ones")
-    expect(reply.seen["step_count"] == 1, "refused actions must not be counted")
+        reply = await wire.step(episode, action)
+        reply.refused(ActionParseError, f"the action {brief(action, 40)}")
+    reply = (await wire.step(episode, QUERY)).ok("a step after refused ones")
+    equal(reply.seen["step_count"], 1, "the count of steps, without refused ones,")
 
 
 @errors("an invalid request is 422 invalid_request")
@@ -60,31 +52,28 @@ async def _requests(wire: Wire) -> None:
     for path in ("/reset", "/step", "/reset_batch", "/step_batch"):
         for body in INVALID_BODIES:
             reply = await wire.send("POST", path, content=body, headers=headers)
-            refused(reply, 422, "invalid_request", f"POST {path} with {body[:20]!r}")
-            check_shape(reply, f"POST {path} with {body[:20]!r}")
+            reply.refused(InvalidRequest, f"POST {path} with {body[:20]!r}")
     for field, value in INVALID_RESETS:
-        reply, request = await wire.post("/reset", {field: value}), f"{field} {brief(value, 60)}"
-        error = refused(reply, 422, "invalid_request", f"a reset with {request}")
-        expect(field in error["message"], f"the error for {request} must name {field}")
+        request = f"a reset with {field} {brief(value, 60)}"
+        message = (await wire.post("/reset", {field: value})).refused(InvalidRequest, request)
+        expect(field in message, f"the error for {request} must name {field}")
 
 
 @errors("unknown episodes, questions and paths are named")
 async def _unknown(wire: Wire) -> None:
     nobody = fresh_id()
     step = await wire.step(nobody, QUERY, 0)
-    error = refused(step, 404, "unknown_episode", "a step of an unknown episode")
-    expect("actions" in error["message"], "the error must name the reset with the actions")
+    message = step.refused(UnknownEpisode, "a step of an unknown episode")
+    expect("actions" in message, "the error must name the reset with the actions")
     for method, path in (("GET", f"/state?episode_id={nobody}"), ("DELETE", f"/episodes/{nobody}")):
-        reply, request = await wire.send(method, path), f"{method} of an unknown episode"
-        refused(reply, 404, "unknown_episode", request)
-        check_shape(reply, request)
+        (await wire.send(method, path)).refused(UnknownEpisode, f"{method} of an unknown episode")
     for field, value in UNKNOWN.items():
         reply = await wire.post("/reset", {field: value})
-        refused(reply, 404, "unknown_question", f"a reset with {field} {value!r}")
+        reply.refused(UnknownQuestion, f"a reset with {field} {value!r}")
     for path, status in (("/nothing", 404), ("/step", 405), ("/state", 422)):
         reply = await wire.send("GET", path)
-        expect(reply.status == status, f"GET {path} must be {status}, not {reply.status}")
-        check_shape(reply, f"GET {path}")
+        equal(reply.status, status, f"the status of GET {path}")
+        reply.error(f"GET {path}")
 
 
 @errors("an error neither repeats a long text nor contains a path")
@@ -95,10 +84,9 @@ async def _long(wire: Wire) -> None:
         await wire.step("x" * 5_000, QUERY),
         await wire.step(episode, "NOTHING " + "x" * 10_000),
     ):
-        check_shape(reply, "an error about a long text")
-    reply = wire.ok(await wire.step(episode, "DESCRIBE: " + "x" * 15_000, 0), "a long DESCRIBE")
-    error = reply.seen["error"] or ""
-    expect(len(error) < 6_000, "an error must not repeat a long name")
+        reply.error("an error about a long text")
+    reply = (await wire.step(episode, LONG)).ok("a long DESCRIBE")
+    expect(len(reply.seen["error"] or "") < 6_000, "an error must not repeat a long name")
 
 
 @errors("a batch answers like single requests, in order, and an invalid item fails alone")
@@ -107,22 +95,22 @@ async def _batch(wire: Wire) -> None:
     good = {"episode_id": first.episode_id, "action": QUERY, "step": 0}
     unknown = {"episode_id": fresh_id(), "action": QUERY}
     items = [good, 5, unknown, {}, good | {"action": "hm", "step": 1}, good]
-    reply = wire.ok(await wire.post("/step_batch", {"steps": items}), "a batch of steps")
+    reply = (await wire.post("/step_batch", {"steps": items})).ok("a batch of steps")
     results = reply.body["results"]
     codes = [item["error"]["code"] if "error" in item else "ok" for item in results]
     wanted = ["ok", "invalid_request", "unknown_episode", "invalid_request", "invalid_action", "ok"]
-    expect(codes == wanted, f"a batch's results must be {wanted}, not {codes}")
+    equal(codes, wanted, "a batch's results")
     single = await wire.step(second, QUERY, 0)
     expect(results[0] == results[5] == single.body, "a batch must answer like single requests")
     resets: list[dict[str, Any]] = [{"episode_id": fresh_id(), "seed": 2} for _ in range(2)]
     resets.insert(1, {"seed": "x"})
-    reply = wire.ok(await wire.post("/reset_batch", {"resets": resets}), "a batch of resets")
+    reply = (await wire.post("/reset_batch", {"resets": resets})).ok("a batch of resets")
     started = reply.body["results"]
     ids = [[item.get("episode_id") for item in batch] for batch in (started, resets)]
     ordered = ids[0] == ids[1] and started[0]["observation"] == started[2]["observation"]
     expect(ordered, "a batch of resets must be answered in order")
     for item in (resets[0], resets[2]):
-        await wire.send("DELETE", f"/episodes/{item['episode_id']}")
+        await wire.end(item["episode_id"])
 
 
 # -- bounds in bytes
@@ -131,45 +119,41 @@ async def _batch(wire: Wire) -> None:
 @sizes("an argument is bounded in bytes, however few characters it has")
 async def _argument(wire: Wire) -> None:
     episode = await wire.start(step_budget=5)
-    reply = await wire.step(episode, "ANSWER: " + "\N{GRINNING FACE}" * 5_001, 0)
-    refused(reply, 400, "invalid_action", "an action of 5,001 characters with 20,004 bytes")
+    reply = await wire.step(episode, "ANSWER: " + "\N{GRINNING FACE}" * 5_001)
+    reply.refused(ActionParseError, "an action of 5,001 characters with 20,004 bytes")
 
 
 @sizes("an episode's actions are bounded, and one beyond the bound is not counted")
-async def _episode(wire: Wire) -> str:
+async def _episode(wire: Wire) -> None:
     episode = await wire.start(step_budget=100)
     for number in range(MOST_STEPS + 1):
         reply = await wire.step(episode, LONG, number)
         if reply.status != 200:
             break
     _too_large(reply, f"step {number} of {len(LONG):,} bytes each")
-    state = await wire.state(episode)
-    expect(state.body["step_count"] == number, "the refused step must not be counted")
-    wire.ok(await wire.step(episode, QUERY, number), "a shorter action instead")
-    body = episode.options | {"episode_id": fresh_id(), "actions": [LONG] * (number + 1)}
+    state = await wire.get(f"/state?episode_id={episode.episode_id}")
+    equal(state.body["step_count"], number, "the count of steps, without the refused one,")
+    (await wire.step(episode, QUERY, number)).ok("a shorter action instead")
+    body = {"episode_id": fresh_id(), **options_of(episode), "actions": [LONG] * (number + 1)}
     _too_large(await wire.post("/reset", body), "a reset with all these actions")
-    return f"at most {number * len(LONG):,} bytes"
-
-
-@sizes("the reply to a batch is bounded, however often an item is repeated")
-async def _repeats(wire: Wire) -> str:
-    # a request of 7.7 KB that repeated one answered step got 239 MB
-    episode = await wire.start(step_budget=100)
-    for number in range(15):
-        wire.ok(await wire.step(episode, LONG, number), f"step {number}")
-    step = {"episode_id": episode.episode_id, "action": LONG, "step": 14}
-    steps = [step] * (MOST_BODY_BYTES // len(LONG))
-    reply = wire.ok(await wire.post("/step_batch", {"steps": steps}), "a batch of repeats")
-    results = reply.body["results"]
-    expect("error" not in results[0], f"the first item must be answered, not {reply.text}")
-    left_out = [result["error"] for result in results if "error" in result]
-    codes = {(error["code"], error["retryable"]) for error in left_out}
-    size = f"{len(reply.content):,} bytes for a request of {len(steps) * len(LONG):,}"
-    expected = f"items left out must have retryable reply_too_large, not {codes or None}"
-    expect(codes == {("reply_too_large", True)}, f"{size}; {expected}")
-    return size
 
 
 def _too_large(reply: Reply, request: str) -> None:
-    error = refused(reply, 413, "episode_too_large", request)
-    expect(any(char.isdigit() for char in error["message"]), "the error must state the limit")
+    message = reply.refused(EpisodeTooLarge, request)
+    expect(any(char.isdigit() for char in message), "the error must state the limit")
+
+
+@sizes("the reply to a batch is bounded, however often an item is repeated")
+async def _repeats(wire: Wire) -> None:
+    # a request of 7.7 KB that repeated one answered step got 239 MB
+    episode = await wire.start(step_budget=100)
+    await wire.steps(episode, [LONG] * 15)
+    step = {"episode_id": episode.episode_id, "action": LONG, "step": 14}
+    steps = [step] * (MOST_BODY_BYTES // len(LONG))
+    reply = (await wire.post("/step_batch", {"steps": steps})).ok("a batch of repeats")
+    first, *others = reply.body["results"]
+    expect("error" not in first, f"the first item must be answered, not {reply.text}")
+    left_out = [result["error"] for result in others if "error" in result]
+    codes = {(error["code"], error["retryable"]) for error in left_out}
+    size = f"{len(reply.content):,} bytes for a request of {len(steps) * len(LONG):,}"
+    equal(codes, {("reply_too_large", True)}, f"{size}: the errors of items left out")

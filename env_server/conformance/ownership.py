@@ -5,8 +5,9 @@ from itertools import combinations
 from uuid import UUID
 
 from env_server.conformance.check import Registry
-from env_server.conformance.episodes import OTHER, QUERY, refused
-from env_server.conformance.wire import Skipped, Wire, expect
+from env_server.conformance.episodes import OTHER, QUERY
+from env_server.conformance.wire import Wire, equal, expect
+from shared.errors import UnknownEpisode
 
 ownership = Registry("ownership")
 
@@ -21,9 +22,9 @@ async def new_ids(wire: Wire, **headers: str) -> list[str]:
     """Return ids that the server makes, of episodes that are closed at once."""
     ids = []
     for _ in range(IDS):
-        reply = wire.ok(await wire.send("POST", "/reset", json={}, headers=headers), "a reset")
+        reply = (await wire.send("POST", "/reset", json={}, headers=headers)).ok("a reset")
         ids.append(str(reply.body["episode_id"]))
-        await wire.send("DELETE", f"/episodes/{ids[-1]}")
+        await wire.end(ids[-1])
     return ids
 
 
@@ -49,20 +50,19 @@ async def _ids(wire: Wire) -> None:
 
 @ownership("an episode belongs to the key that began it")
 async def _keys(wire: Wire) -> None:
-    if wire.second is None:
-        raise Skipped("needs another key: --second-api-key")
+    other = wire.second
     episode = await wire.start(step_budget=5)
     await wire.steps(episode, [QUERY])
-    name, other = episode.episode_id, wire.second
+    name = episode.episode_id
     for reply, request in [
         (await other.step(name, QUERY, 1), "a step"),
         (await other.step(name, QUERY, 0), "a repeat"),
-        (await other.send("GET", "/state", params={"episode_id": name}), "the state"),
-        (await other.send("DELETE", f"/episodes/{name}"), "closing"),
+        (await other.send("GET", f"/state?episode_id={name}"), "the state"),
+        (await other.end(name), "closing"),
     ]:
-        refused(reply, 404, "unknown_episode", f"{request} of an episode with another key")
-    own = other.ok(await other.post("/reset", {"episode_id": name, "seed": 3}), "the id's reuse")
-    expect(own.seen["step_count"] == 0, "an id is the key's own: its reuse starts an episode")
-    other.ok(await other.send("DELETE", f"/episodes/{name}"), "closing it")
-    seen = wire.ok(await wire.step(episode, OTHER, 1), "the owner's next step").seen
-    expect(seen["step_count"] == 2, "what other keys do must not change the episode")
+        reply.refused(UnknownEpisode, f"{request} of an episode with another key")
+    own = (await other.post("/reset", {"episode_id": name, "seed": 3})).ok("the id's reuse")
+    equal(own.seen["step_count"], 0, "the steps of an episode under another key's id")
+    (await other.end(name)).ok("closing it")
+    seen = (await wire.step(episode, OTHER, 1)).ok("the owner's next step").seen
+    equal(seen["step_count"], 2, "the count of the owner's steps")

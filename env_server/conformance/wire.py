@@ -1,14 +1,15 @@
-"""`Wire`: a server from its clients' side. Sends requests as they are, returns bytes and JSON."""
+"""`Wire`: a server from its clients' side. Sends requests as they are; a `Reply` judges itself."""
 
-import json
 import uuid
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
+from pydantic import BaseModel
 
-from shared.errors import ServerUnreachable
-from shared.models import ResetResult, ServerMetadata
+from shared.dataset import Question
+from shared.errors import SQLEnvError
+from shared.models import ResetResult
 
 
 class Failed(Exception):
@@ -25,140 +26,149 @@ def expect(condition: object, message: str) -> None:
         raise Failed(message)
 
 
-def brief(value: Any, max_chars: int = 160) -> str:
+def equal(found: object, expected: object, what: str) -> None:
+    """Raise `Failed` unless the two are equal."""
+    expect(found == expected, f"{what} must be {brief(repr(expected))}, not {brief(repr(found))}")
+
+
+def brief(value: object, max_chars: int = 160) -> str:
     """Return a value for a message, on one line and cut."""
-    text = value if isinstance(value, str) else repr(value)
-    text = " ".join(text.split())
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-@dataclass(frozen=True)
 class Reply:
-    """`body` is the JSON, or None if the content is not JSON."""
+    """A reply of any status. `body` is its JSON, or None if it is not JSON.
 
-    status: int
-    content: bytes
-    body: Any
-    headers: httpx.Headers
+    The methods raise `Failed` if it is not as it must be.
+    """
 
-    @property
-    def text(self) -> str:
-        """The content, for a message."""
-        return brief(self.content.decode(errors="replace"))
+    def __init__(self, response: httpx.Response) -> None:
+        self.status, self.content = response.status_code, response.content
+        self.headers, self.text = response.headers, brief(response.text)
+        try:
+            self.body: Any = response.json()
+        except ValueError:
+            self.body = None
 
     @property
     def seen(self) -> Any:
         """The observation of a reply to a reset or a step."""
         return self.body["observation"]
 
-    @property
-    def error(self) -> dict[str, Any]:
-        """The error's fields. Raises `Failed` if the reply is not an error in the one shape."""
+    def ok(self, request: str) -> "Reply":
+        """Return this reply, which must be 200 and a JSON object."""
+        ok = self.status == 200 and isinstance(self.body, dict)
+        expect(ok, f"{request} gave HTTP {self.status}: {self.text}")
+        return self
+
+    def error(self, request: str) -> dict[str, Any]:
+        """Return the fields of this reply, which must be an error in the one shape."""
         fields = self.body.get("error") if isinstance(self.body, dict) else None
         shaped = isinstance(fields, dict) and set(self.body) == {"error"}
-        expect(shaped, f"HTTP {self.status} without an error object: {self.text}")
-        return dict(fields or {})
+        shaped &= self.headers.get("content-type", "").startswith("application/json")
+        found: dict[str, Any] = dict(fields) if shaped and fields else {}
+        kinds = [type(found.get(name)) for name in ("code", "message", "retryable")]
+        needed = "must be JSON with one error of code, message and retryable"
+        expect(
+            kinds == [str, str, bool], f"{request}: HTTP {self.status} {needed}, not {self.text}"
+        )
+        short = found["code"] and 0 < len(found["message"]) < 2_000
+        expect(short, f"{request}: an error must not be empty, nor repeat what was sent")
+        return found
 
+    def refused(self, expected: type[SQLEnvError], request: str) -> str:
+        """Return the message of this reply, which must be an error of this status and code."""
+        wanted = f"{request} must be {expected.status} {expected.code}"
+        expect(self.status == expected.status, f"{wanted}, not {self.status} {self.text}")
+        error = self.error(request)
+        expect(error["code"] == expected.code, f"{wanted}, not {error['code']}")
+        return str(error["message"])
 
-@dataclass(frozen=True)
-class WireEpisode:
-    """An episode of this suite: its id, the reply to its reset, and what resets the same again."""
-
-    episode_id: str
-    question_id: str
-    step_budget: int
-    reset: ResetResult
-
-    @property
-    def tables(self) -> list[str]:
-        """The tables that the reset listed."""
-        return self.reset.observation.tables
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The fields of a reset that asks for the same episode under another id."""
-        return {"question_id": self.question_id, "step_budget": self.step_budget}
+    def shaped(self, model: type[BaseModel]) -> Any:
+        """Return this reply as `model`; at any depth it must have exactly its fields."""
+        result = model.model_validate(self.body)
+        same = result.model_dump(mode="json") == self.body
+        expect(same, f"a reply has other fields or types than a {model.__name__}: {self.text}")
+        return result
 
 
 class Wire:
-    """`client` has the server's base URL. Transport errors become `ServerUnreachable`.
+    """The server at the base URL of `client`. `questions` are the server's, with their golds.
 
-    `second` is the same server with another key, an agent's, or None.
+    `second` is a client with another key, an agent's.
     """
 
-    def __init__(self, client: httpx.AsyncClient, second: httpx.AsyncClient | None = None) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        second: httpx.AsyncClient | None = None,
+        questions: Sequence[Question] = (),
+    ) -> None:
         self.client = client
-        self.second = None if second is None else Wire(second)
-        self._started: list[WireEpisode] = []
+        self._second = None if second is None else Wire(second)
+        self._questions = questions
+        self._started: list[str] = []  # episodes
+
+    @property
+    def second(self) -> "Wire":
+        """The same server with the other key."""
+        if self._second is None:
+            raise Skipped("needs --second-api-key")
+        return self._second
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        if not self._questions:
+            raise Skipped("needs --data")
+        return self._questions
 
     async def send(self, method: str, path: str, **options: Any) -> Reply:
         """Send a request and return its reply, whatever its status. `options` are httpx's."""
-        try:
-            reply = await self.client.request(method, path, **options)
-        except httpx.HTTPError as error:
-            url, reason = self.client.base_url.join(path), f"{type(error).__name__} {error}"
-            raise ServerUnreachable(f"{method} {url} failed: {reason}".strip()) from error
-        try:
-            body = json.loads(reply.content)
-        except ValueError:
-            body = None
-        return Reply(reply.status_code, reply.content, body, reply.headers)
+        return Reply(await self.client.request(method, path, **options))
+
+    async def get(self, path: str) -> Reply:
+        """Return the reply to a GET, which must be 200 and a JSON object."""
+        return (await self.send("GET", path)).ok(f"GET {path}")
 
     async def post(self, path: str, body: Any) -> Reply:
         return await self.send("POST", path, json=body)
 
-    async def step(self, episode: WireEpisode | str, action: Any, step: int | None = None) -> Reply:
-        """Take a step; `step` None leaves that field out."""
-        episode_id = episode if isinstance(episode, str) else episode.episode_id
-        body = {"episode_id": episode_id, "action": action}
-        return await self.post("/step", body if step is None else body | {"step": step})
+    async def step(self, episode: ResetResult | str, action: Any, step: int = 0) -> Reply:
+        """Take an episode's step, counted from 0."""
+        name = episode if isinstance(episode, str) else episode.episode_id
+        return await self.post("/step", {"episode_id": name, "action": action, "step": step})
 
-    async def steps(self, episode: WireEpisode, actions: list[Any]) -> list[Reply]:
+    async def steps(self, episode: ResetResult, actions: Sequence[Any]) -> list[Reply]:
         """Take steps in a row, each of which must be answered with 200."""
-        return [
-            self.ok(await self.step(episode, action, number), f"step {number}")
-            for number, action in enumerate(actions)
-        ]
+        numbered = enumerate(actions)
+        return [(await self.step(episode, one, n)).ok(f"step {n}") for n, one in numbered]
 
-    async def start(self, step_budget: int | None = None, **fields: Any) -> WireEpisode:
+    async def start(self, **fields: Any) -> ResetResult:
         """Reset under a fresh id; without a question, that of seed 0."""
-        if "question_id" not in fields:
-            fields.setdefault("seed", 0)
-        if step_budget is not None:
-            fields["step_budget"] = step_budget
-        reply = self.ok(await self.post("/reset", {"episode_id": fresh_id(), **fields}), "a reset")
-        result = ResetResult.model_validate(reply.body)
-        budget = result.observation.step_count + result.observation.budget_remaining
-        episode = WireEpisode(result.episode_id, result.info.question_id, budget, result)
-        self._started.append(episode)
-        return episode
+        chosen = {} if "question_id" in fields else {"seed": 0}
+        reply = await self.post("/reset", {"episode_id": fresh_id(), **chosen, **fields})
+        result = ResetResult.model_validate(reply.ok("a reset").body)
+        self._started.append(result.episode_id)
+        return result
 
-    async def state(self, episode: WireEpisode) -> Reply:
-        query = {"episode_id": episode.episode_id}
-        return self.ok(await self.send("GET", "/state", params=query), "GET /state")
-
-    async def end(self, episode: WireEpisode) -> None:
+    async def end(self, episode_id: str) -> Reply:
         """Close an episode, whatever became of it."""
-        await self.send("DELETE", f"/episodes/{episode.episode_id}")
+        return await self.send("DELETE", f"/episodes/{episode_id}")
 
     async def end_all(self) -> None:
         """Close the episodes that `start` returned."""
         while self._started:
             await self.end(self._started.pop())
-        if self.second is not None:
-            await self.second.end_all()
-
-    async def metadata(self) -> ServerMetadata:
-        reply = self.ok(await self.send("GET", "/metadata"), "GET /metadata")
-        return ServerMetadata.model_validate(reply.body)
-
-    @staticmethod
-    def ok(reply: Reply, request: str) -> Reply:
-        """Return the reply, which must be 200 and JSON."""
-        ok = reply.status == 200 and isinstance(reply.body, dict)
-        expect(ok, f"{request} gave HTTP {reply.status}: {reply.text}")
-        return reply
+        if self._second is not None:
+            await self._second.end_all()
 
 
 def fresh_id() -> str:
     return f"conformance-{uuid.uuid4()}"
+
+
+def options_of(episode: ResetResult) -> dict[str, Any]:
+    """Return the fields of a reset that asks for the same episode under another id."""
+    budget = episode.observation.budget_remaining
+    return {"question_id": episode.info.question_id, "step_budget": budget}

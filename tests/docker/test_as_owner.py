@@ -1,8 +1,8 @@
 """The trainer image's entry point runs its command as the owner of the mounted directory."""
 
 import errno
-import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -11,19 +11,9 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "docker" / "as_owner.py"
-SPEC = importlib.util.spec_from_file_location("as_owner", SCRIPT)
-assert SPEC is not None
-assert SPEC.loader is not None
-as_owner = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(as_owner)
-
+AS_OWNER = runpy.run_path(str(SCRIPT))
 WRITE = 'touch "$0/made"; id -u; id -G'
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can hand a directory over")
-
-
-def run(directory: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, str(SCRIPT), str(directory), "/bin/sh", "-c", WRITE, str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
 
 
 @as_root
@@ -36,7 +26,8 @@ def test_root_runs_the_command_as_the_owner_of_the_directory(tmp_path: Path) -> 
         if parent == Path(tempfile.gettempdir()):
             break
         parent.chmod(0o755)
-    result = run(runs)
+    command = [sys.executable, str(SCRIPT), str(runs), "/bin/sh", "-c", WRITE, str(runs)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60)
     assert result.stdout.split() == ["4321", "4322"], result.stderr
     assert ((runs / "made").stat().st_uid, (runs / "made").stat().st_gid) == (4321, 4322)
 
@@ -45,13 +36,12 @@ def test_root_runs_the_command_as_the_owner_of_the_directory(tmp_path: Path) -> 
 def test_a_directory_of_root_is_given_to_the_owner_of_the_checkout_or_the_image_user(
     tmp_path: Path,
 ) -> None:
-    runs, checkout = tmp_path / "runs", tmp_path / "compose.yaml"
-    runs.mkdir()
-    assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (10001, 10001)
+    checkout, owner_of = tmp_path / "compose.yaml", AS_OWNER["owner_of"]
+    assert owner_of(tmp_path, checkout, (10001, 10001)) == (10001, 10001)
     checkout.touch()
-    assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (10001, 10001)
+    assert owner_of(tmp_path, checkout, (10001, 10001)) == (10001, 10001)
     os.chown(checkout, 1000, 1001)
-    assert as_owner.owner_of(runs, checkout, (10001, 10001)) == (1000, 1001)
+    assert owner_of(tmp_path, checkout, (10001, 10001)) == (1000, 1001)
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
@@ -60,7 +50,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
     def refused(**_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(as_owner.tempfile, "TemporaryFile", refused)
-    monkeypatch.setattr(as_owner.os, "getuid", lambda: 10001)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(os, "getuid", lambda: 10001)
     with pytest.raises(SystemExit, match="Read-only file system; mount it for writing"):
-        as_owner.main([str(tmp_path), "true"])
+        AS_OWNER["main"]([str(tmp_path), "true"])

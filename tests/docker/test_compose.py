@@ -51,6 +51,12 @@ def config(
     )
 
 
+def configured(files: tuple[str, ...], **environment: str) -> dict[str, Any]:
+    result = config(files, **environment)
+    assert result.returncode == 0, result.stderr
+    return dict(yaml.safe_load(result.stdout)["services"])
+
+
 def services(name: str = "compose.yaml") -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / name).read_text())["services"])
 
@@ -91,9 +97,7 @@ def test_the_settings_reach_the_containers() -> None:
         "DATA": "/some/import", "GPUS": "2", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
         "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider",
     }  # fmt: skip
-    result = config(("compose.yaml", "compose.gpu.yaml"), **given)
-    assert result.returncode == 0, result.stderr
-    found = yaml.safe_load(result.stdout)["services"]
+    found = configured(("compose.yaml", "compose.gpu.yaml"), **given)
     trainer, server = found["trainer"], found["env-server"]
     own = {"SQLENV_SERVER_URL": "http://env-server:8000", "SQLENV_DATA_DIR": "/data", "GPUS": "2"}
     assert trainer["environment"].items() >= own.items()
@@ -142,10 +146,8 @@ def test_a_setting_of_the_training_in_the_shell_is_refused(name: str) -> None:
 
 @needs_compose
 def test_the_trainer_generates_on_the_vllm_service() -> None:
-    given = {"VLLM_API_KEY": "k" * 20, "VLLM_LORA_RANK": "32"}
-    result = config(("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml"), **given)
-    assert result.returncode == 0, result.stderr
-    found = yaml.safe_load(result.stdout)["services"]
+    files = ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")
+    found = configured(files, VLLM_API_KEY="k" * 20, VLLM_LORA_RANK="32")
     trainer, server = found["trainer"], found["vllm"]
     assert trainer["environment"]["OPENAI_API_KEY"] == server["environment"]["VLLM_API_KEY"]
     assert trainer["depends_on"].keys() == {"vllm"}
@@ -184,29 +186,27 @@ def test_settings_are_words_whatever_they_hold(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+SERVED = "--generation-url http://vllm:8000/v1"
+
+
 @pytest.mark.parametrize(
-    ("settings", "options"),
+    ("overlays", "settings", "options"),
     [
-        ({}, ["--model", "Qwen/Qwen3-0.6B"]),
-        ({"MODEL": "a/b"}, ["--model", "a/b"]),
-        ({"PRESET": "qwen3-1.7b"}, ["--preset", "qwen3-1.7b"]),
-        ({"PRESET": "qwen3-1.7b", "MODEL": "a/b"}, ["--preset", "qwen3-1.7b", "--model", "a/b"]),
+        ("gpu", {}, "--model Qwen/Qwen3-0.6B --processes 1"),
+        ("gpu", {"MODEL": "a/b"}, "--model a/b --processes 1"),
+        ("gpu", {"PRESET": "qwen3-1.7b"}, "--preset qwen3-1.7b --processes 1"),
+        ("gpu", {"PRESET": "p", "MODEL": "a/b"}, "--preset p --model a/b --processes 1"),
+        ("vllm", {}, f"--model Qwen/Qwen3-0.6B {SERVED}"),
+        ("gpu vllm", {"PRESET": "p", "PROCESSES": "2"},
+         f"--preset p --model Qwen/Qwen3-0.6B --processes 2 {SERVED}"),
+        ("gpu vllm", {"MODEL": "a/b"}, f"--model a/b --processes 1 {SERVED}"),
     ],
-)
-def test_a_preset_names_the_model_on_gpus(
-    tmp_path: Path, settings: dict[str, str], options: list[str]
+)  # fmt: skip
+def test_the_overlays_choose_a_model(
+    tmp_path: Path, overlays: str, settings: dict[str, str], options: str
 ) -> None:
-    assert job(tmp_path, "compose.gpu.yaml", **settings) == [*JOB, *options, "--processes", "1"]
-
-
-def test_the_trained_model_is_the_one_that_vllm_serves(tmp_path: Path) -> None:
-    server = ["--generation-url", "http://vllm:8000/v1"]
-    overlays = ("compose.gpu.yaml", "compose.vllm.yaml")
-    assert job(tmp_path, "compose.vllm.yaml") == [*JOB, "--model", "Qwen/Qwen3-0.6B", *server]
-    assert job(tmp_path, *overlays, PRESET="qwen3-1.7b", PROCESSES="2") == [
-        *JOB, "--preset", "qwen3-1.7b", "--model", "Qwen/Qwen3-0.6B", "--processes", "2", *server
-    ]  # fmt: skip
-    assert "runs/a model" in job(tmp_path, *overlays, MODEL="runs/a model")
+    files = [f"compose.{name}.yaml" for name in overlays.split()]
+    assert job(tmp_path, *files, **settings) == [*JOB, *options.split()]
 
 
 # -- as text
@@ -243,26 +243,19 @@ def test_our_services_are_confined_and_limited(service: str) -> None:
     assert ("healthcheck" in one) == (service != "trainer")
 
 
-def test_the_servers_and_the_training_do_not_depend_on_each_other() -> None:
-    """docker/prove.sh shows on an engine that scaling the one leaves the other alone."""
-    trainer, server = services()["trainer"], services()["env-server"]
-    assert not {"profiles", "depends_on"} & trainer.keys()  # `up` trains; `run` does not scale
-    assert trainer["restart"].startswith("on-failure")
-    assert trainer["env_file"] == [{"path": "train.env", "required": False}]
-    assert not {"ports", "container_name"} & server.keys()  # it has several replicas
-    assert server["networks"] == ["inside"]
-    networks = yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]
-    assert networks["inside"] == {"internal": True}
-
-
 def test_ports_are_published_on_this_machine_only() -> None:
     for path in ROOT.glob("compose*.yaml"):
         for service in services(path.name).values():
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
-def test_the_servers_have_time_to_drain() -> None:
-    server = services()["env-server"]
+def test_the_servers_scale_inside_and_have_time_to_drain() -> None:
+    server, trainer = services()["env-server"], services()["trainer"]
+    assert not {"profiles", "depends_on"} & trainer.keys()  # `up` trains; `run` does not scale
+    assert not {"ports", "container_name"} & server.keys()  # it has several replicas
+    assert server["networks"] == ["inside"]
+    networks = yaml.safe_load((ROOT / "compose.yaml").read_text())["networks"]
+    assert networks["inside"] == {"internal": True}
     drain_s = int(VARIABLE.findall(server["environment"]["SQLENV_DRAIN_S"])[0][1])
     grace_s = Settings.model_fields["shutdown_grace_s"].default
     assert int(server["stop_grace_period"].removesuffix("s")) > drain_s + grace_s
@@ -276,34 +269,29 @@ def test_the_images_carry_the_projects_version() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_an_image_is_pinned_and_does_not_run_as_root(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+def test_an_image_is_pinned_and_does_not_run_as_root_and_its_files_are_sent(path: Path) -> None:
+    lines = [line.split() for line in path.read_text().splitlines()]
+    bases = [line[1] for line in lines if line[:1] == ["FROM"]]
     assert all(re.search(r":\d+\.\d+", base) for base in bases), bases
-    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    users = [line[1] for line in lines if line[:1] == ["USER"]]
     assert users
     assert users[-1] not in ("root", "0")
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    sent = tuple(line[1:] for line in ignored if line.startswith("!"))
+    for line in lines:
+        if line[:1] == ["COPY"] and "--from" not in line[1]:
+            for source in line[1:-1]:
+                assert (ROOT / source).exists(), source
+                assert source.startswith(sent), source
 
 
 def test_the_servers_image_has_no_torch() -> None:
     """Neither by the extras that it installs nor by what these require."""
     text = (ROOT / "docker" / "env_server.Dockerfile").read_text()
     (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
-    assert extras == "server,docs,mcp"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = (project["optional-dependencies"][extra] for extra in extras.split(","))
     required = [*project["dependencies"], *itertools.chain.from_iterable(optional)]
     names = {re.split(r"[^\w-]", one)[0] for one in required}
     assert not names & {"torch", "transformers", "trl", "accelerate", "datasets"}
     assert "COPY trainer/" not in text
-
-
-@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_files_that_an_image_copies_are_in_the_build_context(path: Path) -> None:
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    sent = [line[1:] for line in ignored if line.startswith("!")]
-    for line in path.read_text().splitlines():
-        if line.startswith("COPY ") and "--from" not in line:
-            for source in line.split()[1:-1]:
-                assert (ROOT / source).exists(), source
-                assert any(source == one or source.startswith(one) for one in sent), source

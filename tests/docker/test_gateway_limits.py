@@ -13,6 +13,7 @@ import pytest
 from benchmarks.chaos.gateway import CONFIG, Gateway, missing, running_gateway
 from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import all_checks
+from env_server.conformance.headers import ENDLESS, exchange
 from env_server.conformance.wire import Wire
 from env_server.http.protocol import MAX_HEADERS
 from env_server.settings import Settings
@@ -45,57 +46,33 @@ def test_the_errors_of_the_gateway_have_the_common_shape(
     assert httpx.get(gateway.admin + "/ready").json() == {"status": "ready"}
 
 
-def exchange(gateway: Gateway, *pieces: bytes) -> bytes:
-    """What the gateway sends until it closes the connection."""
-    replies = []
-    with connected(gateway) as connection, contextlib.suppress(ConnectionError):
-        with contextlib.suppress(ConnectionError):
-            for piece in pieces:
-                connection.sendall(piece)
-        while piece := connection.recv(65_536):
-            replies.append(piece)
-    return b"".join(replies)
-
-
-def connected(gateway: Gateway, source: str = "127.0.0.1") -> socket.socket:
-    host, _, port = gateway.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=30, source_address=(source, 0))
-
-
 HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\nConnection: close\r\n"
-
 CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-ENDLESS = [b"x" * 1_000_000] * 20
 
 
 @pytest.mark.parametrize(
-    ("pieces", "status"),
+    ("pieces", "statuses"),
     [
-        ([HEAD, b"X: " + b"x" * 33_000, b"\r\n\r\n"], 431),
-        ([b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nConnection: close\r\n\r\n"], 431),
+        ([HEAD, b"X: " + b"x" * 33_000, b"\r\n\r\n"], "431"),
+        ([b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nConnection: close\r\n\r\n"], "431"),
         # what HAProxy refuses before a request exists has a page of its own
-        ([HEAD, b"a: b\r\n" * 100 + b"\r\n"], 400),
-        ([HEAD, b"X: ", *ENDLESS], 400),
-        ([CHUNKED, b"0\r\nX: ", *ENDLESS], 400),
-        ([HEAD, b"X: " + b"x" * 32_000, b"\r\n\r\n"], 200),
-        ([HEAD, b"a: b\r\n" * 90 + b"\r\n"], 200),
+        ([HEAD, b"a: b\r\n" * 100 + b"\r\n"], "400"),
+        ([HEAD, b"X: ", *ENDLESS], "400"),
+        ([CHUNKED, b"0\r\nX: ", *ENDLESS], "400"),
+        # refused at once, or after the wait for a body: builds differ
+        ([CHUNKED, b"1;", *ENDLESS], "400 408"),
+        ([HEAD, b"X: " + b"x" * 32_000, b"\r\n\r\n"], "200"),
+        ([HEAD, b"a: b\r\n" * 90 + b"\r\n"], "200"),
     ],
 )
 def test_heads_have_the_limits_of_the_servers(
-    gateway: Gateway, pieces: list[bytes], status: int
+    gateway: Gateway, pieces: list[bytes], statuses: str
 ) -> None:
-    reply = exchange(gateway, *pieces)
-    assert reply.startswith(b"HTTP/1.1 %d " % status), reply[:200]
-    if status == 431:
+    reply = exchange(Wire(httpx.AsyncClient(base_url=gateway.url)), pieces) or b""
+    assert reply[9:12].decode() in statuses.split(), reply[:200]
+    if statuses == "431":
         error = json.loads(reply.partition(b"\r\n\r\n")[2])["error"]
         assert error["code"] == "request_header_fields_too_large"
-
-
-def test_the_extension_of_a_chunk_must_end(gateway: Gateway) -> None:
-    """HAProxy refuses it at once, or waits for its end as long as for a body: builds differ."""
-    reply = exchange(gateway, CHUNKED, b"1;", *ENDLESS)
-    assert reply.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 ")), reply[:200]
 
 
 def test_the_limits_are_the_defaults_of_the_servers() -> None:
@@ -111,18 +88,22 @@ def test_the_limits_are_the_defaults_of_the_servers() -> None:
 
 def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: Gateway) -> None:
     """600 half-sent heads from one address: it gets 512 connections, others are served."""
+    host, _, port = gateway.url.removeprefix("http://").partition(":")
+
+    def connected() -> socket.socket:
+        return socket.create_connection((host, int(port)), 30, source_address=("127.0.0.2", 0))
+
     with contextlib.ExitStack() as opened:
         for _ in range(600):
             with contextlib.suppress(ConnectionError):
-                connection = opened.enter_context(connected(gateway, "127.0.0.2"))
-                connection.sendall(HEAD)
+                opened.enter_context(connected()).sendall(HEAD)
         assert asked(http, "GET", "/metadata")
         pattern = r'^haproxy_frontend_current_sessions\{proxy="agents"\} (\d+)'
         text = httpx.get(f"{gateway.admin}/metrics").text
         found = re.search(pattern, text, re.MULTILINE)
         assert found
         assert 400 < int(found[1]) <= 520
-        with contextlib.suppress(ConnectionError), connected(gateway, "127.0.0.2") as refused:
+        with contextlib.suppress(ConnectionError), connected() as refused:
             assert refused.recv(1) == b""
 
 

@@ -267,16 +267,13 @@ def test_replicas_are_spread_over_nodes(name: str) -> None:
 
 def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:
     spec = pods()["env-server"]["spec"]
-    given = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
-    known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    assert set(given) <= known
-    drain_s = float(given["SQLENV_DRAIN_S"])
-    probe = spec["containers"][0]["readinessProbe"]
+    (container,) = spec["containers"]
+    given = {one["name"]: one.get("value") for one in container["env"]}
+    assert given.keys() <= {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    drain_s, probe = float(given["SQLENV_DRAIN_S"]), container["readinessProbe"]
     assert drain_s > probe["periodSeconds"] * probe["failureThreshold"]
-    assert (
-        spec["terminationGracePeriodSeconds"]
-        > drain_s + Settings.model_fields["shutdown_grace_s"].default
-    )
+    grace_s = Settings.model_fields["shutdown_grace_s"].default
+    assert spec["terminationGracePeriodSeconds"] > drain_s + grace_s
 
 
 def test_the_users_are_those_of_the_images() -> None:

@@ -84,17 +84,6 @@ def test_every_panel_has_data_and_the_alerts_are_loaded(tiny_data: Path, tmp_pat
                 process.terminate()
 
 
-def test_the_panels_do_not_overlap() -> None:
-    cells = [
-        (x, y)
-        for place in (panel["gridPos"] for panel in DASHBOARD["panels"])
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) == 23
-
-
 def test_grafana_finds_the_data_source_and_the_dashboard() -> None:
     (source,) = yaml.safe_load(OVERLAY["configs"]["datasource"]["content"])["datasources"]
     assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {source["uid"]}

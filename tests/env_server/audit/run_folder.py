@@ -79,7 +79,7 @@ def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_jso
     run.mkdir(parents=True)
     paths = {"questions_path": config.questions_path, "db_dir": config.db_dir}
     written = {
-        "config": {"step_budget": BUDGET, **paths, **config_json},
+        "config": {"step_budget": BUDGET, "standard": "strict", **paths, **config_json},
         "reward_version": metadata.reward_version,
         "data_digest": metadata.data_digest,
         "server_digest": metadata.digest,

@@ -15,7 +15,7 @@ from env_server.audit.verify import verify_run
 from env_server.commands import command
 from shared.dataset import load_splits
 from shared.errors import DataError
-from tests.env_server.audit.run_folder import forge, read, record, write
+from tests.env_server.audit.run_folder import forge, read, record
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
 
@@ -36,7 +36,7 @@ def test_by_its_own_rewards_and_standard_nothing_changes(run_folder: Path) -> No
 
 
 def test_sparse_rewards_are_the_verdict_alone(run_folder: Path) -> None:
-    found = score(run_folder / "episodes.jsonl", rewards="sparse")
+    found = score(run_folder, rewards="sparse")
     lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
     assert [change.line for change in found.changes] == [
         number for number, line in lines.items() if line["reward"] != line["correctness"]
@@ -72,12 +72,6 @@ def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
     strict = score(run, standard="strict")
     lost = {change.line for change in strict.changes if change.was_correct > change.is_correct}
     assert 0 < len(lost) == sum(phase["lost"] for phase in strict.as_json()["phases"]) < len(lines)
-    # recorded before the standard was: it is strict, and the replay shows that it was not
-    config = json.loads((run / "config.json").read_text())
-    del config["config"]["standard"]
-    write(run / "config.json", config)
-    assert lost <= {problem.line for problem in asyncio.run(verify_run(run, workers=1)).problems}
-    assert score(run, standard="bird").changes == []
 
 
 def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path) -> None:
@@ -98,7 +92,7 @@ def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path) -> No
 
 
 def test_the_command_reports_what_changed(run_folder: Path, tmp_path: Path) -> None:
-    arguments = ["rescore", str(run_folder), "--rewards", "sparse", "--workers", "1", "--json"]
+    arguments = ["rescore", str(run_folder), "--rewards", "sparse", "--json"]
     result = CliRunner().invoke(command, [*arguments, str(tmp_path / "rescored.json")])
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "rescored.json").read_text())

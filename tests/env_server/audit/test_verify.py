@@ -111,8 +111,8 @@ def forged(name: str, value: Any) -> Change:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (forged("rewards", lambda old: [old[0] + 1e-9, *old[1:]]), "step 1: reward: recorded"),
-        (forged("observations", lambda old: [*old[:-1], "f" * 16]), "observation: recorded fff"),
+        (forged("rewards", lambda old: [old[0] + 1e-9, *old[1:]]), "step 1: rewards: recorded"),
+        (forged("observations", lambda old: [*old[:-1], "f" * 16]), "observations: recorded 'fff"),
         (forged("observations", lambda old: old[:-1]), "observations"),
         (forged("rewards", lambda old: old[:-1]), "rewards"),
         (forged("reward", lambda old: old + 1.0), "reward: recorded"),
@@ -130,7 +130,7 @@ def forged(name: str, value: Any) -> Change:
         (forged("too_large", True), "too_large"),
         (forged("texts", lambda old: old[:-1]), "texts"),
         (forged("question_id", "nobody's"), "can't be replayed: no question"),
-        (forged("actions", lambda old: [*old[:-1], "ANSWER: other"]), "observation: recorded"),
+        (forged("actions", lambda old: [*old[:-1], "ANSWER: other"]), "observations: recorded"),
         (forged("actions", lambda old: [*old, "ANSWER: 1"]), "can't be replayed: the episode is"),
     ],
 )
@@ -316,13 +316,11 @@ def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path)
 
 
 def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
-    out = tmp_path / "report.json"
-    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1", "--json", str(out)])
+    result = CliRunner().invoke(command, ["verify", str(run)])
     assert result.exit_code == 0, result.output
     assert "passed: " in result.output
-    assert json.loads(out.read_text())["passed"] is True
     forge(run / "episodes.jsonl", 3, forged("reward", 9.0))
-    result = CliRunner().invoke(command, ["verify", str(run), "--workers", "1"])
+    result = CliRunner().invoke(command, ["verify", str(run)])
     assert result.exit_code == 1
     assert "episodes.jsonl line 3: reward: recorded 9.0" in result.output
     assert "FAILED" in result.output

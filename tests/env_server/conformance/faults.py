@@ -4,129 +4,73 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
+Fault = Callable[[httpx.Request, Send], Awaitable[httpx.Response]]
+Change = Callable[[Any, Any], object]  # of (the request's JSON, the reply's), in place
 TRAINER, AGENT = "trainer-key-0123456789", "agent-key-0123456789"
+STEP, RESET = "/step", "/reset"
 
 
 class Between(httpx.AsyncBaseTransport):
     """A transport whose fault handles each request and may `send` it on, changed or not."""
 
-    def __init__(
-        self,
-        inner: httpx.AsyncBaseTransport,
-        fault: Callable[[httpx.Request, Send], Awaitable[Any]],
-    ) -> None:
+    def __init__(self, inner: httpx.AsyncBaseTransport, fault: Fault) -> None:
         self.inner, self.fault = inner, fault
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        reply = await self.fault(request, self.inner.handle_async_request)
-        assert isinstance(reply, httpx.Response)
-        return reply
+        return await self.fault(request, self.inner.handle_async_request)
 
 
-@dataclass
-class OnReply:
-    """A fault in the replies of some paths: `change` edits their JSON in place."""
+def parsed(content: bytes) -> Any:
+    is_object = content[:1] == b"{" and content[-1:] == b"}"
+    return json.loads(content) if is_object else {}
 
-    paths: tuple[str, ...]
-    change: Callable[[Any, Any], None]  # (the request's JSON, the reply's)
 
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        is_object = request.content[:1] == b"{" and request.content[-1:] == b"}"
-        sent = json.loads(request.content) if is_object else {}
+def on_reply(path: str, change: Change) -> Fault:
+    """Change the replies of a path."""
+
+    async def fault(request: httpx.Request, send: Send) -> httpx.Response:
         reply = await send(request)
-        content = await reply.aread()
-        if request.url.path in self.paths and reply.status_code == 200:
-            body = json.loads(content)
-            self.change(sent, body)
-            content = json.dumps(body).encode()
-        return httpx.Response(
-            reply.status_code, headers={"content-type": "application/json"}, content=content
-        )
+        body = json.loads(await reply.aread())
+        if request.url.path == path and reply.status_code == 200:
+            change(parsed(request.content), body)
+        return httpx.Response(reply.status_code, json=body)
+
+    return fault
 
 
-@dataclass
-class OnRequest:
-    """A fault in the requests: the field `drop` is removed from their JSON."""
+def without(field: str) -> Fault:
+    """Remove a field from the requests."""
 
-    drop: str
-
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        try:
-            body = json.loads(request.content)
-            body.pop(self.drop, None)
-        except (ValueError, AttributeError):
+    async def fault(request: httpx.Request, send: Send) -> httpx.Response:
+        body = parsed(request.content)
+        if field not in body:
             return await send(request)
-        key = {name: value for name, value in request.headers.items() if name == "authorization"}
+        del body[field]
+        key = {"authorization": request.headers["authorization"]}
         return await send(httpx.Request(request.method, request.url, headers=key, json=body))
 
-
-class OneAtATime:
-    """Every request waits for the one before it, and recursive queries take their time."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        async with self.lock:
-            if b"RECURSIVE" in request.content:
-                await asyncio.sleep(0.4)
-            return await send(request)
+    return fault
 
 
-class Dying:
-    """A server that is gone after a number of requests."""
+def errors_as(**content: Any) -> Fault:
+    """Answer every error with other content."""
 
-    def __init__(self, after: int) -> None:
-        self.left = after
+    async def fault(request: httpx.Request, send: Send) -> httpx.Response:
+        reply = await send(request)
+        return reply if reply.status_code == 200 else httpx.Response(reply.status_code, **content)
 
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        self.left -= 1
-        if self.left < 0:
-            raise httpx.ConnectError("gone", request=request)
-        return await send(request)
+    return fault
 
 
-async def errors_without_shape(request: httpx.Request, send: Send) -> httpx.Response:
-    reply = await send(request)
-    wrong = httpx.Response(reply.status_code, json={"detail": "something is wrong"})
-    return reply if reply.status_code == 200 else wrong
+# -- changes of a reply
 
 
-async def pages_for_errors(request: httpx.Request, send: Send) -> httpx.Response:
-    reply = await send(request)
-    page = httpx.Response(reply.status_code, text="<html>Sorry</html>")
-    return reply if reply.status_code == 200 else page
-
-
-async def slow_parser(request: httpx.Request, send: Send) -> httpx.Response:
-    """A server that does nothing else while it parses many keys or arrays."""
-    if request.content.count(b'":') > 100 or request.content.count(b"[") > 100:
-        time.sleep(1.0)
-    return await send(request)
-
-
-async def takes_anything(request: httpx.Request, send: Send) -> httpx.Response:
-    if len(request.content) > 2_500_000:
-        request = httpx.Request(request.method, request.url, content=b"[]")
-    return await send(request)
-
-
-async def parrot(request: httpx.Request, send: Send) -> httpx.Response:
-    reply = await send(request)
-    if reply.status_code == 200:
-        return reply
-    body = json.loads(await reply.aread())
-    body["error"]["message"] += request.content.decode(errors="replace")
-    return httpx.Response(reply.status_code, json=body)
-
-
-def set_in(*path: str | int, to: Any) -> Callable[[Any, Any], None]:
+def set_in(*path: str | int, to: Any) -> Change:
     def change(_: Any, body: Any) -> None:
         for key in path[:-1]:
             body = body[key]
@@ -157,13 +101,11 @@ def hint(sent: Any, body: Any) -> None:
 
 def teacher(sent: Any, body: Any) -> None:
     if str(sent.get("action", "")).startswith("ANSWER") and body["info"]["question_id"] == "shop-4":
-        body["observation"]["error"] = (
-            "try SELECT name FROM customers WHERE city = 'Oslo' next time"
-        )
+        body["observation"]["error"] = "try SELECT name FROM customers WHERE city = 'Oslo' then"
 
 
-def backwards(_: Any, body: Any) -> None:
-    body["results"].reverse()
+def oracle(sent: Any, body: Any) -> None:
+    body["reward"] = len(str(sent.get("action", ""))) / 1000
 
 
 def literal(sent: Any, body: Any) -> None:
@@ -172,6 +114,54 @@ def literal(sent: Any, body: Any) -> None:
     text = str(sent.get("action", "")).removeprefix("ANSWER: ")
     if body["done"] and any(mark in text for mark in marks):
         body["info"]["outcome"] = "wrong"
+
+
+class Counted:
+    """Make ids of numbers."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def __call__(self, _: Any, body: Any) -> None:
+        self.last += 1
+        body["episode_id"] = f"{self.last:036}"
+
+
+# -- faulty servers
+
+
+class Dying:
+    """A server that is gone after a number of requests."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        self.left -= 1
+        if self.left < 0:
+            raise httpx.ConnectError("gone", request=request)
+        return await send(request)
+
+
+class Endless:
+    """A server that ends no work: requests go on when their client leaves, one at a time.
+
+    `extra_s` is how long a recursive query takes besides.
+    """
+
+    def __init__(self, extra_s: float = 0.0) -> None:
+        self.turn, self.extra_s = asyncio.Lock(), extra_s
+
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        async def whole() -> httpx.Response:
+            async with self.turn:
+                if b"RECURSIVE" in request.content:
+                    await asyncio.sleep(self.extra_s)
+                reply = await send(request)
+                content = await reply.aread()
+            return httpx.Response(reply.status_code, content=content)
+
+        return await asyncio.shield(asyncio.create_task(whole()))
 
 
 class SlowJudge:
@@ -190,22 +180,40 @@ class SlowJudge:
         return reply
 
 
-STEP, RESET, BOTH = ("/step",), ("/reset",), ("/step", "/reset")
-
-
-def oracle(sent: Any, body: Any) -> None:
-    body["reward"] = len(str(sent.get("action", ""))) / 1000
-
-
-class Counted:
-    """A server whose ids are numbers."""
+class Boundless:
+    """A server without limits on bytes: what it refuses is answered as the request before."""
 
     def __init__(self) -> None:
-        self.last = 0
+        self.last = b"{}"
 
-    def __call__(self, _: Any, body: Any) -> None:
-        self.last += 1
-        body["episode_id"] = f"{self.last:036}"
+    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
+        reply = await send(request)
+        content = await reply.aread()
+        if reply.status_code in (400, 413):
+            return httpx.Response(200, content=self.last)
+        if reply.status_code == 200 and request.url.path == STEP:
+            self.last = content
+        return httpx.Response(reply.status_code, content=content)
+
+
+async def slow_parser(request: httpx.Request, send: Send) -> httpx.Response:
+    """A server that does nothing else while it parses many keys or arrays."""
+    if request.content.count(b'":') > 100 or request.content.count(b"[") > 100:
+        time.sleep(1.0)
+    return await send(request)
+
+
+async def takes_anything(request: httpx.Request, send: Send) -> httpx.Response:
+    large = len(request.content) > 2_500_000
+    return httpx.Response(422, json={}) if large else await send(request)
+
+
+async def parrot(request: httpx.Request, send: Send) -> httpx.Response:
+    reply = await send(request)
+    body = json.loads(await reply.aread())
+    if reply.status_code != 200:
+        body["error"]["message"] += request.content.decode(errors="replace")
+    return httpx.Response(reply.status_code, json=body)
 
 
 async def one_key(request: httpx.Request, send: Send) -> httpx.Response:
@@ -222,36 +230,3 @@ async def repeated(request: httpx.Request, send: Send) -> httpx.Response:
     items = len(json.loads(request.content)["steps"])
     results = json.loads(await reply.aread())["results"]
     return httpx.Response(200, json={"results": results[:1] * items})
-
-
-class Endless:
-    """A server that ends no work: requests go on when their client leaves, one at a time."""
-
-    def __init__(self) -> None:
-        self.turn = asyncio.Lock()
-
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        async def whole() -> httpx.Response:
-            async with self.turn:
-                reply = await send(request)
-                content = await reply.aread()
-            return httpx.Response(reply.status_code, content=content)
-
-        return await asyncio.shield(asyncio.create_task(whole()))
-
-
-class Boundless:
-    """A server without limits on bytes: what it refuses is answered as the request before."""
-
-    def __init__(self) -> None:
-        self.last = b"{}"
-
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        reply = await send(request)
-        content = await reply.aread()
-        if reply.status_code == 200 and request.url.path == "/step":
-            self.last = content
-        refused = reply.status_code in (400, 413)
-        return httpx.Response(
-            200 if refused else reply.status_code, content=self.last if refused else content
-        )

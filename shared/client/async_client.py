@@ -45,9 +45,8 @@ Call = Callable[[Replica], Awaitable[T]]
 
 # A running host accepts within milliseconds; one that is down should not use up the whole timeout.
 CONNECT_TIMEOUT_S = 5.0
-HEALTH_TIMEOUT_S = 5.0
 ENDED_KEPT = 10_000  # ended episodes whose server is remembered
-READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
+READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
 
 
 class AsyncClient:
@@ -99,11 +98,6 @@ class AsyncClient:
         self._leaving: dict[asyncio.Task[None], str] = {}  # what ends a cancelled call -> episode
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None  # of the first call
         self._waiting_since = 0.0
-
-    @property
-    def urls(self) -> list[str]:
-        """The URLs of the servers known so far."""
-        return [replica.url for replica in self._fleet.replicas]
 
     @property
     def open_episodes(self) -> list[str]:
@@ -264,15 +258,6 @@ class AsyncClient:
                     )
         return metadata
 
-    async def health(self) -> dict[str, str]:
-        """Return URL -> the status that each server reports, asked once and without retries."""
-        found = {}
-        with self._call():
-            for replica in await self._fleet.open():
-                body = await replica.request_once("GET", "/health", timeout_s=HEALTH_TIMEOUT_S)
-                found[replica.url] = str(body.get("status", "")) if isinstance(body, dict) else ""
-        return found
-
     async def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Return when every server is ready; `ServerUnreachable` names the first that is not in
         time."""
@@ -383,20 +368,18 @@ class AsyncClient:
 
 
 async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
-    wait_s, longest_wait_s = READY_POLL_S
     while True:
         left_s = max(0.1, deadline - perf_counter())
         try:
-            await replica.request_once("GET", "/ready", timeout_s=min(HEALTH_TIMEOUT_S, left_s))
+            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
             return
         except SQLEnvError as error:
             if not is_retryable(error):
                 raise
-            if perf_counter() + wait_s > deadline:
+            if perf_counter() + READY_POLL_S > deadline:
                 problem = f"not ready after {timeout_s:g} s: {error}"
                 raise ServerUnreachable(problem, url=replica.url) from error
-        await asyncio.sleep(wait_s)
-        wait_s = min(2 * wait_s, longest_wait_s)
+        await asyncio.sleep(READY_POLL_S)
 
 
 async def _gather(calls: Sequence[Awaitable[T]]) -> list[T | SQLEnvError]:

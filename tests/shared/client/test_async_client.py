@@ -9,6 +9,7 @@ import pytest
 
 from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
+from shared.client.fleet import normalise_urls
 from shared.errors import (
     ActionParseError,
     Behind,
@@ -19,7 +20,6 @@ from shared.errors import (
     UnknownEpisode,
 )
 from tests.shared.client.fake_server import (
-    URL,
     FakeServer,
     client_of,
     drive,
@@ -139,9 +139,8 @@ async def test_close_frees_the_place_and_can_be_repeated() -> None:
 # -- servers
 
 
-async def test_health_metadata_and_readiness() -> None:
+async def test_metadata_and_readiness() -> None:
     async with playing() as (server, client):
-        assert await client.health() == {URL: "healthy"}
         assert (await client.metadata()).digest == "d1"
         server.ready = False
         asyncio.get_running_loop().call_later(0.15, setattr, server, "ready", True)
@@ -160,7 +159,7 @@ async def test_waiting_for_what_is_not_an_environment_server_ends_at_once() -> N
 
 async def test_an_unreachable_server_is_named() -> None:
     async with client_of("http://127.0.0.1:9", None, max_attempts=2) as client:
-        for call in (client.reset(), client.metadata(), client.health(), client.close_episode("e")):
+        for call in (client.reset(), client.metadata(), client.close_episode("e")):
             with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9 .*python -m env_server"):
                 await call
 
@@ -176,7 +175,7 @@ def test_an_invalid_url_is_refused(urls: Any) -> None:
 
 def test_urls_lose_trailing_slashes_and_duplicates() -> None:
     urls = ["http://a/", "http://a", "https://b:1/path/"]
-    assert SQLEnvClient(urls, resolve=None).urls == ["http://a", "https://b:1/path"]
+    assert normalise_urls(urls) == ["http://a", "https://b:1/path"]
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "stall_s", "max_attempts", "max_batch"])
@@ -217,7 +216,7 @@ async def test_closing_ends_the_calls_under_way() -> None:
         await asyncio.sleep(0.01)
     with pytest.raises(ServerUnreachable, match="closed"):
         await waiting
-    for call in (client.reset(), client.step("e", "QUERY: 0"), client.state("e"), client.health()):
+    for call in (client.reset(), client.step("e", "QUERY: 0"), client.state("e")):
         with pytest.raises(ServerUnreachable, match="closed"):
             await call
 

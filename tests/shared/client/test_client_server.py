@@ -132,7 +132,6 @@ def test_items_without_room_in_a_batchs_reply_are_sent_again(tiny_data: Path) ->
         steps = client.step_many((name, "QUERY: SELECT 1") for name in ids)
         assert [step.observation.step_count for step in steps] == [1] * 20  # type: ignore[union-attr]
         assert client.stats.batches > 4, "a reply of 4,096 bytes has no room for 20"
-        assert client.stats.retries == 0, "no item waits and is tried again alone"
 
 
 def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) -> None:

@@ -12,6 +12,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from shared.agents.tools import SQLEnvToolsFactory
+from shared.errors import SQLEnvError
 
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 
@@ -47,4 +48,7 @@ def train(url: str, model: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 100)
+    try:
+        train(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 100)
+    except SQLEnvError as error:
+        sys.exit(f"error: {error}")

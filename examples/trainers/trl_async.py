@@ -12,6 +12,7 @@ from datasets import Dataset
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
 from shared.agents.tools import SQLEnvToolsFactory
+from shared.errors import SQLEnvError
 
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 
@@ -47,4 +48,7 @@ def train(url: str, model: str, vllm_url: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    train(*sys.argv[1:4], int(sys.argv[4]) if len(sys.argv) > 4 else 100)
+    try:
+        train(*sys.argv[1:4], int(sys.argv[4]) if len(sys.argv) > 4 else 100)
+    except SQLEnvError as error:
+        sys.exit(f"error: {error}")

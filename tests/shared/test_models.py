@@ -7,14 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.actions import ActionType, SQLAction
-from shared.models import (
-    MAX_STEP_BUDGET,
-    Outcome,
-    ResetRequest,
-    ResetResult,
-    SQLObservation,
-    StepResult,
-)
+from shared.models import MAX_STEP_BUDGET, ResetRequest, SQLObservation, StepResult
 
 RESULT = {
     "observation": {
@@ -47,24 +40,16 @@ RESULT = {
 }
 
 
-def test_a_result_is_read_and_written_alike() -> None:
-    result = StepResult.model_validate(RESULT)
-    assert result.info.outcome is Outcome.CORRECT
-    assert json.loads(result.model_dump_json()) == RESULT
-    assert ResetResult.model_validate(RESULT | {"episode_id": "e"}).episode_id == "e"
-
-
 def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
     later = json.loads(json.dumps(RESULT)) | {"later": 1}
     later["observation"]["later"] = later["info"]["later"] = 2
     assert StepResult.model_validate(later) == StepResult.model_validate(RESULT)
 
 
-def test_observations_have_no_episode_id_question_id_or_gold() -> None:
+def test_observations_have_no_id_no_clock_and_no_gold() -> None:
     hidden = ("id", "gold", "time", "clock", "ledger", "outcome", "sql")
-    assert [
-        name for name in SQLObservation.model_fields if any(word in name for word in hidden)
-    ] == []
+    names = SQLObservation.model_fields
+    assert [name for name in names if any(word in name for word in hidden)] == []
 
 
 @pytest.mark.parametrize(
@@ -73,12 +58,10 @@ def test_observations_have_no_episode_id_question_id_or_gold() -> None:
         {"episode_id": ""},
         {"episode_id": "x" * 65},
         {"episode_id": "a/b"},
-        {"episode_id": "a b"},
         {"step_budget": 0},
         {"step_budget": MAX_STEP_BUDGET + 1},
         {"difficulty": "impossible"},
         {"difficulty": ["easy", "impossible"]},
-        {"actions": "QUERY: 1"},
         {"actions": [1]},
         {"quesiton_id": "a typing error is not ignored"},
     ],

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 
 from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
+from shared.console import one_line_errors
 from shared.models import Outcome, SQLObservation, StepResult
 
 EPISODES = 64
@@ -40,7 +40,5 @@ async def main(*urls: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with one_line_errors():
         asyncio.run(main(*sys.argv[1:]))
-    except SQLEnvError as error:
-        sys.exit(f"error: {error}")

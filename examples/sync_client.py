@@ -6,7 +6,7 @@ Needs a running server. The client retries, and rebuilds an episode that its ser
 import sys
 
 from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
+from shared.console import one_line_errors
 
 
 def play(url: str = "http://127.0.0.1:8000") -> None:
@@ -24,7 +24,5 @@ def play(url: str = "http://127.0.0.1:8000") -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with one_line_errors():
         play(*sys.argv[1:])
-    except SQLEnvError as error:
-        sys.exit(f"error: {error}")

@@ -74,7 +74,8 @@ class AsyncClient:
         api_key: str | None = None,
     ) -> None:
         made = partial(type(self), urls, limits, transport=transport, digest=digest)
-        self._made_by = partial(made, resolve=resolve, api_key=api_key)
+        # makes a client of the same servers, without connections and episodes
+        self._anew = partial(made, resolve=resolve, api_key=api_key)
         limits = limits or ClientLimits()
         if transport is not None and resolve is system_addresses:
             resolve = None  # the transport decides what names mean
@@ -104,14 +105,8 @@ class AsyncClient:
         """Ids of the episodes that this client started and that were neither ended nor closed."""
         return list(self._episodes)
 
-    def _anew(self) -> Self:
-        """Return a client of the same servers without connections and episodes, for another
-        process or after this one was closed."""
-        made: Self = self._made_by()  # type: ignore[assignment]
-        return made
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._made_by, ()
+        return self._anew, ()
 
     async def __aenter__(self) -> Self:
         with self._call():

@@ -316,7 +316,7 @@ def test_trls_asynchronous_rollouts(
     """The process that makes TRL's rollouts, against a server that speaks as vLLM does."""
     aiohttp = python_of("trl-async").parents[1]
     [packages] = aiohttp.resolve().glob("lib/python*/site-packages")
-    shutil.copy(TRAINERS / "trl_async.py", tmp_path)
+    shutil.copy(TRAINERS.parent / "trl_tools.py", tmp_path)
     tokenizer = tiny_tokenizer("qwen3")
     tokenizer.save_pretrained(tmp_path / "model")
     python, worker = Path(sys.executable), str(ROOT / "tests" / "examples" / "trl_worker.py")

@@ -10,7 +10,7 @@ from typing import Any
 from shared.actions import ACTIONS, ActionType
 from shared.agents.texts import first_text
 from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
+from shared.console import one_line_errors
 
 PROMPT = (
     "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
@@ -60,7 +60,5 @@ def main(url: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with one_line_errors():
         main(sys.argv[1], int(sys.argv[2]))
-    except SQLEnvError as error:
-        sys.exit(f"error: {error}")

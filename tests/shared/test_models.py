@@ -8,36 +8,10 @@ from pydantic import ValidationError
 
 from shared.actions import ActionType, SQLAction
 from shared.models import MAX_STEP_BUDGET, ResetRequest, SQLObservation, StepResult
+from tests.shared.client.fake_server import FakeServer
 
-RESULT = {
-    "observation": {
-        "question": "How many?",
-        "schema_info": "Tables: t",
-        "result": "n\n1",
-        "error": None,
-        "step_count": 1,
-        "budget_remaining": 14,
-        "action_history": ["QUERY: SELECT 1"],
-        "done": True,
-        "reward": 0.98,
-    },
-    "reward": 0.98,
-    "done": True,
-    "info": {
-        "question_id": "q1",
-        "reward_version": "1",
-        "ledger": {
-            "step": {"exec_ok": 0.02},
-            "operational": 0.02,
-            "progress": 0.1,
-            "correctness": 1.0,
-            "potential": 0.5,
-            "total": 1.12,
-        },
-        "error_code": None,
-        "outcome": "correct",
-    },
-}
+EPISODE = {"actions": ["QUERY: 1"], "budget": 5, "question_id": "q"}
+RESULT = FakeServer().result(EPISODE, "n\n1")
 
 
 def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
@@ -90,7 +64,7 @@ def test_actions_of_a_reset_are_texts_or_objects() -> None:
     ],
 )
 def test_an_observation_lists_its_tables(schema_info: str, tables: list[str]) -> None:
-    fields = RESULT["observation"] | {"schema_info": schema_info}  # type: ignore[operator]
+    fields = RESULT["observation"] | {"schema_info": schema_info}
     observation = SQLObservation.model_validate(fields)
     assert observation.tables == tables
     assert "tables" not in observation.model_dump()

@@ -10,15 +10,7 @@ import pytest
 from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
 from shared.client.fleet import normalise_urls
-from shared.errors import (
-    ActionParseError,
-    Behind,
-    Conflict,
-    NotReady,
-    ServerUnreachable,
-    SQLEnvError,
-    UnknownEpisode,
-)
+from shared.errors import Behind, Conflict, NotReady, ServerUnreachable, SQLEnvError, UnknownEpisode
 from tests.shared.client.fake_server import (
     FakeServer,
     client_of,
@@ -85,17 +77,6 @@ async def test_every_reset_option_reaches_the_server() -> None:
         forked = await client.reset(question_id="q", actions=["SAMPLE: t", query])
         assert seen[0] == options | {"difficulty": ["easy", "medium"]}
         assert seen[1]["actions"] == history(forked) == ["SAMPLE: t", "QUERY: x"]
-
-
-async def test_an_action_may_be_a_mapping_and_nothing_else() -> None:
-    async with playing("e") as (_, client):
-        action = {"action_type": "QUERY", "argument": "1"}
-        assert history(await client.step("e", action)) == ["QUERY: 1"]
-        with pytest.raises(ActionParseError, match="action_type"):
-            await client.step("e", {"argument": "1"})
-        wrong: Any = 7
-        with pytest.raises(TypeError, match="not a int"):
-            await client.step("e", wrong)
 
 
 async def test_steps_of_one_episode_keep_their_order() -> None:

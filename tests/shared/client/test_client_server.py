@@ -10,7 +10,7 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import ClientLimits, SQLEnvClient, in_process
-from shared.errors import ActionParseError, CapacityReached, Conflict, SQLEnvError, UnknownQuestion
+from shared.errors import ActionParseError, CapacityReached, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, Rewards, StepResult
 from shared.server_process import running_server
 from tests.shared.client.fake_server import drive
@@ -83,22 +83,6 @@ def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(
                 assert reply.ledger
         last = client.step(first.episode_id, "ANSWER: x")
         assert last.reward == (last.ledger.total if rewards == "end" else 0.0)
-
-
-def test_verdicts_of_an_ended_episode(tiny_data: Path) -> None:
-    with in_process(app(tiny_data)).sync() as client:
-        first = client.reset(question_id="shop-4", answer_form="sql")
-        with pytest.raises(Conflict, match="not over"):
-            client.verdicts(first.episode_id)
-        client.step(
-            first.episode_id,
-            "ANSWER: SELECT name FROM customers WHERE city = 'Oslo' ORDER BY 1 DESC",
-        )
-        seen = client.verdicts(first.episode_id)
-        assert (seen.answer_form, seen.verdicts) == (
-            "sql",
-            {"strict": True, "spider": True, "bird": True},
-        )
 
 
 def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from hashlib import blake2b
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -21,7 +21,7 @@ from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
-from shared.client.retry import Attempts, Waiting
+from shared.client.retry import Attempts, Peers
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -52,14 +52,6 @@ _BROKEN = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
 )
-
-
-class Peers(Waiting, Protocol):
-    """What a replica asks of its `Fleet`, which documents the methods."""
-
-    def lose(self, replica: "Replica", error: SQLEnvError) -> None: ...
-    def others(self, replica: "Replica") -> int: ...
-    def answered(self, replica: "Replica") -> None: ...
 
 
 def encode(request: Mapping[str, object]) -> bytes:
@@ -103,7 +95,7 @@ class Replica:
         self._name = str(address)
         self._host = {} if address.host is None else {"Host": address.host}
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
-        self._batchers: dict[tuple[str, int], Batcher] = {}  # by path and shard
+        self._batchers: dict[tuple[str, int], Batcher] = {}  # by kind of item and shard
         self._shards, self._shards_stated = 1, ""
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
         self._digest: str | None = None
@@ -231,7 +223,7 @@ class Replica:
 
     async def close(self) -> None:
         self._closed = True
-        for batcher in self._batchers.values():
+        for batcher in list(self._batchers.values()):
             await batcher.close()
 
     def _shard(self, episode_id: str) -> int:

@@ -30,15 +30,7 @@ from shared.errors import (
     UnknownEpisode,
     is_retryable,
 )
-from shared.models import (
-    AnswerForm,
-    EpisodeVerdicts,
-    ResetResult,
-    Rewards,
-    ServerMetadata,
-    SQLState,
-    StepResult,
-)
+from shared.models import AnswerForm, ResetResult, Rewards, ServerMetadata, SQLState, StepResult
 
 T = TypeVar("T")
 Call = Callable[[Replica], Awaitable[T]]
@@ -232,11 +224,10 @@ class AsyncClient:
 
     async def state(self, episode_id: str) -> SQLState:
         """Return where an episode stands. One of this client's that is lost is rebuilt first."""
-        return await self._settled(episode_id, lambda server: server.state(episode_id))
-
-    async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        """Return an ended episode's verdicts by every standard: for people, never for the agent."""
-        return await self._settled(episode_id, lambda server: server.verdicts(episode_id))
+        with self._call():
+            async with self._orders.setdefault(episode_id, asyncio.Lock()):
+                await self._settle(episode_id)
+                return await self._state(episode_id)
 
     async def metadata(self) -> ServerMetadata:
         """Return what the servers are; `DigestMismatch` names two that differ in data or rules."""
@@ -286,13 +277,6 @@ class AsyncClient:
             if self.stats.calls_waiting == 0:
                 self.stats.wait_s += perf_counter() - self._waiting_since
 
-    async def _settled(self, episode_id: str, call: Call[T]) -> T:
-        """Return what `call` returns on an episode's server, after its pending step."""
-        with self._call():
-            async with self._orders.setdefault(episode_id, asyncio.Lock()):
-                await self._settle(episode_id)
-                return await self._ask(episode_id, call)
-
     async def _settle(self, episode_id: str) -> None:
         """Get the reply to the episode's pending step, if there is one."""
         if (pending := self._pending.get(episode_id)) is not None:
@@ -309,7 +293,7 @@ class AsyncClient:
         answered = None if episode is None else episode.latest.observation.step_count
         if step is None and (step := answered) is None:
             # without its number, a step whose reply is lost would be counted twice
-            step = (await self._ask(episode_id, lambda one: one.state(episode_id))).step_count
+            step = (await self._state(episode_id)).step_count
         item = encode({"episode_id": episode_id, "action": text, "step": step})
 
         def send(server: Replica) -> Awaitable[StepResult]:
@@ -337,10 +321,13 @@ class AsyncClient:
                     del self._ended[next(iter(self._ended))]
         return result
 
-    async def _ask(self, episode_id: str, call: Call[T]) -> T:
+    async def _state(self, episode_id: str) -> SQLState:
+        def ask(server: Replica) -> Awaitable[SQLState]:
+            return server.state(episode_id)
+
         if (episode := self._episodes.get(episode_id)) is None:
-            return await self._find(episode_id, call)
-        return await self._failover.run(episode_id, call, episode)
+            return await self._find(episode_id, ask)
+        return await self._failover.run(episode_id, ask, episode)
 
     async def _find(self, episode_id: str, call: Call[T]) -> T:
         return await self._failover.find(episode_id, call, self._ended.get(episode_id))

@@ -32,7 +32,7 @@ from shared.errors import (
     first_problem,
     from_wire,
 )
-from shared.models import EpisodeVerdicts, ResetResult, ServerMetadata, SQLState, StepResult
+from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -112,11 +112,10 @@ class Replica:
         return self._parse(ResetResult, await self._batch("resets", episode_id, item))
 
     async def state(self, episode_id: str) -> SQLState:
-        return self._parse(SQLState, await self._single("GET", "/state?episode_id=", episode_id))
-
-    async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        reply = await self._single("GET", "/operator/verdicts/", episode_id)
-        return self._parse(EpisodeVerdicts, reply)
+        path = f"/state?episode_id={quote(episode_id, safe='')}"
+        async with self._singles:
+            reply = await self.request("GET", path, headers=_affinity(self._shard(episode_id)))
+        return self._parse(SQLState, reply)
 
     async def metadata(self) -> ServerMetadata:
         return self._parse(ServerMetadata, await self.request("GET", "/metadata"))
@@ -125,7 +124,10 @@ class Replica:
         """End an episode, with few attempts: one that is not closed ends with its lease."""
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
-        await self._single("DELETE", "/episodes/", episode_id, limits, timeout_s=CLOSE_TIMEOUT_S)
+        headers = _affinity(self._shard(episode_id))
+        path = f"/episodes/{quote(episode_id, safe='')}"
+        async with self._singles:
+            await self.request("DELETE", path, limits, headers=headers, timeout_s=CLOSE_TIMEOUT_S)
 
     async def digest(self) -> str:
         """Return the digest of this server's data and rules, fetched at first contact and after a
@@ -277,18 +279,6 @@ class Replica:
         except ValidationError as error:
             problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
             raise SQLEnvError(f"{problem}; client/server version mismatch?") from error
-
-    async def _single(
-        self,
-        method: str,
-        path: str,
-        episode_id: str,
-        limits: ClientLimits | None = None,
-        timeout_s: float = math.inf,
-    ) -> object:
-        path, headers = path + quote(episode_id, safe=""), _affinity(self._shard(episode_id))
-        async with self._singles:
-            return await self.request(method, path, limits, headers=headers, timeout_s=timeout_s)
 
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""

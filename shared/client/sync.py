@@ -108,7 +108,6 @@ class SyncSQLEnvClient:
     step_many = _sync(AsyncClient.step_many)
     close_episode = _sync(AsyncClient.close_episode)
     state = _sync(AsyncClient.state)
-    verdicts = _sync(AsyncClient.verdicts)
     metadata = _sync(AsyncClient.metadata)
     wait_ready = _sync(AsyncClient.wait_ready)
 

@@ -18,7 +18,6 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, Con
 from shared.agents.texts import INSTRUCTIONS, action_of, first_text, step_text
 from shared.client import SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
-from shared.console import one_line_errors
 from shared.errors import SQLEnvError
 from shared.models import Outcome, StepResult
 
@@ -94,5 +93,7 @@ def play(url: str = "http://127.0.0.1:8000") -> None:
 
 
 if __name__ == "__main__":
-    with one_line_errors():
+    try:
         play(*sys.argv[1:])
+    except SQLEnvError as error:
+        sys.exit(f"error: {error}")

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 from shared.client import SQLEnvClient
+from shared.console import one_line_errors
 from shared.models import Outcome, SQLObservation, StepResult
 
 EPISODES = 64
@@ -31,12 +32,13 @@ async def play(client: SQLEnvClient, seed: int) -> tuple[Outcome | None, float]:
     return reply.info.outcome, reward
 
 
-async def main(urls: list[str]) -> None:
-    async with SQLEnvClient(urls) as client:
+async def main(*urls: str) -> None:
+    async with SQLEnvClient(urls or "http://127.0.0.1:8000") as client:
         played = await asyncio.gather(*(play(client, seed) for seed in range(EPISODES)))
     print(f"{EPISODES} episodes:", dict(Counter(str(outcome) for outcome, _ in played)))
     print(f"mean reward: {sum(reward for _, reward in played) / EPISODES:.3f}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:] or ["http://127.0.0.1:8000"]))
+    with one_line_errors():
+        asyncio.run(main(*sys.argv[1:]))

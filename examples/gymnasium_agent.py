@@ -8,9 +8,10 @@ import sys
 import gymnasium
 
 import shared.agents.gym  # noqa: F401  registers SQLEnv-v0
+from shared.console import one_line_errors
 
 
-def play(url: str) -> None:
+def play(url: str = "http://127.0.0.1:8000") -> None:
     env = gymnasium.make("SQLEnv-v0", url=url, difficulty="easy", render_mode="ansi")
     text, info = env.reset(seed=7)
     print(text, f"({info['question_id']})", sep="\n")
@@ -23,4 +24,5 @@ def play(url: str) -> None:
 
 
 if __name__ == "__main__":
-    play(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
+    with one_line_errors():
+        play(*sys.argv[1:])

@@ -4,6 +4,7 @@ Needs a running server, and 'pip install httpx' here, but none of this project's
 client in any language does the same.
 """
 
+import os
 import sys
 import time
 from typing import Any
@@ -24,10 +25,11 @@ def post(http: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
         time.sleep(error.get("retry_after_s", 1))
 
 
-def play(url: str) -> None:
-    # with keys: httpx.Client(headers={"Authorization": f"Bearer {key}"}, ...)
+def play(url: str = "http://127.0.0.1:8000") -> None:
+    key = os.environ.get("SQLENV_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     # for a server elsewhere, behind a proxy, leave out trust_env=False
-    with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+    with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
         reply = post(http, "/reset", difficulty="easy", seed=7)
         episode, seen = reply["episode_id"], reply["observation"]
         print("question:", seen["question"])
@@ -41,4 +43,8 @@ def play(url: str) -> None:
 
 
 if __name__ == "__main__":
-    play(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
+    try:
+        play(*sys.argv[1:])
+    except (httpx.HTTPError, RuntimeError) as error:
+        remedy = "start a server with 'python -m env_server', and set SQLENV_API_KEY if it has keys"
+        sys.exit(f"error: {error}; {remedy}")

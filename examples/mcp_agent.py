@@ -4,11 +4,13 @@ Needs a running server with the extra 'mcp', and 'pip install mcp' here.
 """
 
 import asyncio
+import os
 import sys
 from typing import Any
 
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 
 async def call(session: ClientSession, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -19,10 +21,17 @@ async def call(session: ClientSession, tool: str, **arguments: Any) -> dict[str,
     return fields["structuredContent"]
 
 
-async def play(url: str) -> None:
-    # an agent's key goes into the headers of an HTTP client: see docs/operate.md
+def cause(error: BaseException) -> BaseException:
+    """Return the first exception in a group of groups."""
+    return cause(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def play(url: str = "http://127.0.0.1:8000") -> None:
+    key = os.environ.get("SQLENV_API_KEY")
+    http = create_mcp_http_client({"Authorization": f"Bearer {key}"} if key else {})
     async with (
-        streamable_http_client(f"{url}/mcp") as streams,
+        http,
+        streamable_http_client(f"{url}/mcp", http_client=http) as streams,
         ClientSession(*streams[:2]) as session,
     ):
         await session.initialize()
@@ -41,4 +50,8 @@ async def play(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(play(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"))
+    try:
+        asyncio.run(play(*sys.argv[1:]))
+    except BaseExceptionGroup as group:  # of MCP's tasks
+        remedy = "start a server with 'python -m env_server', and set SQLENV_API_KEY if it has keys"
+        sys.exit(f"error: {cause(group)!r}; {remedy}")

@@ -6,25 +6,23 @@ Needs a running server. The client retries, and rebuilds an episode that its ser
 import sys
 
 from shared.client import SQLEnvClient
+from shared.console import one_line_errors
 
 
-def play(url: str) -> None:
+def play(url: str = "http://127.0.0.1:8000") -> None:
     # with keys: SQLEnvClient(url, api_key=...), or the environment's SQLENV_API_KEY
     with SQLEnvClient(url).sync() as client:
         print("server:", client.metadata().name)
         reply = client.reset(difficulty="easy", seed=7)
         print("question:", reply.observation.question)
         table = reply.observation.tables[0]
-        for action in (
-            f"DESCRIBE: {table}",
-            f'QUERY: SELECT count(*) FROM "{table}"',
-            "ANSWER: 42",
-        ):
+        count = f'SELECT count(*) FROM "{table}"'
+        for action in (f"DESCRIBE: {table}", f"QUERY: {count}", "ANSWER: 42"):
             step = client.step(reply.episode_id, action)
             print(f"> {action}", step.observation.error or step.observation.result, sep="\n")
-            print("reward:", step.reward)
-        print("outcome:", step.info.outcome)
+        print("outcome:", step.info.outcome, "reward:", step.reward)
 
 
 if __name__ == "__main__":
-    play(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
+    with one_line_errors():
+        play(*sys.argv[1:])

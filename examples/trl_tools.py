@@ -1,42 +1,50 @@
-"""Train a tool-calling model with TRL's own loop: python examples/trl_tools.py URL MODEL [STEPS]
+"""Train a tool-calling model with TRL: python examples/trl_tools.py URL MODEL [STEPS [VLLM_URL]]
 
 Needs a running server and the extra 'trainer'. MODEL is one whose chat template TRL knows to call
-tools, such as Qwen/Qwen3-0.6B, or a folder. `python -m trainer train` plays its episodes at once
-and is faster; this shows that the environment fits TRL's interface.
+tools, such as Qwen/Qwen3-0.6B, or a folder. With VLLM_URL, TRL's asynchronous trainer plays: it
+needs aiohttp, a GPU, and vLLM that serves MODEL. `python -m trainer train` is faster.
 """
 
 import sys
+from typing import Any
 
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from shared.agents.tools import SQLEnvToolsFactory
+from shared.console import one_line_errors
 
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 
 
-def train(url: str, model: str, steps: int) -> None:
+def train(url: str, model: str, steps: str = "100", vllm_url: str | None = None) -> None:
     rows = [
-        {"prompt": [{"role": "user", "content": TASK}], "seed": seed, "difficulty": "easy"}
+        {"prompt": [{"role": "user", "content": TASK}], "seed": seed, "split": "train"}
         for seed in range(64)
     ]
-    config = GRPOConfig(
-        output_dir="runs/trl-tools",
-        max_steps=steps,
-        per_device_train_batch_size=4,
-        num_generations=4,
-        max_completion_length=512,
-        max_tool_calling_iterations=8,
-        logging_steps=1,
-        report_to="none",
-        save_strategy="no",
-        bf16=torch.cuda.is_available(),
-        chat_template_kwargs={"enable_thinking": False},
-    )
-    trainer = GRPOTrainer(
+    options: dict[str, Any] = {
+        "output_dir": "runs/trl-tools",
+        "max_steps": int(steps),
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 512,
+        "max_tool_calling_iterations": 8,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "bf16": torch.cuda.is_available(),
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    kind, config = GRPOTrainer, GRPOConfig
+    if vllm_url is not None:
+        from trl.experimental import async_grpo
+
+        kind, config = async_grpo.AsyncGRPOTrainer, async_grpo.AsyncGRPOConfig
+        options["vllm_server_base_url"] = vllm_url
+    trainer = kind(
         model=model,
-        args=config,
+        args=config(**options),
         train_dataset=Dataset.from_list(rows),
         environment_factory=SQLEnvToolsFactory(url),
     )
@@ -47,4 +55,5 @@ def train(url: str, model: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 100)
+    with one_line_errors():
+        train(*sys.argv[1:])

@@ -80,7 +80,8 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except (SQLEnvError, OSError) as error:
-        raise failure(error) from error
+        failure(error)
+        raise SystemExit(1) from error
 
 
 @contextmanager

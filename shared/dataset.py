@@ -41,9 +41,7 @@ class Question(BaseModel):
     difficulty: Difficulty
     tables_involved: list[str]
     source_difficulty: str | None = None  # as its data set rates it, beside ours
-    answer_form: AnswerForm = (
-        "text"  # "sql": the answer is too large to write, a statement gives it
-    )
+    answer_form: AnswerForm = "text"  # "sql" where the answer is too large to write
 
     @property
     def answer_text(self) -> str:
@@ -69,7 +67,7 @@ SPIDER_DEV_PREFIX = "spider-dev-"
 BIRD_DEV_PREFIX = "bird-dev-"
 BIRD_MINI_PREFIX = "bird-mini-"
 DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX, BIRD_MINI_PREFIX)
-DESCRIPTIONS = "descriptions.json"  # beside a database
+DESCRIPTIONS = "descriptions.json"  # beside a database, optional: `ColumnTexts`
 IMPORT_REPORT = "import_report.json"  # its presence marks a directory as the output of an import
 
 ColumnTexts = dict[str, dict[str, str]]  # table -> column -> text
@@ -149,14 +147,9 @@ def data_digest(data_dir: Path) -> str:
     return total.hexdigest()
 
 
-def descriptions_path(data_dir: Path, db_id: str) -> Path:
-    """Return the file of a database's descriptions, which is optional: table -> column -> text."""
-    return database_path(data_dir, db_id).with_name(DESCRIPTIONS)
-
-
 def load_descriptions(data_dir: Path, db_id: str) -> ColumnTexts:
     """Return what DESCRIBE says of a database's columns, with names in lower case."""
-    path = descriptions_path(data_dir, db_id)
+    path = database_path(data_dir, db_id).with_name(DESCRIPTIONS)
     if not path.exists():
         return {}
     try:
@@ -173,9 +166,8 @@ def left_out(data_dir: Path, split: str) -> tuple[dict[str, int], int] | None:
     """Return why questions of a split were dropped by the import that wrote a data directory, with
     their numbers, and the number of all; None if no import wrote it."""
     try:
-        counts = json.loads((data_directory(data_dir) / IMPORT_REPORT).read_bytes())["splits"][
-            split
-        ]
+        report = json.loads((data_directory(data_dir) / IMPORT_REPORT).read_bytes())
+        counts = report["splits"][split]
         return {str(reason): int(n) for reason, n in counts["dropped"].items()}, int(counts["rows"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -79,7 +79,7 @@ class SQLEnvText(BaseTextEnv):
 skyrl_gym.register(id="sqlenv", entry_point=SQLEnvText)
 
 
-def play(url: str) -> None:
+def play(url: str = "http://127.0.0.1:8000") -> None:
     """Play an episode as SkyRL's generator does, with a script in place of the model."""
     with skyrl_gym.make("sqlenv", env_config={"url": url}, extras={"seed": 7}) as env:
         conversation, _ = env.init([])
@@ -93,4 +93,7 @@ def play(url: str) -> None:
 
 
 if __name__ == "__main__":
-    play(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
+    try:
+        play(*sys.argv[1:])
+    except SQLEnvError as error:
+        sys.exit(f"error: {error}")

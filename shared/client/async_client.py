@@ -30,24 +30,15 @@ from shared.errors import (
     UnknownEpisode,
     is_retryable,
 )
-from shared.models import (
-    AnswerForm,
-    EpisodeVerdicts,
-    ResetResult,
-    Rewards,
-    ServerMetadata,
-    SQLState,
-    StepResult,
-)
+from shared.models import AnswerForm, ResetResult, Rewards, ServerMetadata, SQLState, StepResult
 
 T = TypeVar("T")
 Call = Callable[[Replica], Awaitable[T]]
 
 # A running host accepts within milliseconds; one that is down should not use up the whole timeout.
 CONNECT_TIMEOUT_S = 5.0
-HEALTH_TIMEOUT_S = 5.0
 ENDED_KEPT = 10_000  # ended episodes whose server is remembered
-READY_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a server that is not ready
+READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
 
 
 class AsyncClient:
@@ -75,7 +66,8 @@ class AsyncClient:
         api_key: str | None = None,
     ) -> None:
         made = partial(type(self), urls, limits, transport=transport, digest=digest)
-        self._made_by = partial(made, resolve=resolve, api_key=api_key)
+        # makes a client of the same servers, without connections and episodes
+        self._anew = partial(made, resolve=resolve, api_key=api_key)
         limits = limits or ClientLimits()
         if transport is not None and resolve is system_addresses:
             resolve = None  # the transport decides what names mean
@@ -101,23 +93,12 @@ class AsyncClient:
         self._waiting_since = 0.0
 
     @property
-    def urls(self) -> list[str]:
-        """The URLs of the servers known so far."""
-        return [replica.url for replica in self._fleet.replicas]
-
-    @property
     def open_episodes(self) -> list[str]:
         """Ids of the episodes that this client started and that were neither ended nor closed."""
         return list(self._episodes)
 
-    def _anew(self) -> Self:
-        """Return a client of the same servers without connections and episodes, for another
-        process or after this one was closed."""
-        made: Self = self._made_by()  # type: ignore[assignment]
-        return made
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._made_by, ()
+        return self._anew, ()
 
     async def __aenter__(self) -> Self:
         with self._call():
@@ -243,11 +224,10 @@ class AsyncClient:
 
     async def state(self, episode_id: str) -> SQLState:
         """Return where an episode stands. One of this client's that is lost is rebuilt first."""
-        return await self._settled(episode_id, lambda server: server.state(episode_id))
-
-    async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        """Return an ended episode's verdicts by every standard: for people, never for the agent."""
-        return await self._settled(episode_id, lambda server: server.verdicts(episode_id))
+        with self._call():
+            async with self._orders.setdefault(episode_id, asyncio.Lock()):
+                await self._settle(episode_id)
+                return await self._state(episode_id)
 
     async def metadata(self) -> ServerMetadata:
         """Return what the servers are; `DigestMismatch` names two that differ in data or rules."""
@@ -263,15 +243,6 @@ class AsyncClient:
                         " and version"
                     )
         return metadata
-
-    async def health(self) -> dict[str, str]:
-        """Return URL -> the status that each server reports, asked once and without retries."""
-        found = {}
-        with self._call():
-            for replica in await self._fleet.open():
-                body = await replica.request_once("GET", "/health", timeout_s=HEALTH_TIMEOUT_S)
-                found[replica.url] = str(body.get("status", "")) if isinstance(body, dict) else ""
-        return found
 
     async def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Return when every server is ready; `ServerUnreachable` names the first that is not in
@@ -306,13 +277,6 @@ class AsyncClient:
             if self.stats.calls_waiting == 0:
                 self.stats.wait_s += perf_counter() - self._waiting_since
 
-    async def _settled(self, episode_id: str, call: Call[T]) -> T:
-        """Return what `call` returns on an episode's server, after its pending step."""
-        with self._call():
-            async with self._orders.setdefault(episode_id, asyncio.Lock()):
-                await self._settle(episode_id)
-                return await self._ask(episode_id, call)
-
     async def _settle(self, episode_id: str) -> None:
         """Get the reply to the episode's pending step, if there is one."""
         if (pending := self._pending.get(episode_id)) is not None:
@@ -329,7 +293,7 @@ class AsyncClient:
         answered = None if episode is None else episode.latest.observation.step_count
         if step is None and (step := answered) is None:
             # without its number, a step whose reply is lost would be counted twice
-            step = (await self._ask(episode_id, lambda one: one.state(episode_id))).step_count
+            step = (await self._state(episode_id)).step_count
         item = encode({"episode_id": episode_id, "action": text, "step": step})
 
         def send(server: Replica) -> Awaitable[StepResult]:
@@ -357,10 +321,13 @@ class AsyncClient:
                     del self._ended[next(iter(self._ended))]
         return result
 
-    async def _ask(self, episode_id: str, call: Call[T]) -> T:
+    async def _state(self, episode_id: str) -> SQLState:
+        def ask(server: Replica) -> Awaitable[SQLState]:
+            return server.state(episode_id)
+
         if (episode := self._episodes.get(episode_id)) is None:
-            return await self._find(episode_id, call)
-        return await self._failover.run(episode_id, call, episode)
+            return await self._find(episode_id, ask)
+        return await self._failover.run(episode_id, ask, episode)
 
     async def _find(self, episode_id: str, call: Call[T]) -> T:
         return await self._failover.find(episode_id, call, self._ended.get(episode_id))
@@ -383,20 +350,18 @@ class AsyncClient:
 
 
 async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
-    wait_s, longest_wait_s = READY_POLL_S
     while True:
         left_s = max(0.1, deadline - perf_counter())
         try:
-            await replica.request_once("GET", "/ready", timeout_s=min(HEALTH_TIMEOUT_S, left_s))
+            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
             return
         except SQLEnvError as error:
             if not is_retryable(error):
                 raise
-            if perf_counter() + wait_s > deadline:
+            if perf_counter() + READY_POLL_S > deadline:
                 problem = f"not ready after {timeout_s:g} s: {error}"
                 raise ServerUnreachable(problem, url=replica.url) from error
-        await asyncio.sleep(wait_s)
-        wait_s = min(2 * wait_s, longest_wait_s)
+        await asyncio.sleep(READY_POLL_S)
 
 
 async def _gather(calls: Sequence[Awaitable[T]]) -> list[T | SQLEnvError]:

@@ -87,7 +87,8 @@ class Failover:
                 other = self._other_server(episode_id, server, error, failures)
                 if other is None:
                     # A lost server may return, and a full one may have room later.
-                    temporary = self._fleet.some_lost or any(map(is_retryable, failures.values()))
+                    some_lost = any(one.lost for one in self._fleet.replicas)
+                    temporary = some_lost or any(map(is_retryable, failures.values()))
                     hopeful = temporary and isinstance(error, _REFUSALS)
                     await attempts.wait(error, hopeful=hopeful)
                     failures.clear()
@@ -129,7 +130,8 @@ class Failover:
             self._fleet.lose(server, error)
         elif not (isinstance(error, _REFUSALS) or (is_loss(error) and server.lost is not None)):
             return None
-        return self._fleet.pick(episode_id, failed)
+        left = (one for one in self._fleet.ranked(episode_id) if one.lost is None)
+        return next((one for one in left if one not in failed), None)
 
     async def _rebuild(self, episode: OpenEpisode, server: Replica) -> None:
         """Replay an episode on `server`. `SQLEnvError` if it ends on another reply than here."""

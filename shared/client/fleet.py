@@ -3,10 +3,12 @@ an episode."""
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import chain
 from time import monotonic
+from typing import Any
 from weakref import WeakSet
 
 import httpx
@@ -18,7 +20,7 @@ from shared.errors import ServerUnreachable, SQLEnvError
 
 log = logging.getLogger(__name__)
 
-RETURN_POLL_S = (0.1, 2.0)  # first and longest wait between two looks at a lost server
+RETURN_POLL_S = 0.5  # between two looks at a lost server
 SHORTEST_REFRESH_S = 0.5  # between two questions to a name server, however many servers are lost
 QUIET_S = 30.0  # between two lines of the log about the same server and kind of error
 
@@ -66,20 +68,16 @@ class Fleet:
         resolve: Resolve | None = None,
     ) -> None:
         self._http, self._limits, self._stats, self._resolve = http, limits, stats, resolve
-        self._outages: dict[str, float] = {}  # URL -> when an outage began that was logged
         self._logged: dict[tuple[str, str], float] = {}  # URL, kind of error -> time of its line
-        self._names: dict[str, list[Address]] = {}  # URL -> what its name stood for last
+        # URL -> what it stands for, which changes if its host is a name
+        self._addresses = {url: [Address(url)] for url in normalise_urls(urls)}
+        self._named = [] if resolve is None else [url for url in self._addresses if is_name(url)]
         self._listed: dict[str, Replica] = {}
         self._all: WeakSet[Replica] = WeakSet()  # those that are no longer listed, too
-        self._returning: dict[Replica, asyncio.Task[None]] = {}  # lost -> the task that awaits it
-        self._refresher: asyncio.Task[None] | None = None
-        self._open_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()  # which resolve names and await lost replicas
+        self._resolved, self._open_lock = False, asyncio.Lock()
         self._look_again, self._returned = asyncio.Event(), asyncio.Event()
         self._closed = False
-        urls = normalise_urls(urls)
-        if resolve is not None:
-            self._names = {url: [Address(url)] for url in urls if is_name(url)}
-        self._plain = [url for url in urls if url not in self._names]
         self._list_replicas()
 
     @property
@@ -89,28 +87,21 @@ class Fleet:
 
     async def open(self) -> list[Replica]:
         """Resolve the names, at the first call; return all replicas."""
-        if self._names and self._refresher is None and not self._closed:
+        if self._named and not self._resolved:
             async with self._open_lock:
-                if self._refresher is None:
+                if not self._resolved:
                     await self._refresh()
-                    if not self._closed:
-                        self._refresher = asyncio.create_task(self._refresh_forever())
+                    self._resolved = True
+                    self._start(self._refresh_forever())
         return self.replicas
 
     async def close(self) -> None:
         self._closed = True
-        tasks = [*self._returning.values(), *([self._refresher] if self._refresher else [])]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for replica in list(self._all):
             await replica.close()
-        self._returning.clear()
-
-    def pick(self, episode_id: str, avoid: Collection[Replica] = ()) -> Replica | None:
-        """Return the serving replica outside `avoid` that plays an episode; None without any."""
-        serving = (one for one in self._serving() if one not in avoid)
-        return max(serving, key=lambda one: score(one.url, episode_id), default=None)
 
     def ranked(self, episode_id: str) -> list[Replica]:
         """Return all replicas: serving ones before lost ones, and each by `score`."""
@@ -120,40 +111,33 @@ class Fleet:
             reverse=True,
         )
 
-    def has_other(self, replica: Replica) -> bool:
-        """Return whether another replica than this one serves."""
-        return any(one is not replica for one in self._serving())
-
-    @property
-    def some_lost(self) -> bool:
-        """Whether a replica is lost that may return."""
-        return len(self._serving()) < len(self._listed)
+    def others(self, replica: Replica) -> int:
+        """Return how many other replicas serve."""
+        return sum(one.lost is None and one is not replica for one in self._listed.values())
 
     def lose(self, replica: Replica, error: SQLEnvError) -> None:
         """Take `replica` out of use until it is ready again."""
         if self._closed or replica.lost is not None:
             return
-        replica.silent = True
-        others = len([one for one in self._serving() if one is not replica])
         if self._may_log(replica.url, "lost"):
-            self._outages[replica.url] = monotonic()
+            replica.silent_since = monotonic()
+            others = self.others(replica)
             remedy = f"{others} others serve" if others else "calls wait for it"
             log.warning("an environment server is lost, %s: %s", remedy, error)
-        if len(self._listed) == 1 and not self._names:  # a single server is simply tried again
+        if len(self._listed) == 1 and not self._named:  # a single server is simply tried again
             return
         replica.lost = error.message
         self._stats.servers_lost += 1
-        self._returning[replica] = asyncio.create_task(self._await_return(replica))
+        self._start(self._await_return(replica))
         self._look_again.set()
 
     def answered(self, replica: Replica) -> None:
-        """Note that `replica` answered a request."""
-        if replica.lost is None:
-            replica.silent = False
-            if (since := self._outages.pop(replica.url, None)) is not None:
-                outage_s, waited = monotonic() - since, self._stats.calls_waiting
-                message = "the environment server at %s is back after %.1f s; %d calls waited"
-                log.warning(message, replica.url, outage_s, waited)
+        """Note that `replica` answered a request after an outage that was logged."""
+        if replica.silent_since is not None:
+            outage_s, waited = monotonic() - replica.silent_since, self._stats.calls_waiting
+            replica.silent_since = None
+            message = "the environment server at %s is back after %.1f s; %d calls waited"
+            log.warning(message, replica.url, outage_s, waited)
 
     def report(self, error: SQLEnvError) -> None:
         """Note that a call is repeated because of `error`; a lost server has its own line."""
@@ -162,12 +146,14 @@ class Fleet:
 
     async def pause(self, wait_s: float) -> None:
         """Wait for `wait_s` seconds, or until a server has returned or was added."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._returned.wait()
+        await _wait(self._returned, wait_s)
 
-    def _serving(self) -> list[Replica]:
-        return [one for one in self._listed.values() if one.lost is None]
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._closed:
+            task.cancel()
 
     def _may_log(self, url: str, kind: str) -> bool:
         """Return whether to log a line: calls that fail alike are not logged one by one."""
@@ -182,36 +168,28 @@ class Fleet:
         self._returned.clear()
 
     async def _await_return(self, replica: Replica) -> None:
-        wait_s, longest_wait_s = RETURN_POLL_S
-        try:
-            while self._listed.get(replica.url) is replica:
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, longest_wait_s)
-                with suppress(SQLEnvError):
-                    limit_s = self._limits.stall_s
-                    await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
-                    replica.lost = None
-                    self.answered(replica)
-                    self._notify_returned()
-                    return
-        finally:
-            self._returning.pop(replica, None)
+        while replica.lost is not None and self._listed.get(replica.url) is replica:
+            await asyncio.sleep(RETURN_POLL_S)
+            with suppress(SQLEnvError):
+                limit_s = self._limits.stall_s
+                await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
+                replica.lost = None
+                self._notify_returned()
 
     async def _refresh_forever(self) -> None:
         while True:
             await asyncio.sleep(SHORTEST_REFRESH_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._limits.refresh_s - SHORTEST_REFRESH_S)):
-                    await self._look_again.wait()
+            await _wait(self._look_again, self._limits.refresh_s - SHORTEST_REFRESH_S)
             self._look_again.clear()
             await self._refresh()
 
     async def _refresh(self) -> None:
         """Resolve the names. One that can't be resolved keeps its last addresses."""
         assert self._resolve is not None
-        for url, known in self._names.items():
+        for url in self._named:
+            known = self._addresses[url]
             try:
-                self._names[url] = await addresses_of(url, self._resolve) or known
+                self._addresses[url] = await addresses_of(url, self._resolve) or known
             except OSError as error:
                 addresses = ", ".join(map(str, known))
                 log.warning("can't resolve %s (%s): still using %s", url, error, addresses)
@@ -221,17 +199,19 @@ class Fleet:
     def _list_replicas(self) -> None:
         """List a replica per address. One that is no longer listed finishes its episodes while it
         serves."""
-        addresses = [Address(url) for url in self._plain]
-        addresses += [address for named in self._names.values() for address in named]
         before, self._listed = self._listed, {}
-        for address in addresses:
+        for address in chain.from_iterable(self._addresses.values()):
             replica = before.get(address.url)
             if replica is None:
                 replica = Replica(address, self._http, self._limits, self._stats, self)
                 self._all.add(replica)
             self._listed[address.url] = replica
         if before and before.keys() != self._listed.keys():
-            removed = sorted(before.keys() - self._listed.keys())
-            added = sorted(self._listed.keys() - before.keys())
-            log.info("servers: %d (removed: %s; added: %s)", len(self._listed), removed, added)
+            log.info("the environment servers are now %s", ", ".join(self._listed))
             self._notify_returned()
+
+
+async def _wait(event: asyncio.Event, limit_s: float) -> None:
+    """Wait for an event, for at most `limit_s` seconds."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), limit_s)

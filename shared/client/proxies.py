@@ -5,8 +5,6 @@ machine never use a proxy, whatever NO_PROXY says: a proxy elsewhere could not r
 """
 
 import socket
-from functools import cache
-from importlib.util import find_spec
 from ipaddress import ip_address
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,48 +23,34 @@ def proxy_of(url: str | httpx.URL) -> str | None:
     """
     parsed = httpx.URL(url)
     proxies = getproxies()
-    proxy = proxies.get(parsed.scheme) or proxies.get("all")
+    name = parsed.scheme if parsed.scheme in proxies else "all"
+    proxy = proxies.get(name)
     if not proxy or is_this_machine(parsed.host) or proxy_bypass(parsed.host):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if problem := _problem(proxy):
-        name = f"{parsed.scheme if proxies.get(parsed.scheme) else 'all'}_proxy".upper()
-        remedy = f"correct {name}, or list {parsed.host} in NO_PROXY"
-        message = f"the proxy of {name} can't be used ({problem}): {remedy}"
-        raise ServerUnreachable(message, url=str(url))
-    return proxy
-
-
-def _problem(proxy: str) -> str | None:
+    problem = "it names no host"
     try:
-        url = httpx.Proxy(proxy).url
-    except (ValueError, httpx.InvalidURL) as error:
-        return str(error)
-    if url.scheme.startswith("socks") and find_spec("socksio") is None:
-        return "SOCKS needs 'pip install socksio'"
-    return None if url.host else "it names no host"
+        httpx.HTTPTransport(proxy=proxy, verify=False)
+        if httpx.URL(proxy).host:
+            return proxy
+    except (ValueError, ImportError, httpx.InvalidURL) as error:
+        problem = str(error)
+    raise ServerUnreachable(
+        f"the proxy of {name.upper()}_PROXY can't be used ({problem}): correct it, or list"
+        f" {parsed.host} in NO_PROXY",
+        url=str(url),
+    )
 
 
-@cache
 def is_this_machine(host: str) -> bool:
-    """Return whether a URL's host is a name or an address of this machine."""
+    """Return whether a URL's host is a name of this machine or a loopback address."""
     name = host.lower().strip("[]").rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
     try:
         address = ip_address(name)
     except ValueError:
-        own = socket.gethostname().lower()
-        return name in (own, own.partition(".")[0])
-    if address.is_loopback or address.is_unspecified:
-        return True
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((name, 0))  # only an address of this machine can be bound to
-        except OSError:
-            return False
-    return True
+        own = ("localhost", socket.gethostname().lower())
+        return name in own or name.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
 
 
 def through_proxy(url: str) -> str:
@@ -82,24 +66,18 @@ def through_proxy(url: str) -> str:
 
 
 class ProxyTransport(httpx.AsyncBaseTransport):
-    """Sends each request directly or through the proxy of the name in its Host header.
-
-    So a request to one of the addresses that a name stands for follows the rule of the name.
-    """
+    """Sends each request directly or through the proxy of the name in its Host header: one to an
+    address that a name stands for follows the rule of the name."""
 
     def __init__(self) -> None:
-        self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}  # by proxy
-        self._proxies: dict[str, str | None] = {}  # by host
+        self._transports: dict[str, httpx.AsyncHTTPTransport] = {}  # by scheme and host
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = f"{request.url.scheme}://{request.headers['Host']}"
-        if host not in self._proxies:
-            self._proxies[host] = proxy_of(host)
-        proxy = self._proxies[host]
-        if proxy not in self._transports:
+        if host not in self._transports:
             limits = httpx.Limits(keepalive_expiry=KEEPALIVE_S)  # and as many as are needed
-            self._transports[proxy] = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy)
-        return await self._transports[proxy].handle_async_request(request)
+            self._transports[host] = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy_of(host))
+        return await self._transports[host].handle_async_request(request)
 
     async def aclose(self) -> None:
         for transport in self._transports.values():

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio
@@ -21,19 +21,18 @@ from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
-from shared.client.retry import Attempts, Waiting
+from shared.client.retry import Attempts, Peers
 from shared.errors import (
     BodyTooLarge,
     InternalError,
     InvalidRequest,
     NotReady,
-    ReplyTooLarge,
     ServerUnreachable,
     SQLEnvError,
     first_problem,
     from_wire,
 )
-from shared.models import EpisodeVerdicts, ResetResult, ServerMetadata, SQLState, StepResult
+from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,14 +54,6 @@ _BROKEN = (
 )
 
 
-class Peers(Waiting, Protocol):
-    """What a replica asks of its `Fleet`, which documents the methods."""
-
-    def lose(self, replica: "Replica", error: SQLEnvError) -> None: ...
-    def has_other(self, replica: "Replica") -> bool: ...
-    def answered(self, replica: "Replica") -> None: ...
-
-
 def encode(request: Mapping[str, object]) -> bytes:
     """Return the fields that are not None as JSON; `InvalidRequest` if they can't be written."""
     try:
@@ -77,28 +68,14 @@ def is_loss(error: SQLEnvError) -> bool:
     return isinstance(error, ServerUnreachable | NotReady) or from_a_gateway
 
 
-def _lacks_room(reply: object) -> bool:
-    """Return whether an item's reply was left out because the batch's was too large."""
-    error = reply.get("error") if isinstance(reply, dict) else None
-    return isinstance(error, dict) and error.get("code") == ReplyTooLarge.code
+@cache
+def _affinity(shard: int) -> dict[str, str]:
+    """Return the header by which a gateway sends a shard's episodes to one server.
 
-
-class _Shard:
-    """The episodes that a gateway keeps together: they share batches and a value for its hash."""
-
-    def __init__(self, replica: "Replica", number: int, limits: ClientLimits) -> None:
-        # Hashed here, as some gateways' hashes put similar values on the same server. Episodes
-        # under way would move if the text were changed.
-        self.headers = {AFFINITY: blake2b(f"lane {number}".encode(), digest_size=8).hexdigest()}
-        self.steps, self.resets = (
-            Batcher(
-                partial(replica.send_batch, path, key, self.headers),
-                max_items=limits.max_batch,
-                max_bytes=limits.max_batch_bytes,
-                max_in_flight=limits.batches_in_flight,
-            )
-            for path, key in (("/step_batch", "steps"), ("/reset_batch", "resets"))
-        )
+    Hashed here, as some gateways' hashes put similar values on the same server. Episodes under way
+    would move if the text were changed.
+    """
+    return {AFFINITY: blake2b(f"lane {shard}".encode(), digest_size=8).hexdigest()}
 
 
 class Replica:
@@ -114,42 +91,41 @@ class Replica:
     ) -> None:
         self.url = address.url
         self.lost: str | None = None
-        self.silent = False  # whether it has not answered since `Peers.lose`
+        self.silent_since: float | None = None  # when an outage began that was logged
         self._name = str(address)
         self._host = {} if address.host is None else {"Host": address.host}
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
-        self._shards = [_Shard(self, 0, limits)]
-        self._shard_count, self._shards_stated = 1, ""
+        self._batchers: dict[tuple[str, int], Batcher] = {}  # by kind of item and shard
+        self._shards, self._shards_stated = 1, ""
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
         self._digest: str | None = None
         self._digest_error: SQLEnvError | None = None  # of the last attempt that failed
         self._digest_lock = asyncio.Lock()
-        self._under_way: dict[asyncio.Timeout, float] = {}  # request -> when it began
-        self._watchdog: asyncio.Task[None] | None = None
         self._closed = False
 
     async def step(self, episode_id: str, item: bytes) -> StepResult:
         """Send an encoded `StepRequest` in a batch."""
-        return self._parse(StepResult, await self._shard(episode_id).steps.submit(item))
+        return self._parse(StepResult, await self._batch("steps", episode_id, item))
 
     async def reset(self, episode_id: str, item: bytes) -> ResetResult:
         """Send an encoded `ResetRequest` in a batch."""
-        return self._parse(ResetResult, await self._shard(episode_id).resets.submit(item))
+        return self._parse(ResetResult, await self._batch("resets", episode_id, item))
 
     async def state(self, episode_id: str) -> SQLState:
-        return await self._single(SQLState, "/state?episode_id=", episode_id)
-
-    async def verdicts(self, episode_id: str) -> EpisodeVerdicts:
-        return await self._single(EpisodeVerdicts, "/operator/verdicts/", episode_id)
+        path = f"/state?episode_id={quote(episode_id, safe='')}"
+        async with self._singles:
+            reply = await self.request("GET", path, headers=_affinity(self._shard(episode_id)))
+        return self._parse(SQLState, reply)
 
     async def metadata(self) -> ServerMetadata:
         return self._parse(ServerMetadata, await self.request("GET", "/metadata"))
 
     async def close_episode(self, episode_id: str) -> None:
         """End an episode, with few attempts: one that is not closed ends with its lease."""
-        path, headers = f"/episodes/{quote(episode_id, safe='')}", self._shard(episode_id).headers
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
+        headers = _affinity(self._shard(episode_id))
+        path = f"/episodes/{quote(episode_id, safe='')}"
         async with self._singles:
             await self.request("DELETE", path, limits, headers=headers, timeout_s=CLOSE_TIMEOUT_S)
 
@@ -170,7 +146,8 @@ class Replica:
                 except SQLEnvError as error:
                     self._digest_error = error
                     raise
-                self._set_shards(self._shards_stated)
+                stated = self._shards_stated
+                self._shards = min(max(1, int(stated)), MAX_SHARDS) if stated.isdecimal() else 1
                 self._digest = digest
             return self._digest
 
@@ -188,7 +165,7 @@ class Replica:
         attempts = Attempts(limits or self._limits, self._stats, self._peers)
         while True:
             try:
-                if self.lost is not None and self._peers.has_other(self):
+                if self.lost is not None and self._peers.others(self):
                     raise ServerUnreachable(self.lost, url=self.url)
                 return await self.request_once(method, path, **options)
             except SQLEnvError as error:
@@ -217,12 +194,9 @@ class Replica:
         kind = {} if content is None else {"Content-Type": "application/json"}
         headers = {**self._host, **kind, **(headers or {})}
         scope = asyncio.timeout(min(timeout_s, self._limits.timeout_s))
+        watch = asyncio.create_task(self._end_hanging(scope)) if watched else None
         try:
             async with scope:
-                if watched:
-                    self._under_way[scope] = began
-                    if self._watchdog is None or self._watchdog.done():
-                        self._watchdog = asyncio.create_task(self._end_hanging())
                 url = self.url + path
                 response = await self._http.request(method, url, content=content, headers=headers)
         except TimeoutError as error:
@@ -231,14 +205,15 @@ class Replica:
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise self._unreachable(reason) from error
         finally:
-            self._under_way.pop(scope, None)
+            if watch is not None:
+                watch.cancel()
         try:
             body = from_json(response.content) if response.content else None
         except ValueError:
             body = None
         if response.is_success and (body is not None or response.status_code == 204):
             self._shards_stated = response.headers.get(SHARDS, "")
-            if self.silent:
+            if self.silent_since is not None:
                 self._peers.answered(self)
             return body
         failure = from_wire(body, response.status_code, self.url)
@@ -248,59 +223,52 @@ class Replica:
             failure.details.setdefault("retry_after_s", retry_after_s)
         raise failure
 
-    async def send_batch(
-        self, path: str, key: str, headers: Mapping[str, str], items: Sequence[bytes]
-    ) -> list[object]:
-        """Return a reply or `{"error": ...}` per item.
+    async def close(self) -> None:
+        self._closed = True
+        for batcher in list(self._batchers.values()):
+            await batcher.close()
 
-        Halves a batch that is too large for the server, and sends those items again for which its
-        reply had no room.
-        """
+    def _shard(self, episode_id: str) -> int:
+        """Return an episode's shard: the same in every process."""
+        hashed = int.from_bytes(blake2b(episode_id.encode(), digest_size=4).digest())
+        return hashed % self._shards
+
+    def _batch(self, key: str, episode_id: str, item: bytes) -> asyncio.Future[object]:
+        """Return the future of an item's reply: of one of the "steps" or "resets"."""
+        shard, limits = self._shard(episode_id), self._limits
+        batcher = self._batchers.get((key, shard))
+        if batcher is None:
+            batcher = self._batchers[key, shard] = Batcher(
+                partial(self._send_batch, key, _affinity(shard)),
+                max_items=limits.max_batch,
+                max_bytes=limits.max_batch_bytes,
+                max_in_flight=limits.batches_in_flight if self._shards == 1 else 1,
+            )
+        return batcher.submit(item)
+
+    async def _send_batch(
+        self, key: str, headers: Mapping[str, str], items: Sequence[bytes]
+    ) -> list[object]:
+        """Return a reply or `{"error": ...}` per item; halve a batch that the server finds too
+        large."""
         self._stats.batches += 1
         content = b'{"%b":[%b]}' % (key.encode(), b",".join(items))
+        path = f"/{key.removesuffix('s')}_batch"
         try:
             body = await self.request("POST", path, content=content, headers=headers)
         except BodyTooLarge as error:
             if len(items) == 1:
                 return [error.to_wire()]
             middle = len(items) // 2
-            first = await self.send_batch(path, key, headers, items[:middle])
-            return first + await self.send_batch(path, key, headers, items[middle:])
+            first = await self._send_batch(key, headers, items[:middle])
+            return first + await self._send_batch(key, headers, items[middle:])
         results = body.get("results") if isinstance(body, dict) else None
         if not isinstance(results, list) or len(results) != len(items):
             raise SQLEnvError(
                 f"{self.url}{path} did not answer each of {len(items)} items;"
                 " client/server version mismatch?"
             )
-        left = [index for index, reply in enumerate(results) if _lacks_room(reply)]
-        if 0 < len(left) < len(items):
-            again = await self.send_batch(path, key, headers, [items[index] for index in left])
-            for index, reply in zip(left, again, strict=True):
-                results[index] = reply
         return results
-
-    async def close(self) -> None:
-        self._closed = True
-        for shard in self._shards:
-            await shard.steps.close()
-            await shard.resets.close()
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-            await asyncio.gather(self._watchdog, return_exceptions=True)
-
-    def _shard(self, episode_id: str) -> _Shard:
-        """Return an episode's shard: the same in every process."""
-        if self._shard_count == 1:
-            return self._shards[0]
-        hashed = int.from_bytes(blake2b(episode_id.encode(), digest_size=4).digest())
-        return self._shards[hashed % self._shard_count]
-
-    def _set_shards(self, stated: str) -> None:
-        count = int(stated) if stated.isdecimal() else 1
-        self._shard_count = min(max(1, count), MAX_SHARDS)
-        limits = self._limits if count < 2 else replace(self._limits, batches_in_flight=1)
-        for number in range(len(self._shards), self._shard_count):
-            self._shards.append(_Shard(self, number, limits))
 
     def _parse(self, model: type[M], reply: object) -> M:
         """Return a reply as `model`, or raise the error that it holds."""
@@ -312,53 +280,41 @@ class Replica:
             problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
             raise SQLEnvError(f"{problem}; client/server version mismatch?") from error
 
-    async def _single(self, model: type[M], path: str, episode_id: str) -> M:
-        path, headers = path + quote(episode_id, safe=""), self._shard(episode_id).headers
-        async with self._singles:
-            return self._parse(model, await self.request("GET", path, headers=headers))
-
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""
         if self._closed:
             return False
         if isinstance(error, InternalError):  # the server answers, so it is not lost
-            return attempt >= ATTEMPTS_BEFORE_LOST and self._peers.has_other(self)
+            return attempt >= ATTEMPTS_BEFORE_LOST and self._peers.others(self) > 0
         broke_once = isinstance(error, ServerUnreachable) and attempt < ATTEMPTS_BEFORE_LOST
         if not is_loss(error) or (self.lost is None and broke_once):
             return False
         self._peers.lose(self, error)
-        return self._peers.has_other(self)
+        return self._peers.others(self) > 0
 
-    async def _end_hanging(self) -> None:
-        """End all requests once the oldest is old and the server does not answer `/health`.
+    async def _end_hanging(self, request: asyncio.Timeout) -> None:
+        """End a request that takes long while the server does not answer `/health` either.
 
         A long query is not taken for a hang, as the server answers /health meanwhile. If no other
         server could take over, nothing is ended: a stopped server may continue and answer.
         """
-        while self._under_way:
-            stall_s = self._limits.stall_s
-            wait_s = min(self._under_way.values()) + stall_s - perf_counter()
-            if wait_s <= 0:
-                if self._peers.has_other(self) and not await self._is_alive():
-                    error = self._unreachable(f"no answer from /health within {stall_s:g} s")
-                    self._peers.lose(self, error)
-                    for scope in self._under_way:
-                        if not scope.expired():
-                            scope.reschedule(0.0)
-                wait_s = stall_s
-            await asyncio.sleep(wait_s)
+        stall_s = self._limits.stall_s
+        while not request.expired():
+            await asyncio.sleep(stall_s)
+            if self._peers.others(self) and not (self.lost is None and await self._is_alive()):
+                error = self._unreachable(f"no answer from /health within {stall_s:g} s")
+                self._peers.lose(self, error)
+                if not request.expired():
+                    request.reschedule(0.0)
+                return
 
     async def _is_alive(self) -> bool:
-        limit_s = self._limits.stall_s
-        for _ in range(ATTEMPTS_BEFORE_LOST):
-            try:
-                await self.request_once("GET", "/health", timeout_s=limit_s, watched=False)
-                return True
-            except ServerUnreachable:
-                continue
-            except SQLEnvError:
-                return True  # any reply will do
-        return False
+        try:
+            limit_s = self._limits.stall_s
+            await self.request_once("GET", "/health", timeout_s=limit_s, watched=False)
+        except SQLEnvError as error:
+            return not isinstance(error, ServerUnreachable)  # any reply will do
+        return True
 
     def _unreachable(self, why: str) -> ServerUnreachable:
         self._digest = None  # another server may answer here next

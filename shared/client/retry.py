@@ -7,7 +7,7 @@ time and the number of attempts bound it.
 
 import random
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from shared.client.limits import ClientLimits, ClientStats
 from shared.errors import SQLEnvError, is_retryable
@@ -41,11 +41,14 @@ def retry_wait_s(
     return wait_s
 
 
-class Waiting(Protocol):
-    """What the attempts ask of their `Fleet`, which documents the methods."""
+class Peers(Protocol):
+    """What attempts and replicas ask of their `Fleet`, which documents the methods."""
 
     def report(self, error: SQLEnvError) -> None: ...
     async def pause(self, wait_s: float) -> None: ...
+    def lose(self, replica: Any, error: SQLEnvError) -> None: ...
+    def others(self, replica: Any) -> int: ...
+    def answered(self, replica: Any) -> None: ...
 
 
 class Attempts:
@@ -59,7 +62,7 @@ class Attempts:
             await attempts.wait(error)
     """
 
-    def __init__(self, limits: ClientLimits, stats: ClientStats, peers: Waiting) -> None:
+    def __init__(self, limits: ClientLimits, stats: ClientStats, peers: Peers) -> None:
         self.count = 1
         self._limits, self._stats, self._peers = limits, stats, peers
         self._began = monotonic()

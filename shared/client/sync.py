@@ -90,10 +90,6 @@ class SyncSQLEnvClient:
         return SyncSQLEnvClient, (self._client, self._opens_itself or self._portal is not None)
 
     @property
-    def urls(self) -> list[str]:
-        return self._client.urls
-
-    @property
     def open_episodes(self) -> list[str]:
         return self._client.open_episodes
 
@@ -112,9 +108,7 @@ class SyncSQLEnvClient:
     step_many = _sync(AsyncClient.step_many)
     close_episode = _sync(AsyncClient.close_episode)
     state = _sync(AsyncClient.state)
-    verdicts = _sync(AsyncClient.verdicts)
     metadata = _sync(AsyncClient.metadata)
-    health = _sync(AsyncClient.health)
     wait_ready = _sync(AsyncClient.wait_ready)
 
     @property

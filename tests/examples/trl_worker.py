@@ -1,4 +1,4 @@
-"""Runs examples/trainers/trl_async.py with only the rollout process of TRL's asynchronous trainer:
+"""Runs examples/trl_tools.py with only the rollout process of TRL's asynchronous trainer:
 URL MODEL VLLM_URL. What it leaves out needs a GPU and vLLM: the updates, and sending the weights.
 """
 
@@ -6,8 +6,9 @@ import json
 import sys
 from typing import Any
 
-import trl_async
+import trl_tools
 from transformers import AutoTokenizer
+from trl.experimental import async_grpo
 from trl.experimental.async_grpo import async_rollout_worker
 
 
@@ -46,5 +47,6 @@ class RolloutsOnly:
 
 if __name__ == "__main__":
     async_rollout_worker.is_vllm_available = lambda: True  # it is only asked over HTTP
-    trl_async.AsyncGRPOTrainer = RolloutsOnly
-    trl_async.train(*sys.argv[1:4], 1)
+    async_grpo.AsyncGRPOTrainer = RolloutsOnly
+    url, model, vllm_url = sys.argv[1:]
+    trl_tools.train(url, model, "1", vllm_url)

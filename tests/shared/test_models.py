@@ -7,51 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from shared.actions import ActionType, SQLAction
-from shared.models import (
-    MAX_STEP_BUDGET,
-    Outcome,
-    ResetRequest,
-    ResetResult,
-    SQLObservation,
-    StepResult,
-)
+from shared.models import MAX_STEP_BUDGET, ResetRequest, SQLObservation, StepResult
+from tests.shared.client.fake_server import FakeServer
 
-RESULT = {
-    "observation": {
-        "question": "How many?",
-        "schema_info": "Tables: t",
-        "result": "n\n1",
-        "error": None,
-        "step_count": 1,
-        "budget_remaining": 14,
-        "action_history": ["QUERY: SELECT 1"],
-        "done": True,
-        "reward": 0.98,
-    },
-    "reward": 0.98,
-    "done": True,
-    "info": {
-        "question_id": "q1",
-        "reward_version": "1",
-        "ledger": {
-            "step": {"exec_ok": 0.02},
-            "operational": 0.02,
-            "progress": 0.1,
-            "correctness": 1.0,
-            "potential": 0.5,
-            "total": 1.12,
-        },
-        "error_code": None,
-        "outcome": "correct",
-    },
-}
-
-
-def test_a_result_is_read_and_written_alike() -> None:
-    result = StepResult.model_validate(RESULT)
-    assert result.info.outcome is Outcome.CORRECT
-    assert json.loads(result.model_dump_json()) == RESULT
-    assert ResetResult.model_validate(RESULT | {"episode_id": "e"}).episode_id == "e"
+EPISODE = {"actions": ["QUERY: 1"], "budget": 5, "question_id": "q"}
+RESULT = FakeServer().result(EPISODE, "n\n1")
 
 
 def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
@@ -60,11 +20,10 @@ def test_unknown_fields_of_a_newer_server_are_ignored() -> None:
     assert StepResult.model_validate(later) == StepResult.model_validate(RESULT)
 
 
-def test_observations_have_no_episode_id_question_id_or_gold() -> None:
+def test_observations_have_no_id_no_clock_and_no_gold() -> None:
     hidden = ("id", "gold", "time", "clock", "ledger", "outcome", "sql")
-    assert [
-        name for name in SQLObservation.model_fields if any(word in name for word in hidden)
-    ] == []
+    names = SQLObservation.model_fields
+    assert [name for name in names if any(word in name for word in hidden)] == []
 
 
 @pytest.mark.parametrize(
@@ -73,12 +32,10 @@ def test_observations_have_no_episode_id_question_id_or_gold() -> None:
         {"episode_id": ""},
         {"episode_id": "x" * 65},
         {"episode_id": "a/b"},
-        {"episode_id": "a b"},
         {"step_budget": 0},
         {"step_budget": MAX_STEP_BUDGET + 1},
         {"difficulty": "impossible"},
         {"difficulty": ["easy", "impossible"]},
-        {"actions": "QUERY: 1"},
         {"actions": [1]},
         {"quesiton_id": "a typing error is not ignored"},
     ],
@@ -107,7 +64,7 @@ def test_actions_of_a_reset_are_texts_or_objects() -> None:
     ],
 )
 def test_an_observation_lists_its_tables(schema_info: str, tables: list[str]) -> None:
-    fields = RESULT["observation"] | {"schema_info": schema_info}  # type: ignore[operator]
+    fields = RESULT["observation"] | {"schema_info": schema_info}
     observation = SQLObservation.model_validate(fields)
     assert observation.tables == tables
     assert "tables" not in observation.model_dump()

@@ -70,14 +70,6 @@ def test_wilson_interval_matches_published_values(
     assert wilson_interval(successes, n) == pytest.approx((low, high), abs=5e-5)
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 50, 400])
-def test_wilson_interval_holds_the_rate_and_stays_in_bounds(n: int) -> None:
-    for successes in range(n + 1):
-        low, high = wilson_interval(successes, n)
-        assert 0.0 <= low <= successes / n <= high <= 1.0
-        assert wilson_interval(n - successes, n) == pytest.approx((1 - high, 1 - low))
-
-
 def test_the_rate_of_no_episodes_is_none() -> None:
     assert Rate(0, 0).as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
 

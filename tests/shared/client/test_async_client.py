@@ -9,17 +9,9 @@ import pytest
 
 from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
-from shared.errors import (
-    ActionParseError,
-    Behind,
-    Conflict,
-    NotReady,
-    ServerUnreachable,
-    SQLEnvError,
-    UnknownEpisode,
-)
+from shared.client.fleet import normalise_urls
+from shared.errors import Behind, Conflict, NotReady, ServerUnreachable, SQLEnvError, UnknownEpisode
 from tests.shared.client.fake_server import (
-    URL,
     FakeServer,
     client_of,
     drive,
@@ -87,17 +79,6 @@ async def test_every_reset_option_reaches_the_server() -> None:
         assert seen[1]["actions"] == history(forked) == ["SAMPLE: t", "QUERY: x"]
 
 
-async def test_an_action_may_be_a_mapping_and_nothing_else() -> None:
-    async with playing("e") as (_, client):
-        action = {"action_type": "QUERY", "argument": "1"}
-        assert history(await client.step("e", action)) == ["QUERY: 1"]
-        with pytest.raises(ActionParseError, match="action_type"):
-            await client.step("e", {"argument": "1"})
-        wrong: Any = 7
-        with pytest.raises(TypeError, match="not a int"):
-            await client.step("e", wrong)
-
-
 async def test_steps_of_one_episode_keep_their_order() -> None:
     async with playing("e") as (server, client):
         server.delay_s = 0.002
@@ -139,9 +120,8 @@ async def test_close_frees_the_place_and_can_be_repeated() -> None:
 # -- servers
 
 
-async def test_health_metadata_and_readiness() -> None:
+async def test_metadata_and_readiness() -> None:
     async with playing() as (server, client):
-        assert await client.health() == {URL: "healthy"}
         assert (await client.metadata()).digest == "d1"
         server.ready = False
         asyncio.get_running_loop().call_later(0.15, setattr, server, "ready", True)
@@ -160,7 +140,7 @@ async def test_waiting_for_what_is_not_an_environment_server_ends_at_once() -> N
 
 async def test_an_unreachable_server_is_named() -> None:
     async with client_of("http://127.0.0.1:9", None, max_attempts=2) as client:
-        for call in (client.reset(), client.metadata(), client.health(), client.close_episode("e")):
+        for call in (client.reset(), client.metadata(), client.close_episode("e")):
             with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9 .*python -m env_server"):
                 await call
 
@@ -176,7 +156,7 @@ def test_an_invalid_url_is_refused(urls: Any) -> None:
 
 def test_urls_lose_trailing_slashes_and_duplicates() -> None:
     urls = ["http://a/", "http://a", "https://b:1/path/"]
-    assert SQLEnvClient(urls, resolve=None).urls == ["http://a", "https://b:1/path"]
+    assert normalise_urls(urls) == ["http://a", "https://b:1/path"]
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "stall_s", "max_attempts", "max_batch"])
@@ -217,7 +197,7 @@ async def test_closing_ends_the_calls_under_way() -> None:
         await asyncio.sleep(0.01)
     with pytest.raises(ServerUnreachable, match="closed"):
         await waiting
-    for call in (client.reset(), client.step("e", "QUERY: 0"), client.state("e"), client.health()):
+    for call in (client.reset(), client.step("e", "QUERY: 0"), client.state("e")):
         with pytest.raises(ServerUnreachable, match="closed"):
             await call
 

@@ -1,119 +1,14 @@
-"""Batching: which items leave together, which wait, and that every waiter gets an answer."""
+"""Batching: which calls leave together, which wait, and that every caller gets an answer."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from shared.client.batching import Batcher
-from shared.errors import InternalError, ServerUnreachable, SQLEnvError
-from tests.shared.client.fake_server import history, playing
+from shared.errors import InternalError, ServerUnreachable
+from shared.models import StepResult
+from tests.shared.client.fake_server import IDS, history, playing, reply
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-class Recorder:
-    """Answers each item with itself, when `gate` is open, or fails with `error`."""
-
-    def __init__(self, **limits: int) -> None:
-        self.batches: list[list[bytes]] = []
-        self.error: SQLEnvError | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-        limits = {"max_items": 100, "max_bytes": 10_000, "max_in_flight": 2} | limits
-        self.batcher = Batcher(self.send, **limits)
-
-    async def send(self, items: Sequence[bytes]) -> Sequence[bytes]:
-        self.batches.append(list(items))
-        await self.gate.wait()
-        if self.error is not None:
-            raise self.error
-        return items
-
-    async def submit_all(self, items: Sequence[bytes]) -> list[Any]:
-        replies = (self.batcher.submit(item) for item in items)
-        return await asyncio.gather(*replies, return_exceptions=True)
-
-
-async def test_tasks_started_together_are_batched_in_every_turn() -> None:
-    recorder = Recorder()
-
-    async def episode(name: bytes) -> None:
-        for _ in range(5):
-            assert await recorder.batcher.submit(name) == name
-
-    await asyncio.gather(*(episode(b"%d" % i) for i in range(20)))
-    assert [len(batch) for batch in recorder.batches] == [20] * 5
-
-
-async def test_items_accumulate_while_the_allowed_batches_are_in_flight() -> None:
-    recorder = Recorder(max_in_flight=2)
-    recorder.gate.clear()
-    waiting: list[asyncio.Future[Any]] = []
-    for i in range(10):
-        waiting.append(recorder.batcher.submit(b"%d" % i))
-        await asyncio.sleep(0.001)
-    assert [len(batch) for batch in recorder.batches] == [1, 1]
-    recorder.gate.set()
-    assert await asyncio.gather(*waiting) == [b"%d" % i for i in range(10)]
-    assert [len(batch) for batch in recorder.batches] == [1, 1, 8]
-
-
-@pytest.mark.parametrize(
-    ("limit", "sizes", "batches"),
-    [
-        ({"max_items": 4}, [1] * 10, [[1] * 4, [1] * 4, [1] * 2]),
-        ({"max_bytes": 10}, [6, 4, 30, 1], [[6, 4], [30], [1]]),
-    ],
-)
-async def test_a_batch_is_capped_in_items_and_in_bytes(
-    limit: dict[str, int], sizes: list[int], batches: list[list[int]]
-) -> None:
-    recorder = Recorder(**limit)
-    await recorder.submit_all([b"x" * size for size in sizes])
-    assert [[len(item) for item in batch] for batch in recorder.batches] == batches
-
-
-async def test_a_failed_batch_fails_only_its_own_items() -> None:
-    recorder = Recorder()
-    recorder.error = InternalError("broken", url="u")
-    errors = await recorder.submit_all([b"x"] * 3)
-    assert [(type(one), str(one)) for one in errors] == [(InternalError, "broken")] * 3
-    errors[0].details["attempts"] = 8  # each waiter has its own, with details of its own
-    assert [one.details for one in errors[1:]] == [{"url": "u"}] * 2
-    recorder.error = None
-    assert await recorder.batcher.submit(b"y") == b"y"
-
-
-async def test_a_cancelled_item_is_not_sent_and_does_not_disturb_its_batch() -> None:
-    recorder = Recorder()
-    kept, unsent = recorder.batcher.submit(b"kept"), recorder.batcher.submit(b"unsent")
-    sent = recorder.batcher.submit(b"sent")
-    unsent.cancel()
-    recorder.gate.clear()
-    await asyncio.sleep(0.001)
-    sent.cancel()
-    recorder.gate.set()
-    assert await kept == b"kept"
-    assert recorder.batches == [[b"kept", b"sent"]]
-
-
-@pytest.mark.parametrize("ticks", [0, 1, 3])
-async def test_close_answers_every_waiter_and_leaves_no_task(ticks: int) -> None:
-    recorder = Recorder(max_in_flight=1, max_items=2)
-    recorder.gate.clear()
-    waiting = [recorder.batcher.submit(b"x") for _ in range(5)]
-    for _ in range(ticks):  # before, at and after the start of the first batch
-        await asyncio.sleep(0)
-    await recorder.batcher.close()
-    errors = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(error) for error in errors] == [ServerUnreachable] * 5
-    with pytest.raises(ServerUnreachable, match="closed"):
-        recorder.batcher.submit(b"x")
-
-
-# -- the client's batches
 
 
 async def test_concurrent_episodes_share_requests() -> None:
@@ -132,12 +27,32 @@ async def test_concurrent_episodes_share_requests() -> None:
         assert (client.stats.batches, client.stats.requests, client.stats.steps) == (5, 6, 256)
 
 
+async def test_steps_accumulate_while_the_allowed_batches_are_in_flight() -> None:
+    async with playing(*IDS[:10], batches_in_flight=2) as (server, client):
+        server.awake.clear()
+        waiting: list[asyncio.Task[StepResult]] = []
+        for name in IDS[:10]:
+            waiting.append(asyncio.create_task(client.step(name, "QUERY: 1")))
+            await asyncio.sleep(0.001)
+        server.awake.set()
+        assert [len(history(one)) for one in await asyncio.gather(*waiting)] == [1] * 10
+        assert server.sent("/step_batch") == [1, 1, 8]
+
+
 async def test_batch_size_and_batches_in_flight_are_limited() -> None:
     async with playing(max_batch=10, batches_in_flight=2) as (server, client):
         server.delay_s = 0.002
         await client.reset_many([{}] * 95)
         assert server.sent("/reset_batch") == [10] * 9 + [5]
         assert server.most_in_flight == 2
+
+
+async def test_the_bytes_of_a_batch_are_limited_unless_one_item_is_larger() -> None:
+    async with playing(*IDS[:4], max_batch_bytes=1_000) as (server, client):
+        sizes = (600, 200, 3_000, 1)
+        steps = [(name, f"QUERY: {'1' * size}") for name, size in zip(IDS, sizes, strict=False)]
+        assert [len(history(one)) for one in await client.step_many(steps)] == [1] * 4
+        assert server.sent("/step_batch") == [2, 1, 1]
 
 
 async def test_one_bad_item_fails_alone() -> None:
@@ -149,3 +64,38 @@ async def test_one_bad_item_fails_alone() -> None:
         assert server.sent("/step_batch") == [3]  # an item that is not JSON is not sent
         # the episode continues
         assert history(await client.step("e1", "QUERY: 1")) == ["QUERY: 1"]
+
+
+async def test_a_failed_batch_fails_only_its_own_steps_with_an_error_for_each() -> None:
+    async with playing(*IDS[:3], max_attempts=1) as (server, client):
+        server.faults.append(reply(500, InternalError("broken").to_wire()))
+        errors = await client.step_many((name, "QUERY: 0") for name in IDS[:3])
+        assert [(type(one), str(one)) for one in errors] == [(InternalError, "broken")] * 3
+        assert len(set(map(id, errors))) == 3
+        assert len(history(await client.step(IDS[0], "QUERY: 0"))) == 1
+
+
+@pytest.mark.parametrize("ticks", [0, 1, 3, 9])
+async def test_closing_answers_every_waiter(ticks: int) -> None:
+    async with playing(*IDS[:5], max_batch=2, batches_in_flight=1) as (server, client):
+        server.awake.clear()
+        waiting = [asyncio.create_task(client.step(name, "QUERY: 0")) for name in IDS[:5]]
+        for _ in range(ticks):  # before, at and after the start of the first batch
+            await asyncio.sleep(0)
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in errors] == [ServerUnreachable] * 5
+    assert all("closed" in str(error) for error in errors)
+
+
+async def test_a_step_that_is_cancelled_before_its_batch_leaves_is_not_sent() -> None:
+    async with playing("a", "b", "c", batches_in_flight=1) as (server, client):
+        server.awake.clear()
+        steps = []
+        for name in ("a", "b", "c"):
+            steps.append(asyncio.create_task(client.step(name, "QUERY: 1")))
+            await asyncio.sleep(0.001)
+        steps[1].cancel()  # while the batch of the first is under way
+        server.awake.set()
+        await asyncio.gather(*steps, return_exceptions=True)
+        assert server.sent("/step_batch") == [1, 1]
+        assert not server.episodes["b"]["actions"]

@@ -1,7 +1,6 @@
-"""The client with the real server, in this process and as a process that is killed."""
+"""The client with the real server in this process. tests/faults kills real servers."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import ClientLimits, SQLEnvClient, in_process
-from shared.errors import ActionParseError, CapacityReached, Conflict, SQLEnvError, UnknownQuestion
+from shared.errors import ActionParseError, CapacityReached, SQLEnvError, UnknownQuestion
 from shared.models import ResetResult, Rewards, StepResult
-from shared.server_process import running_server
-from tests.shared.client.fake_server import drive
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -85,22 +82,6 @@ def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(
         assert last.reward == (last.ledger.total if rewards == "end" else 0.0)
 
 
-def test_verdicts_of_an_ended_episode(tiny_data: Path) -> None:
-    with in_process(app(tiny_data)).sync() as client:
-        first = client.reset(question_id="shop-4", answer_form="sql")
-        with pytest.raises(Conflict, match="not over"):
-            client.verdicts(first.episode_id)
-        client.step(
-            first.episode_id,
-            "ANSWER: SELECT name FROM customers WHERE city = 'Oslo' ORDER BY 1 DESC",
-        )
-        seen = client.verdicts(first.episode_id)
-        assert (seen.answer_form, seen.verdicts) == (
-            "sql",
-            {"strict": True, "spider": True, "bird": True},
-        )
-
-
 def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> None:
     with in_process(app(tiny_data, capacity=2), ClientLimits(max_attempts=1)).sync() as client:
         with pytest.raises(UnknownQuestion, match="no such thing"):
@@ -132,36 +113,3 @@ def test_items_without_room_in_a_batchs_reply_are_sent_again(tiny_data: Path) ->
         steps = client.step_many((name, "QUERY: SELECT 1") for name in ids)
         assert [step.observation.step_count for step in steps] == [1] * 20  # type: ignore[union-attr]
         assert client.stats.batches > 4, "a reply of 4,096 bytes has no room for 20"
-        assert client.stats.retries == 0, "no item waits and is tried again alone"
-
-
-def test_a_server_killed_in_mid_episode_is_rebuilt_by_replay(tiny_data: Path) -> None:
-    async def main() -> None:
-        with running_server(tiny_data) as server:
-            port = server.port
-            limits = ClientLimits(backoff_s=0.05, max_attempts=120, longest_wait_s=1.0)
-            async with SQLEnvClient(server.url, limits) as client:
-                reference = [await play(client, i) for i in range(8)]
-                resets = [
-                    await client.reset(split="train", seed=i, step_budget=6) for i in range(8)
-                ]
-                actions = [actions_for(reset, i) for i, reset in enumerate(resets)]
-
-                async def turn(k: int) -> list[StepResult]:
-                    steps = [(reset.episode_id, actions[i][k]) for i, reset in enumerate(resets)]
-                    replies = await client.step_many(steps)
-                    return [reply for reply in replies if isinstance(reply, StepResult)]
-
-                played = [await turn(0), await turn(1)]
-                server.stop(signal.SIGKILL)
-                waiting = asyncio.ensure_future(turn(2))  # the server is down
-                await asyncio.sleep(0.2)
-                with running_server(tiny_data, port=port):
-                    played += [await waiting, await turn(3), await turn(4)]
-                assert client.stats.rebuilds == 8
-                assert client.stats.retries >= 1
-        for i in range(8):
-            mine = [resets[i], *(replies[i] for replies in played)]
-            assert contents(mine) == contents(reference[i])
-
-    drive(main(), timeout_s=240)

@@ -22,7 +22,7 @@ class WithLifespan(FakeServer):
             assert scope["state"] == {"pool": "open"}
             scope["state"]["request"] = "this one's alone"
             assert self.events == ["startup"]
-            if scope["path"] == "/health":
+            if scope["path"] == "/state":
                 raise ValueError("a bug in the app")
             return await super().__call__(scope, receive, send)
         scope["state"]["pool"] = "open"
@@ -41,7 +41,7 @@ async def test_in_process_runs_the_apps_lifespan() -> None:
         await client.reset(episode_id="e")
         assert (await client.step("e", "QUERY: 0")).observation.step_count == 1
         with pytest.raises(SQLEnvError, match="HTTP 500"):
-            await client.health()
+            await client.state("e")
     assert app.events == ["startup", "shutdown"]
 
 
@@ -55,5 +55,5 @@ async def test_in_process_raises_what_the_app_raised(event: str) -> None:
 async def test_a_client_that_is_not_entered_says_so() -> None:
     client = in_process(WithLifespan())
     with pytest.raises(RuntimeError, match="async with"):
-        await client.health()
+        await client.metadata()
     await client.aclose()

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="forks")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def url(tiny_data: Path) -> Iterator[str]:
     with running_server(tiny_data, "--workers", "1") as server:
         yield server.url
@@ -69,10 +69,10 @@ import os, sys, threading
 from shared.client import SQLEnvClient
 
 with SQLEnvClient(sys.argv[1]).sync() as client:
-    client.health()
+    client.metadata()
     child = os.fork()
     if child == 0 and sys.argv[2] == "used":
-        threads = [threading.Thread(target=client.health) for _ in range(4)]
+        threads = [threading.Thread(target=client.metadata) for _ in range(4)]
         for thread in [*threads, *threads]:
             thread.join() if thread.ident else thread.start()
         print(sum("portal" in thread.name for thread in threading.enumerate()))
@@ -94,16 +94,16 @@ def test_a_fork_leaves_its_with_block_and_ends(url: str, used: str, printed: str
 def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
     async def main() -> str:
         async with SQLEnvClient(url) as client:
-            await client.health()
-            return str(in_fork(lambda: asyncio.run(client.health())))
+            await client.metadata()
+            return str(in_fork(lambda: asyncio.run(client.metadata())))
 
     assert "RuntimeError: this client was opened in another process" in asyncio.run(main())
 
 
 def test_another_event_loop_is_refused() -> None:
     client = FakeServer().client()
-    asyncio.run(client.health())
-    for call in (client.health, client.aclose):
+    asyncio.run(client.metadata())
+    for call in (client.metadata, client.aclose):
         with pytest.raises(RuntimeError, match="another event loop: open one of its own"):
             asyncio.run(call())
 
@@ -111,23 +111,23 @@ def test_another_event_loop_is_refused() -> None:
 def test_a_pickle_has_its_own_connections(url: str) -> None:
     with SQLEnvClient(url).sync() as client:
         copy: SyncSQLEnvClient = pickle.loads(pickle.dumps(client))
-        assert copy.health() == client.health()
+        assert copy.metadata() == client.metadata()
         copy.__exit__(None, None, None)
     closed: SyncSQLEnvClient = pickle.loads(pickle.dumps(client))
     with pytest.raises(RuntimeError, match="not open; use it inside 'with'"):
-        closed.health()
+        closed.metadata()
 
 
 def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
     client = SQLEnvClient(url).sync()
     for _ in range(2):
         with client:
-            assert set(client.health()) == {url}
+            assert client.metadata().name == "sqlenv"
             with pytest.raises(RuntimeError, match="is open already"):
                 client.__enter__()
-            assert set(client.health()) == {url}
+            assert client.metadata().name == "sqlenv"
     with pytest.raises(RuntimeError, match="not open"):
-        client.health()
+        client.metadata()
 
 
 async def test_an_asynchronous_client_is_opened_once(url: str) -> None:
@@ -135,7 +135,7 @@ async def test_an_asynchronous_client_is_opened_once(url: str) -> None:
     async with client:
         with pytest.raises(RuntimeError, match="more than once"):
             await client.__aenter__()
-        assert set(await client.health()) == {url}
+        assert (await client.metadata()).name == "sqlenv"
     with pytest.raises(RuntimeError, match="closed"):
         async with client:
             pass

@@ -6,15 +6,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
-from shared.client import ClientLimits, SQLEnvClient
+from shared.client import SQLEnvClient
 from shared.client.proxies import proxy_of, through_proxy
 from shared.errors import ServerUnreachable
 
 DEAD = "http://127.0.0.1:9"
-QUICK = ClientLimits(max_attempts=1, patience_s=0.0, timeout_s=5.0)
 
 
 @pytest.fixture(autouse=True)
@@ -58,12 +58,12 @@ def recorder() -> Iterator[Recorder]:
         server.shutdown()
 
 
-def health(url: str, **options: object) -> dict[str, str]:
-    async def ask() -> dict[str, str]:
-        async with SQLEnvClient(url, QUICK, **options) as client:  # type: ignore[arg-type]
-            return await client.health()
+def ask(url: str, within_s: float = 10.0, **options: Any) -> None:
+    async def main() -> None:
+        async with SQLEnvClient(url, **options) as client:
+            await client.wait_ready(within_s)
 
-    return asyncio.run(ask())
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
@@ -73,15 +73,16 @@ def test_this_machine_is_reached_without_the_proxy(
 ) -> None:
     monkeypatch.setenv(variable, DEAD)
     url = f"http://{host}:{recorder.server_port}"
-    assert health(url) == {url: "healthy"}
+    ask(url)
+    assert recorder.asked == ["/ready"]
 
 
 def test_other_hosts_go_through_the_proxy(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", recorder.url)
-    assert health("http://env.example:8000") == {"http://env.example:8000": "healthy"}
-    assert recorder.asked == ["http://env.example:8000/health"]
+    ask("http://env.example:8000")
+    assert recorder.asked == ["http://env.example:8000/ready"]
 
 
 def test_a_name_without_a_proxy_is_resolved_and_its_addresses_have_none(
@@ -92,9 +93,8 @@ def test_a_name_without_a_proxy_is_resolved_and_its_addresses_have_none(
 
     monkeypatch.setenv("HTTP_PROXY", DEAD)
     monkeypatch.setenv("NO_PROXY", "env-server")
-    found = health(f"http://env-server:{recorder.server_port}", resolve=resolve)
-    assert found == {recorder.url: "healthy"}
-    assert recorder.asked == ["/health"]
+    ask(f"http://env-server:{recorder.server_port}", resolve=resolve)
+    assert recorder.asked == ["/ready"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_variables(
 def test_an_error_names_the_proxy_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:9")
     with pytest.raises(ServerUnreachable) as caught:
-        health("http://env.example:8000")
+        ask("http://env.example:8000", within_s=0.1)
     assert "env.example:8000 through the proxy http://127.0.0.1:9 (" in caught.value.message
     assert "secret" not in caught.value.message
     assert through_proxy("http://localhost:8000") == ""
@@ -139,5 +139,5 @@ def test_a_proxy_that_cannot_be_used_is_named(
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", value)
     with pytest.raises(ServerUnreachable, match=r"ALL_PROXY.*or list env\.example in NO_PROXY"):
-        health("http://env.example:8000")
-    assert health(recorder.url) == {recorder.url: "healthy"}
+        ask("http://env.example:8000", within_s=0.1)
+    ask(recorder.url)

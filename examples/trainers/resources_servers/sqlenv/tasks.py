@@ -10,6 +10,7 @@ from typing import Any
 from shared.actions import ACTIONS, ActionType
 from shared.agents.texts import first_text
 from shared.client import SQLEnvClient
+from shared.errors import SQLEnvError
 
 PROMPT = (
     "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
@@ -59,4 +60,7 @@ def main(url: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    try:
+        main(sys.argv[1], int(sys.argv[2]))
+    except SQLEnvError as error:
+        sys.exit(f"error: {error}")

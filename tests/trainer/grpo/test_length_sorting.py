@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
 
 from tests.trainer.conftest import FakeClient, prompts, short_training
 from tests.trainer.grpo.updates import GradientCapture, Gradients, Step, measured_step
+from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
 from trainer.grpo import length_sorting
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.grpo.train import build_trainer, run_training_with_metrics
 from trainer.runtime.precision import compute_logits_in_float32
 
-FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 SMALL_BATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 
 
@@ -39,26 +39,14 @@ def check_equal(found: Gradients, expected: Gradients) -> None:
     ids=str,
 )
 def test_the_update_is_trls(
-    config: GRPOConfig, tokenizer: Any, tmp_path: Path, family: str, options: dict[str, Any]
+    config: GRPOConfig, tmp_path: Path, family: str, options: dict[str, Any]
 ) -> None:
     """One step of both trainers from the same weights and episodes: the same gradients, to
     rounding."""
     if "lora_rank" in options:
         pytest.importorskip("peft")
-    torch.manual_seed(0)
-    shape = FAMILIES[family](
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=128,
-        max_position_embeddings=1024,
-        eos_token_id=tokenizer.eos_token_id,
-        initializer_range=0.1,
-    )
-    base = tmp_path / "base"
-    AutoModelForCausalLM.from_config(shape).save_pretrained(base)
+    base, tokenizer = tmp_path / "base", tiny_tokenizer(family)
+    tiny_model(family).save_pretrained(base)
     settings = short_training(config, tmp_path, **options)
 
     def update(kind: type[Any]) -> Step:

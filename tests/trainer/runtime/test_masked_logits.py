@@ -4,44 +4,23 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 from trl.kernels import chunked_logprob
 
+from tests.trainer.model_families import FAMILIES, tiny_model
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.memory import can_compile_kernels
 
 VOCABULARY = 97
-FAMILIES = {
-    "llama": (LlamaForCausalLM, LlamaConfig, {"tie_word_embeddings": True}),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 8, "tie_word_embeddings": False}),
-}
 Tensor = torch.Tensor
 
 
 def tiny(family: str) -> Any:
-    """Return a random model whose distributions are far from uniform."""
-    model, config, options = FAMILIES[family]
-    torch.manual_seed(3)
-    return model(
-        config(
-            vocab_size=VOCABULARY,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            initializer_range=0.2,
-            **options,
-        )
-    ).train()
+    """Return a random model. Qwen3's LM head has weights of its own, as that of Qwen3-8B."""
+    model = tiny_model(family).train()
+    if family == "qwen3":
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().roll(1, 0))
+    return model
 
 
 def batch(left: int = 3, right: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,7 +101,7 @@ def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(
 
 
 def test_a_batch_without_a_scored_token_has_gradients_of_zero() -> None:
-    model = tiny("llama")
+    model = tiny("smollm2")
     prepare(model)
     ids, attention, scored = batch()
     found, _ = score_tokens(model, ids, attention, torch.zeros_like(scored))

@@ -158,15 +158,19 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small(
-    config: GRPOConfig, data_dir: Path, tmp_path: Path, model: Any, tokenizer: Any
-) -> GRPOConfig:
-    """Return settings of a run of seconds, with the tiny model saved where they name it."""
+def base(tmp_path: Path, model: Any, tokenizer: Any) -> Path:
+    """Return the folder of the tiny model."""
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def small(config: GRPOConfig, data_dir: Path, base: Path) -> GRPOConfig:
+    """Return settings of a run of seconds."""
     return config.override(
         data_dir=data_dir,
-        model_name=str(tmp_path / "base"),
+        model_name=str(base),
         max_steps=3,
         logging_steps=1,
         learning_rate=1e-3,

@@ -3,13 +3,11 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from env_server.audit.verify import verify_run
-from tests.trainer.small_data import make_data
 from trainer.__main__ import app
 from trainer.evaluation.inputs import DIGESTS
 
@@ -22,18 +20,6 @@ def run(*arguments: object) -> tuple[int, str]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, " ".join(result.output.split())
-
-
-@pytest.fixture
-def base(tmp_path: Path, model: Any, tokenizer: Any) -> Path:
-    model.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    return tmp_path / "base"
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    return make_data(tmp_path / "data")
 
 
 def test_a_missing_model_is_named_and_leaves_no_run(tmp_path: Path, data_dir: Path) -> None:

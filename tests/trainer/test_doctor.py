@@ -69,18 +69,15 @@ def test_an_unreachable_server_is_named() -> None:
     assert diagnosis.status is Status.FAIL
 
 
-def test_the_model_is_checked(tmp_path: Path, model: Any, tokenizer: Any) -> None:
-    (missing,) = check_model(str(tmp_path / "a" / "b"))
-    assert missing.status is Status.FAIL
-    assert "use one written by save_pretrained" in missing.detail
-    model.save_pretrained(tmp_path / "base")
-    (incomplete,) = check_model(str(tmp_path / "base"))
-    assert incomplete.status is Status.FAIL
-    assert "no tokenizer.json" in incomplete.detail
-    tokenizer.save_pretrained(tmp_path / "base")
-    (found,) = check_model(str(tmp_path / "base"))
+def test_the_model_is_checked(base: Path) -> None:
+    (found,) = check_model(str(base))
     assert found.status is Status.OK
     assert "MiB" in found.detail
+    (base / "tokenizer.json").unlink()
+    for folder, problem in ((base, "no tokenizer.json"), (base / "a" / "b", "no such directory")):
+        (failed,) = check_model(str(folder))
+        assert failed.status is Status.FAIL
+        assert problem in failed.detail
 
 
 def test_the_memory_of_training_is_compared_with_the_machine(

@@ -107,10 +107,10 @@ def play(
         from trainer.play.display import Screen
         from trainer.play.session import play_questions, typed_questions
 
-        examine(db)  # before the model is loaded
-        about = str(choice)
+        database, about = examine(db), str(choice)
         agent = served_agent(config, about, base_url) if base_url else local_agent(config, about)
         screen = Screen(console if json_file is None else Console(quiet=True))
+        screen.start(database, agent)
 
         def answers(texts: list[str]) -> bool:
             """Play questions on the file as it is now; return whether all answers are confirmed."""

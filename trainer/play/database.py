@@ -10,9 +10,9 @@ import os
 import re
 import shlex
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from shared.dataset import OpenQuestion, database_path, open_questions_path
@@ -66,62 +66,61 @@ def examine(given: Path) -> Database:
     if not (stat.st_size or log):
         raise DatabaseLoadError(f"{given} is empty: name a SQLite database with tables")
     if log is None:
-        try:
-            with closing(_open(database)) as connection:
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error as error:
-            raise _explained(database, error) from error
+        with _opened(database):  # it can be read
+            pass
     return database
 
 
 def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, list[str]]:
     """Make `folder` a data directory of the database and questions.
 
-    Return the path of the database in it, and the questions' ids, which follow from their texts.
-    Raise `DatabaseLoadError` if the file can't be copied.
+    Return the path of the database in it, and the questions' ids. Raise `DatabaseLoadError` if the
+    file can't be copied.
     """
     db_id = re.sub(r"\W+", "_", database.path.stem, flags=re.ASCII).strip("_")[:40] or "database"
-    ids = [f"open-{sha256(text.encode()).hexdigest()[:12]}" for text in questions]
     rows = [
-        OpenQuestion(question_id=question_id, question_text=text, database_name=db_id).model_dump()
-        for question_id, text in dict(zip(ids, questions, strict=True)).items()
+        OpenQuestion(question_id=f"open-{number}", question_text=text, database_name=db_id)
+        for number, text in enumerate(questions, start=1)
     ]
     target, questions_path = database_path(folder, db_id), open_questions_path(folder)
     target.parent.mkdir(parents=True)
     questions_path.parent.mkdir()
-    questions_path.write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+    written = json.dumps([row.model_dump() for row in rows], ensure_ascii=False)
+    questions_path.write_text(written, encoding="utf-8")
     if database.log is None:
         target.symlink_to(database.path)
-        return target, ids
-    try:
-        with closing(_open(database)) as source, closing(sqlite3.connect(target)) as copy:
+    else:
+        with _opened(database) as source, closing(sqlite3.connect(target)) as copy:
             # Hold the read lock: backup() would wait for a locked file forever.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE").fetchone()
-    except sqlite3.Error as error:
-        raise _explained(database, error) from error
-    return target, ids
+    return target, [row.question_id for row in rows]
 
 
-def _open(database: Database) -> sqlite3.Connection:
-    """Open the file read-only; immutable if it has no log, so that SQLite creates no -shm file."""
+@contextmanager
+def _opened(database: Database) -> Iterator[sqlite3.Connection]:
+    """Open the file read-only; immutable if it has no log, so that SQLite creates no -shm file.
+
+    Raise `DatabaseLoadError` with a remedy for SQLite's errors in the block.
+    """
     options = "mode=ro" if database.log else "mode=ro&immutable=1"
     uri = f"{database.path.as_uri()}?{options}"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
-
-
-def _explained(database: Database, error: sqlite3.Error) -> DatabaseLoadError:
-    """Return SQLite's error with its remedy."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    remedies = {
-        sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV file: "
-        "sqlite3 new.sqlite '.import --csv FILE TABLE'",
-        sqlite3.SQLITE_BUSY: "close the program that writes to it",
-        # a journal of a program that was killed
-        sqlite3.SQLITE_READONLY: "roll back its unfinished transaction with: "
-        f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'",
-    }
-    remedy = remedies.get(code, f"save what is left with: sqlite3 {database.quoted} .recover")
-    return DatabaseLoadError(f"SQLite can't read {database.given}: {error}; {remedy}")
+    try:
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
+        with closing(connection):
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            yield connection
+    except sqlite3.Error as error:
+        remedies = {
+            sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV file: "
+            "sqlite3 new.sqlite '.import --csv FILE TABLE'",
+            sqlite3.SQLITE_BUSY: "close the program that writes to it",
+            # a journal of a program that was killed
+            sqlite3.SQLITE_READONLY: "roll back its unfinished transaction with: "
+            f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'",
+        }
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        remedy = remedies.get(code, f"save what is left with: sqlite3 {database.quoted} .recover")
+        raise DatabaseLoadError(f"SQLite can't read {database.given}: {error}; {remedy}") from error

@@ -28,13 +28,9 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._started = False
 
     def start(self, database: Database, agent: Agent) -> None:
-        """Show, once, what is about to be played."""
-        if self._started:
-            return
-        self._started = True
+        """Show what is about to be played."""
         about = f"{database.given} ({decimal(database.stat.st_size)}), {database.how}"
         self._line("database", f"{about}; nothing is written to it")
         self._line("agent", f"{agent.config.model_name}, {agent.about}")

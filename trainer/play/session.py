@@ -42,7 +42,6 @@ def play_questions(
             SupervisedServer(data_dir, log) as server,
             open_client(replace(agent.config, server_urls=[server.url])) as client,
         ):
-            screen.start(database, agent)
             for question_id, text in zip(question_ids, questions, strict=True):
                 played = PlayedQuestion(text, unknown_names(path, text))
                 try:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from torch.optim import _muon
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from trainer.pretraining.newton_schulz import use_float32
 from trainer.runtime.precision import precision
 
 # Compiling takes half a minute; a CPU core then trains on 1.4 x the tokens per second.
@@ -171,6 +171,29 @@ def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.opti
         ),
         torch.optim.AdamW(others, lr=config.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
+
+
+def orthogonalize(
+    grad: Tensor, ns_coefficients: tuple[float, float, float], ns_steps: int, eps: float
+) -> Tensor:
+    """Return nearly U V^T of `grad` = U S V^T, a matrix, in float32.
+
+    `torch.optim.Muon` computes it in bfloat16 on every device. On a CPU without native bfloat16,
+    that was 60 % of the time of pretraining: 180 ms for a matrix of 512 x 192, in float32 8 ms.
+    Source: K. Jordan and others, "Muon: an optimizer for hidden layers in neural networks" (2024).
+    """
+    a, b, c = ns_coefficients
+    wide = grad.float() if grad.size(0) <= grad.size(1) else grad.float().T
+    wide = wide / wide.norm().clamp(min=eps)
+    for _ in range(ns_steps):
+        gram = wide @ wide.T
+        wide = torch.addmm(wide, torch.addmm(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
+    return wide if grad.size(0) <= grad.size(1) else wide.T
+
+
+def use_float32() -> None:
+    """Let every Muon of this process orthogonalize in float32."""
+    _muon._zeropower_via_newtonschulz = orthogonalize
 
 
 def lr_factor(step: int, steps: int, config: PretrainConfig) -> float:

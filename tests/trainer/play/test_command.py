@@ -9,12 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner, Result
 
-from tests.trainer.chat_server import ChatServer, Messages, ModelBehind, refusal, served
+from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
 from trainer.play import session
@@ -103,22 +101,6 @@ def test_the_shipped_model_answers_two_questions_as_json(
         assert [step["step"] for step in line["steps"]] == list(range(1, len(line["steps"]) + 1))
     assert result.exit_code == (0 if all(line["answer"] for line in lines) else 3)
     assert still(shop.parent) == before
-
-
-def test_a_model_plays_the_same_in_this_process_and_behind_a_server(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    common = ("--db", shop, "-q", "How many orders are there?", "--preset", "offline")
-    common = (*common, "--json", "-", "--step-budget", 4)
-    model = AutoModelForCausalLM.from_pretrained(TRAINED_MODEL, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(TRAINED_MODEL)
-    with served(ModelBehind(model.eval(), tokenizer)) as behind:
-        ways = ("--model", TRAINED_MODEL), ("--model", "fake", "--base-url", behind.url)
-        played = [json.loads(play(*common, *way).stdout) for way in ways]
-    local, there = ([step["text"] for step in one["steps"]] for one in played)
-    assert len(local) > 1
-    assert there == local
 
 
 def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(

@@ -146,7 +146,7 @@ def test_only_an_unchanged_import_is_replaced_without_force(source: Path, tmp_pa
         with (out / change).open("a") as file:
             file.write(" ")
         before = files_of(out)
-        with pytest.raises(DataError, match=r"was changed since it was imported.*--force"):
+        with pytest.raises(DataError, match=r"was changed since it was written.*--force"):
             import_spider(source, out)
         assert files_of(out) == before
         import_spider(source, out, force=True)

@@ -12,7 +12,6 @@ from shared.sqltext import quote_identifier
 
 PAGE_BYTES = 4096
 UNREFERENCED_SHARE = 0.1  # of a table's rows, so that NOT EXISTS and outer joins have results
-MIN_PARENTS = 5  # a table with fewer rows has all of them referenced
 
 
 def populate(domain: Domain, rng: random.Random) -> Rows:
@@ -40,8 +39,7 @@ def _column_cells(table: Table, column: Column, rows: Rows, rng: random.Random) 
 def _references(count: int, parents: int, null_share: float, rng: random.Random) -> list[Value]:
     """Draw `count` keys of 1..parents, Zipf-like in a random order; some are never drawn."""
     keys = rng.sample(range(1, parents + 1), parents)
-    if parents >= MIN_PARENTS:
-        keys = keys[: parents - max(1, round(parents * UNREFERENCED_SHARE))]
+    keys = keys[: parents - round(parents * UNREFERENCED_SHARE)]
     # The offset keeps the most frequent parent within a few times the mean.
     offset = 3 + len(keys) // 4
     cumulative = list(accumulate(1 / (offset + rank) for rank in range(len(keys))))

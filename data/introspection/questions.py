@@ -7,7 +7,6 @@ databases. Then the questions go the way of every import, but their golds do not
 
 import random
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -83,14 +82,7 @@ def make_questions(
         copies = {name: folder / f"{name}.sqlite" for name in files}
         pools = dict(_pools(files, copies, count, splitting.seed, report))
         rows = _rows(pools, count, splitting, report)
-
-        copy_of = {files[name]: copies[name] for name in files}
-
-        def write(source: Path, target: Path) -> None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(copy_of[source], target)
-
-        return import_source(Source(report, rows, files.__getitem__, write), out)
+        return import_source(Source(report, rows, copies.__getitem__, copy_database), out)
 
 
 def _pools(

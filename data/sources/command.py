@@ -187,10 +187,9 @@ def show_report(report: ImportReport, out: Path) -> None:
     counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
     typer.echo(f"wrote {counts} to {out}")
     if report.hard:
-        levels = "easy,medium,hard"
-        left_out = f"{report.hard:,} of them are hard, which training and evaluation leave out"
-        options = f"train --set difficulty_filter={levels}, evaluate --difficulty {levels}"
-        typer.echo(f"{left_out} by default: {options}")
+        levels, left_out = "easy,medium,hard", counted(report.hard, "hard question")
+        typer.echo(f"By default, training and evaluation leave out {left_out}; to take all:")
+        typer.echo(f"  train --set difficulty_filter={levels}, evaluate --difficulty {levels}")
     directory = shlex.quote(str(out))
     database = shlex.quote(str(next(out.glob("databases/*/*.sqlite"))))
     kept = {split for split, count in report.splits.items() if count.kept}

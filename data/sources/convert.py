@@ -79,9 +79,9 @@ def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
     if out.is_dir() and any(out.iterdir()) and not force:
         origin = "not from an import"
         if (report := out / IMPORT_REPORT).is_file():
-            if json.loads(report.read_bytes()).get("digest") == _digest(out):
+            if _digest(out).encode() in report.read_bytes():
                 return
-            origin = "was changed since it was imported"
+            origin = "was changed since it was written"
         remedy = "name another directory, or replace it with --force"
         raise DataError(f"--out {out} is not empty and {origin}: {remedy}")
 

@@ -52,7 +52,6 @@ _KEYS = f"""
            {_NAMED.format(key="confkey", table="confrelid")}
     FROM pg_constraint WHERE conrelid = %s AND contype IN ('p', 'f') ORDER BY contype DESC, conname
 """
-_HOUR_OFFSET = re.compile(r"(?<=:\d\d)(\.\d+)?([+-]\d\d)$")
 
 
 @dataclass
@@ -146,8 +145,8 @@ def value_of(text: str | None, kind: str) -> Any:
             return int(text == "t")
         case "BLOB":
             return bytes.fromhex(text.removeprefix("\\x"))
-        case "TIMESTAMP":  # SQLite's functions read +02:00, and not +02
-            return _HOUR_OFFSET.sub(r"\1\2:00", text)
+        case "TIMESTAMP" if text.endswith("+00"):  # as SETTINGS has it; SQLite reads +00:00
+            return f"{text}:00"
     return text
 
 

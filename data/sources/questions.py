@@ -126,7 +126,8 @@ def _read_rows(path: Path) -> list[_RawRow]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing") from error
+        remedy = "write it (docs/own-data.md), or run 'python -m data questions DATABASE'"
+        raise DataError(f"{path} is missing: {remedy}") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

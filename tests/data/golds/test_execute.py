@@ -50,7 +50,6 @@ def connection(path: Path) -> Iterator[apsw.Connection]:
     ("sql", "answer", "answer_type"),
     [
         ("SELECT count(*) FROM person", 5, "integer"),
-        ("SELECT sum(score) FROM person WHERE id < 3", 3.5, "float"),
         ("SELECT name FROM person WHERE id = 2", "Bob", "string"),
         ("SELECT name FROM person WHERE city = 'Rome'", ["Bob", "Dee"], "list"),
         ("SELECT name, age FROM person WHERE id = 1", [["Ann", 30]], "table"),
@@ -133,7 +132,6 @@ def test_equal_sort_keys_that_leave_the_answer_open_are_ties(
         ("SELECT name FROM person WHERE age < 40 ORDER BY age LIMIT 1", "Bob"),
         ("SELECT city AS c, count(*) AS n FROM person GROUP BY c ORDER BY n DESC LIMIT 1",
          [["Oslo", 3]]),
-        ("SELECT name FROM person WHERE id < 3 LIMIT 5", ["Ann", "Bob"]),  # the limit cuts nothing
         ("SELECT DISTINCT city FROM person ORDER BY city", ["Oslo", "Rome"]),
         ("SELECT name FROM person WHERE id < 3 UNION SELECT 'Zoe' ORDER BY name",
          ["Ann", "Bob", "Zoe"]),
@@ -219,7 +217,6 @@ def test_golds_without_values_are_kept_on_request(
     [
         ("SELECT name FROM person ORDER BY age DESC LIMIT 1", "Cid"),
         ("SELECT name FROM person WHERE age > 0 ORDER BY age", ["Bob", "Ann", "Cid", "Dee"]),
-        ("SELECT name FROM person LIMIT 2", ["Ann", "Bob"]),
         ("SELECT city, count(*) FROM person WHERE id < 5 GROUP BY city ORDER BY 2 LIMIT 1",
          [["Oslo", 2]]),
     ],

@@ -65,11 +65,8 @@ def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
         ("partitionid INTEGER", "i % 9", None),
         ("created INTEGER", "1700000000000 + i", None),
         ("launch REAL", "1990.0 + i", None),
-        ("is_fired TEXT", "substr('TF', i % 2 + 1, 1)", None),
         ("rank INTEGER", "i", Kind.TEXT),
         ("start_year INTEGER", "1990 + i", Kind.TEXT),
-        ("liquid INTEGER", "i * 3", Kind.INTEGER),
-        ("year_total INTEGER", "i * 100000", Kind.TEXT),
     ],
 )
 def test_what_is_no_amount_is_not_averaged(

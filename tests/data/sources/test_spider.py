@@ -146,7 +146,7 @@ def test_only_an_unchanged_import_is_replaced_without_force(source: Path, tmp_pa
         with (out / change).open("a") as file:
             file.write(" ")
         before = files_of(out)
-        with pytest.raises(DataError, match=r"was changed since it was imported.*--force"):
+        with pytest.raises(DataError, match=r"was changed since it was written.*--force"):
             import_spider(source, out)
         assert files_of(out) == before
         import_spider(source, out, force=True)
@@ -225,14 +225,12 @@ def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> 
         ("SELECT a FROM t WHERE b = 1 AND c = 2", "medium"),
         ("SELECT a FROM t WHERE b LIKE 'x%'", "medium"),  # WHERE and LIKE
         ("SELECT T1.a FROM t AS T1 JOIN u AS T2 ON T1.id = T2.id WHERE T2.b = 1", "medium"),
-        ("SELECT a, count(*) FROM t GROUP BY a", "medium"),
         (
             "SELECT T1.a FROM t AS T1 JOIN u AS T2 ON T1.id = T2.id JOIN v AS T3 ON T2.v = T3.id "
             "WHERE T3.b = 1",
             "hard",
         ),
         ("SELECT a FROM t WHERE b = (SELECT max(b) FROM t)", "hard"),
-        ("SELECT a FROM t UNION SELECT b FROM u", "hard"),
         ("SELECT a FROM t EXCEPT SELECT a FROM u WHERE b = 1 OR c = 2", "hard"),
         ("WITH u AS (SELECT a FROM t) SELECT a FROM u", "hard"),
     ],

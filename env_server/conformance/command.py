@@ -68,7 +68,7 @@ def conformance(
         str | None, typer.Option(help="The server's API key.", show_default="SQLENV_API_KEY")
     ] = None,
     second_api_key: Annotated[
-        str | None, typer.Option(help="An agent's key, for the checks of what a key may do.")
+        str | None, typer.Option(help="An agent's key, for the checks that need another client.")
     ] = None,
 ) -> None:
     """Check a running server, any implementation, over HTTP.

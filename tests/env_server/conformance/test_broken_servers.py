@@ -45,7 +45,7 @@ def results_of(
         first, second = (
             httpx.AsyncClient(
                 base_url="http://127.0.0.1:9",
-                transport=faults.Between(served, fault) if fault is not None else served,
+                transport=faults.between(served, fault) if fault is not None else served,
                 headers={"Authorization": f"Bearer {key}"},
             )
             for key in KEYS

@@ -8,14 +8,7 @@ import typer
 from rich.table import Table
 
 from env_server.rewards import REWARD_VERSION
-from shared.console import (
-    one_line_errors,
-    print_line,
-    progress_bar,
-    right_aligned,
-    table_console,
-    write_json,
-)
+from shared.console import one_line_errors, print_line, progress_bar, right_aligned, table_console
 
 _console = table_console()
 
@@ -68,36 +61,32 @@ def rescore(
         ),
     ] = None,
     data: DataOption = None,
-    report: Annotated[
-        Path | None, typer.Option("--json", help="Write the changes to this JSON file.")
-    ] = None,
 ) -> None:
     """Score recorded episodes by another reward version or standard, and list what changes.
 
     Exit code: 0 if all episodes were scored, 1 if a file or an episode can't be read.
     """
     from env_server.audit.rescore import rescore as score_again
+    from env_server.audit.rescore import tally
 
     with one_line_errors(), progress_bar("scoring") as bar:
         rescored = asyncio.run(
             score_again(run, data_dir=data, rewards=rewards, standard=standard, progress=bar)
         )
-    found = rescored.as_json()
     columns = ("episodes", "correct", "gained", "lost", "mean_reward", "rewards_changed")
     table = _table(f"{run} by rewards {rewards}, standard {rescored.standard}", *columns)
-    for row in found["phases"]:
-        table.add_row(row["phase"], row["mode"], *(_cell(row[name]) for name in columns))
+    for phase_and_mode, scores in rescored.scores.items():
+        found = tally(scores)
+        table.add_row(*phase_and_mode, *(_cell(found[name]) for name in columns))
     _console.print(table)
-    flipped = [change for change in rescored.changes if change.flipped]
-    for change in flipped:
+    for change in rescored.flipped:
         verdict = f"{'right' if change.is_correct else 'wrong'} by {rescored.standard}"
         action = f"{change.last_action[:120]!r} is {verdict}"
         print_line(_console, f"line {change.line}: {change.question_id}: {action}")
     if rescored.skipped:
         print_line(_console, f"note: {rescored.skipped:,} episodes lost to infrastructure")
     total = sum(map(len, rescored.scores.values()))
-    print_line(_console, f"scored: {total:,} episodes, {len(flipped):,} verdicts changed")
-    write_json(report, found)
+    print_line(_console, f"scored: {total:,} episodes, {len(rescored.flipped):,} verdicts changed")
 
 
 def _table(title: str, *headings: str) -> Table:

@@ -52,37 +52,26 @@ class Rescored:
     `skipped` episodes were lost to infrastructure: no reward.
     """
 
-    file: str
-    rewards: str
     standard: str
     scores: dict[tuple[str, str], list[Score]] = field(default_factory=dict)
     skipped: int = 0
 
     @property
-    def changes(self) -> list[Score]:
-        """The episodes whose verdict or reward changed, in the file's order."""
+    def flipped(self) -> list[Score]:
+        """The episodes whose verdict changed, in the file's order."""
         scores = (score for scores in self.scores.values() for score in scores)
-        changed = (one for one in scores if one.flipped or one.old_reward != one.new_reward)
-        return sorted(changed, key=lambda score: score.line)
-
-    def as_json(self) -> dict[str, Any]:
-        phases = [
-            {"phase": phase, "mode": mode, **tally(scores)}
-            for (phase, mode), scores in self.scores.items()
-        ]
-        fields = {name: value for name, value in vars(self).items() if name != "scores"}
-        return {**fields, "phases": phases, "changes": [vars(change) for change in self.changes]}
+        return sorted((one for one in scores if one.flipped), key=lambda score: score.line)
 
 
 def tally(scores: Sequence[Score]) -> dict[str, Any]:
-    """Return counts and means over the episodes of one phase and mode; pairs are old and new."""
+    """Return counts and means over the episodes of one phase and mode; lists are old and new."""
     rewards = sum(one.old_reward for one in scores), sum(one.new_reward for one in scores)
     return {
         "episodes": len(scores),
         "correct": [sum(one.was_correct for one in scores), sum(one.is_correct for one in scores)],
         "gained": sum(one.is_correct > one.was_correct for one in scores),
         "lost": sum(one.is_correct < one.was_correct for one in scores),
-        "mean_reward": [round(total / len(scores), 6) for total in rewards],
+        "mean_reward": [total / len(scores) for total in rewards],
         "rewards_changed": sum(one.old_reward != one.new_reward for one in scores),
     }
 
@@ -110,7 +99,7 @@ async def rescore(
         if isinstance(line, LineError):
             raise DataError(f"{run.episodes} line {number}: {line}")
         lines.append((number, line))
-    rescored = Rescored(str(run.episodes), rewards, standard)
+    rescored = Rescored(standard)
     async with SqlPool(workers, bank.limits) as sql:
         async for number, episode, replies in run.replay(bank, sql, lines):
             progress(number, lines[-1][0])

@@ -20,8 +20,7 @@ from env_server.conformance.errors import errors, sizes
 from env_server.conformance.fairness import fairness
 from env_server.conformance.headers import headers
 from env_server.conformance.jail import checks as jail_checks
-from env_server.conformance.leaks import gold, rewards
-from env_server.conformance.ownership import ownership
+from env_server.conformance.leaks import gold, ownership, rewards
 from env_server.conformance.parsing import parsing
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
@@ -68,7 +67,7 @@ def conformance(
         str | None, typer.Option(help="The server's API key.", show_default="SQLENV_API_KEY")
     ] = None,
     second_api_key: Annotated[
-        str | None, typer.Option(help="An agent's key, for the checks of what a key may do.")
+        str | None, typer.Option(help="An agent's key, for the checks that need another client.")
     ] = None,
 ) -> None:
     """Check a running server, any implementation, over HTTP.

@@ -1,31 +1,25 @@
-"""What replies must not reveal: gold, in field names, behaviour or text; and, in an episode that
-withholds rewards until its end, anything that hints at the answer before.
+"""What replies must not reveal: gold, in field names, behaviour or text; in an episode that
+withholds rewards until its end, anything that hints at the answer before; others' episodes.
 """
 
 import json
 import re
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
+from uuid import UUID
 
 from env_server.conformance.check import Registry
 from env_server.conformance.episodes import OTHER, QUERY, WRONG
-from env_server.conformance.wire import (
-    Reply,
-    Skipped,
-    Wire,
-    brief,
-    equal,
-    expect,
-    fresh_id,
-    options_of,
-)
+from env_server.conformance.wire import Reply, Wire, brief, equal, expect, fresh_id, options_of
 from shared.dataset import Question
-from shared.errors import Conflict, Forbidden
+from shared.errors import Conflict, Forbidden, UnknownEpisode
 from shared.models import StepResult
 from shared.sqltext import quote_identifier
 
 gold = Registry("gold")
 rewards = Registry("rewards")
+ownership = Registry("ownership")
 
 _REVEALING = re.compile(
     r'"(\w*(?:gold|solution|expected|correct_answer|reference)\w*)" *:', re.IGNORECASE
@@ -34,6 +28,11 @@ _ABOUT_REWARDS = re.compile(r"potential|progress|correctness|reward", re.IGNOREC
 _MIN_CHARS = 4  # a shorter answer occurs in replies by chance
 QUESTIONS = 25  # of the data, whose gold is searched for
 GUESSES = (0, 1, 2, 7, 1000)
+IDS = 8
+PROPOSED = "x-by-a-gateway"
+PREFIX = re.compile(rf"^{PROPOSED}[:._-]?")  # one separator: the random part may begin with others
+RANDOM_BITS = 122  # of a UUID of version 4
+LEAST_CHANGED_BITS = 25  # of the ids' text: of two random ones, 50 and more differ
 
 
 async def every_reply(wire: Wire, **fields: Any) -> list[tuple[str, bytes]]:
@@ -63,14 +62,16 @@ async def _names(wire: Wire) -> None:
 async def _wrong(wire: Wire) -> None:
     replies = []
     for answer in ("surely not this, 31337", '["a", "b"]', "1234567.891"):
-        episode = await wire.start()
-        reply = (await wire.step(episode, f"ANSWER: {answer}")).ok("an answer").body
-        if reply["info"]["outcome"] == "correct":
-            raise Skipped(f"the answer to {episode.info.question_id} happens to be {answer!r}")
-        reply["observation"]["action_history"] = []
-        replies.append(reply)
-    same = all(reply == replies[0] for reply in replies)
-    expect(same, "two wrong answers were answered differently")
+        replies += await wire.steps(await wire.start(), [f"ANSWER: {answer}"])
+    alike(replies)
+
+
+def alike(replies: list[Reply]) -> None:
+    """Check that replies differ in nothing but the action and a query's result."""
+    for reply in replies:
+        reply.seen.update(result="", action_history=[])
+    same = all(reply.body == replies[0].body for reply in replies)
+    expect(same, "different guesses must get equal replies")
 
 
 @gold("before the end, observations do not reveal rewards")
@@ -148,16 +149,13 @@ async def _withheld(wire: Wire) -> None:
 
 @rewards("rewards 'end': right and wrong guesses get equal replies")
 async def _guesses(wire: Wire) -> None:
-    replies: list[Any] = []
+    replies = []
     for guess in GUESSES:
         episode = await wire.start(step_budget=5, rewards="end")
         table = quote_identifier(episode.observation.tables[0])
-        (reply,) = await wire.steps(episode, [f"QUERY: SELECT {guess} FROM {table} LIMIT 1"])
-        equal(reply.seen["error"], None, "the error of a query of a constant")
-        reply.seen.update(result="", action_history=[])
-        replies.append(reply.body)
-    same = all(reply == replies[0] for reply in replies)
-    expect(same, "replies to different guesses must differ in nothing but the guess")
+        replies += await wire.steps(episode, [f"QUERY: SELECT {guess} FROM {table} LIMIT 1"])
+    equal(replies[0].seen["error"], None, "the error of a query of a constant")
+    alike(replies)
 
 
 @rewards("rewards 'end': a replay is the same, and shows rewards at the end only")
@@ -182,3 +180,56 @@ async def _agent(wire: Wire) -> None:
     reply.refused(Forbidden, "a reset with rewards 'step' by an agent's key")
     episode = await wire.second.start(step_budget=5)
     hidden((await wire.second.steps(episode, [QUERY]))[0], "a step of an agent's")
+
+
+# -- ownership: nobody guesses the id of another's episode, or uses it with another key
+
+
+async def new_ids(wire: Wire, **headers: str) -> list[str]:
+    """Return ids that the server makes, of episodes that are closed at once."""
+    ids = []
+    for _ in range(IDS):
+        reply = (await wire.send("POST", "/reset", json={}, headers=headers)).ok("a reset")
+        ids.append(str(reply.body["episode_id"]))
+        await wire.end(ids[-1])
+    return ids
+
+
+def random_bits(text: str) -> int:
+    """Return how many random bits a text may hold: those of a UUID, else 6 per character."""
+    if re.fullmatch(r"[0-9a-f-]{36}", text):
+        return RANDOM_BITS if UUID(text).version == 4 else 0
+    return 6 * len(text)
+
+
+@ownership("the server's ids can't be guessed, whatever a header proposes")
+async def _ids(wire: Wire) -> None:
+    for ids in (await new_ids(wire), await new_ids(wire, **{"X-Episode-Id": PROPOSED})):
+        expect(len(set(ids)) == IDS, f"every episode must get an id of its own, not {ids[:2]}")
+        for one, other in combinations(ids, 2):
+            tail, other_tail = (PREFIX.sub("", name) for name in (one, other))
+            enough = random_bits(tail) >= RANDOM_BITS and len(tail) == len(other_tail)
+            expect(enough, f"an id needs {RANDOM_BITS} random bits, unlike {one!r}")
+            pairs = zip(tail.encode(), other_tail.encode(), strict=True)
+            changed = sum((a ^ b).bit_count() for a, b in pairs)
+            expect(changed >= LEAST_CHANGED_BITS, f"ids must not resemble: {one!r} and {other!r}")
+
+
+@ownership("an episode belongs to the key that began it")
+async def _keys(wire: Wire) -> None:
+    other = wire.second
+    episode = await wire.start(step_budget=5)
+    await wire.steps(episode, [QUERY])
+    name = episode.episode_id
+    for reply, request in [
+        (await other.step(name, QUERY, 1), "a step"),
+        (await other.step(name, QUERY, 0), "a repeat"),
+        (await other.send("GET", f"/state?episode_id={name}"), "the state"),
+        (await other.end(name), "closing"),
+    ]:
+        reply.refused(UnknownEpisode, f"{request} of an episode with another key")
+    own = (await other.post("/reset", {"episode_id": name, "seed": 3})).ok("the id's reuse")
+    equal(own.seen["step_count"], 0, "the steps of an episode under another key's id")
+    (await other.end(name)).ok("closing it")
+    seen = (await wire.step(episode, OTHER, 1)).ok("the owner's next step").seen
+    equal(seen["step_count"], 2, "the count of the owner's steps")

@@ -62,9 +62,8 @@ async def delay_nobody(bodies: dict[str, Body], wire: Wire) -> None:
 async def _measure(wire: Wire, other: Bystander, name: str, body: Body) -> tuple[float, float]:
     reply, took = await _send(wire, other, body)
     check_refused(reply, name)
-    if took <= MAX_WAIT_S:
-        return took, MAX_WAIT_S
-    return took, CONTROL_FACTOR * (await _send(wire, other, HARMLESS))[1]
+    _, control = await _send(wire, other, HARMLESS)
+    return took, max(MAX_WAIT_S, CONTROL_FACTOR * control)
 
 
 async def _send(wire: Wire, other: Bystander, body: Body) -> tuple[Reply, float]:

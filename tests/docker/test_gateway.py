@@ -4,8 +4,10 @@ import contextlib
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import httpx
@@ -32,24 +34,29 @@ def test_haproxy_accepts_the_configuration() -> None:
     assert "WARNING" not in result.stderr + result.stdout
 
 
+def requests_of(name: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield method, path and body of every request of an episode."""
+    item = {"episode_id": name, "action": "QUERY: " + "x" * 9000}
+    yield "POST", "/reset", {"episode_id": name}
+    yield "POST", "/reset", {"actions": ["QUERY: '\"episode_id\": 7'"], "episode_id": name}
+    yield "POST", "/step", dict(reversed(item.items()))
+    yield "POST", "/step_batch", {"steps": [item]}
+    yield "POST", "/reset_batch", {"resets": [{"episode_id": name}]}
+    yield "POST", "/mcp", mcp_call("query", episode_id=name, sql="SELECT 1")
+    for quoted in (name, quote(name)):
+        yield "GET", f"/state?episode_id={quoted}", None
+        yield "GET", f"/ws?episode_id={quoted}", None
+        yield "DELETE", f"/episodes/{quoted}", None
+        yield "GET", f"/operator/verdicts/{quoted}", None
+
+
 def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> None:
     seen = set()
     for n in range(30):
         name = f"episode-{n}"
         where = {
             asked(http, method, path, json=body)["server"]
-            for method, path, body in [
-                ("POST", "/reset", {"episode_id": name}),
-                ("POST", "/reset", {"actions": ["QUERY: '\"episode_id\": 7'"], "episode_id": name}),
-                ("POST", "/step", {"action": "QUERY: " + "x" * 9000, "episode_id": name}),
-                ("POST", "/step_batch", {"steps": [{"episode_id": name, "action": "ANSWER: 1"}]}),
-                ("POST", "/reset_batch", {"resets": [{"episode_id": name}]}),
-                ("GET", f"/state?episode_id={name}", None),
-                ("GET", f"/ws?episode_id={name}", None),
-                ("POST", "/mcp", mcp_call("query", episode_id=name, sql="SELECT 1")),
-                ("DELETE", f"/episodes/{name}", None),
-                ("GET", f"/operator/verdicts/{name}", None),
-            ]
+            for method, path, body in requests_of(name)
         }
         assert len(where) == 1, name
         seen |= where
@@ -86,19 +93,7 @@ def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> 
     for _ in range(12):
         reset = asked(http, "POST", "/reset", json={"seed": 3})
         assert str(UUID(reset["episode_id"])) == reset["episode_id"]
-        name = f"{reset['episode_id']}:the-servers-own_random-bits"
-        item = {"episode_id": name, "action": "QUERY: SELECT 1"}
-        for method, path, body in [
-            ("POST", "/step", item),
-            ("POST", "/step_batch", {"steps": [item]}),
-            ("POST", "/reset_batch", {"resets": [{"episode_id": name}]}),
-            ("POST", "/mcp", mcp_call("answer", episode_id=name, answer="1")),
-            ("GET", f"/state?episode_id={name}", None),
-            ("GET", f"/state?episode_id={name.replace(':', '%3A')}", None),
-            ("DELETE", f"/episodes/{name}", None),
-            ("DELETE", f"/episodes/{name.replace(':', '%3A')}", None),
-            ("GET", f"/operator/verdicts/{name}", None),
-        ]:
+        for method, path, body in requests_of(f"{reset['episode_id']}:the-servers-own_random-bits"):
             reply = asked(http, method, path, json=body)
             assert reply["server"] == reset["server"], (method, path)
             assert reply["episode_id"] is None, "only a reset without an id gets one"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from env_server.audit.rescore import Rescored, rescore
+from env_server.audit.rescore import Rescored, rescore, tally
 from env_server.audit.verify import verify_run
 from env_server.commands import command
 from shared.dataset import load_splits
@@ -24,27 +24,17 @@ def score(path: Path, **options: Any) -> Rescored:
     return asyncio.run(rescore(path, workers=1, **options))
 
 
-def test_by_its_own_rewards_and_standard_nothing_changes(run_folder: Path) -> None:
-    found = score(run_folder).as_json()
-    lines = read(run_folder / "episodes.jsonl")
-    assert (found["changes"], found["skipped"]) == ([], 0)
-    assert sum(phase["episodes"] for phase in found["phases"]) == len(lines)
-    for phase in found["phases"]:
-        key = phase["phase"], phase["mode"]
-        rewards = [line["reward"] for line in lines if (line["phase"], line["mode"]) == key]
-        assert phase["mean_reward"] == [round(sum(rewards) / len(rewards), 6)] * 2
-
-
-def test_sparse_rewards_are_the_verdict_alone(run_folder: Path) -> None:
-    found = score(run_folder, rewards="sparse")
+@pytest.mark.parametrize(("rewards", "paid"), [("2", "reward"), ("sparse", "correctness")])
+def test_rewards_are_those_of_the_version(run_folder: Path, rewards: str, paid: str) -> None:
+    """By its own rewards and standard nothing changes; sparse rewards are the verdict alone."""
+    found = score(run_folder, rewards=rewards)
     lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
-    assert [change.line for change in found.changes] == [
-        number for number, line in lines.items() if line["reward"] != line["correctness"]
-    ]
-    for change in found.changes:
-        line = lines[change.line]
-        assert (change.new_reward, change.old_reward) == (line["correctness"], line["reward"])
-        assert not change.flipped
+    assert (found.flipped, found.skipped) == ([], 0)
+    scores = [one for scores in found.scores.values() for one in scores]
+    assert [one.line for one in scores] == list(lines)
+    for one in scores:
+        line = lines[one.line]
+        assert (one.old_reward, one.new_reward) == (line["reward"], line[paid])
 
 
 class Doubled(RandomPolicy):
@@ -68,10 +58,11 @@ def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
     assert {line["outcome"] for line in lines} == {"correct"}
     report = asyncio.run(verify_run(run, workers=1))
     assert (report.problems, report.notes) == ([], [])
-    assert score(run).changes == []
+    assert score(run).flipped == []
     strict = score(run, standard="strict")
-    lost = {change.line for change in strict.changes if change.was_correct > change.is_correct}
-    assert 0 < len(lost) == sum(phase["lost"] for phase in strict.as_json()["phases"]) < len(lines)
+    lost = [one for one in strict.flipped if one.was_correct > one.is_correct]
+    assert 0 < len(lost) < len(lines)
+    assert sum(tally(scores)["lost"] for scores in strict.scores.values()) == len(lost)
 
 
 def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path) -> None:
@@ -91,15 +82,12 @@ def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path) -> No
         score(run)
 
 
-def test_the_command_reports_what_changed(run_folder: Path, tmp_path: Path) -> None:
-    arguments = ["rescore", str(run_folder), "--rewards", "sparse", "--json"]
-    result = CliRunner().invoke(command, [*arguments, str(tmp_path / "rescored.json")])
+def test_the_command_prints_a_row_per_phase(run_folder: Path) -> None:
+    result = CliRunner().invoke(command, ["rescore", str(run_folder), "--rewards", "sparse"])
     assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "rescored.json").read_text())
-    assert found["rewards"] == "sparse"
-    assert {one["phase"] for one in found["phases"]} == {
-        "random", "before", "train", "eval", "after",
-    }  # fmt: skip
+    for phase in ("random", "before", "train", "eval", "after"):
+        assert phase in result.output
+    assert "episodes, 0 verdicts changed" in result.output
     result = CliRunner().invoke(command, ["rescore", str(run_folder), "--standard", "lax"])
     assert result.exit_code == 1
     assert "error: no standard 'lax'; expected one of " in result.output

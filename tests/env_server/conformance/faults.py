@@ -15,14 +15,9 @@ TRAINER, AGENT = "trainer-key-0123456789", "agent-key-0123456789"
 STEP, RESET = "/step", "/reset"
 
 
-class Between(httpx.AsyncBaseTransport):
-    """A transport whose fault handles each request and may `send` it on, changed or not."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport, fault: Fault) -> None:
-        self.inner, self.fault = inner, fault
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return await self.fault(request, self.inner.handle_async_request)
+def between(inner: httpx.AsyncBaseTransport, fault: Fault) -> httpx.AsyncBaseTransport:
+    """Return a transport whose fault handles each request and may send it on, changed or not."""
+    return httpx.MockTransport(lambda request: fault(request, inner.handle_async_request))
 
 
 def parsed(content: bytes) -> Any:

@@ -2,9 +2,7 @@
 
 import asyncio
 import random
-from pathlib import Path
 
-import apsw
 import httpx
 import pytest
 
@@ -12,7 +10,6 @@ from env_server.app import create_app
 from env_server.conformance.episodes import LOAD, play
 from env_server.conformance.wire import Wire
 from env_server.questions import QuestionBank
-from env_server.render import render_rows
 from env_server.settings import Settings
 from env_server.sql import JobKind, SqlJob
 from env_server.sql.pool import SqlPool
@@ -69,37 +66,6 @@ def test_every_process_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> 
         for seed in SEEDS:
             for step, pair in enumerate(zip(found[seed], expected[seed], strict=True)):
                 assert pair[0] == pair[1], f"{way}, seed {seed}, reply {step}"
-
-
-# -- order and duplicates
-
-ORDERS = [
-    "SELECT city FROM customers",
-    "SELECT city FROM customers ORDER BY city DESC, name",
-    "SELECT name FROM customers ORDER BY name COLLATE NOCASE",
-    "SELECT DISTINCT city FROM customers",
-    "SELECT c.name FROM customers c, orders o",
-    "SELECT name FROM customers UNION ALL SELECT name FROM customers ORDER BY 1 DESC LIMIT 7 "
-    "OFFSET 2",
-    "SELECT title, price FROM products ORDER BY price % 7",
-    "SELECT product_id, count(*) FROM orders GROUP BY product_id ORDER BY 2",
-    "VALUES (3), (1), (3), (NULL), (2), (1)",
-]
-
-
-@pytest.mark.parametrize("sql", ORDERS)
-def test_rows_are_shown_in_sqlites_order(tiny_data: Path, sql: str) -> None:
-    path = tiny_data / "databases" / "shop" / "shop.sqlite"
-    rows = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY).execute(sql).fetchall()
-    with SqlRunner() as runner:
-        result = runner.run(SqlJob(JobKind.QUERY, str(path), sql))
-        gold = runner.run(SqlJob(JobKind.GOLD, str(path), sql))
-    assert result.rows == rows[:20]
-    assert gold.rows == rows
-    shown = render_rows(result, 20).split("\n")[1:]
-    assert shown[: len(result.rows)] == [
-        " | ".join("NULL" if cell is None else str(cell) for cell in row) for row in result.rows
-    ]
 
 
 def test_the_shipped_golds_give_the_same_rows_in_two_processes() -> None:

@@ -70,8 +70,8 @@ def test_the_reward_functions_take_the_results_as_metadata(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("How many orders cost more then 3.0?", "no question in .* has the text 'How many"),
-        ("How many orders are red?", r"2 questions have .*\(a on shop, b on club\).*prompt_of"),
+        ("How many orders cost more then 3.0?", "0 questions of .* have the text 'How many"),
+        ("How many orders are red?", r"2 questions of .*\(a on shop, b on club\).*prompt_of"),
     ],
 )
 def test_a_text_of_no_question_or_of_several_is_refused(

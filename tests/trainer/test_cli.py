@@ -122,13 +122,11 @@ def test_what_is_no_setting_is_a_usage_error() -> None:
     code, shown = run("train", "--set", "fast")
     assert code == 2
     assert "NAME=VALUE" in shown
-    assert run("evaluate", "--model", "x", "--k", "one")[0] == 2
     assert run("evaluate", "--model", "x", "--greedy", "--temperature", "0.5")[0] == 2
     assert run("evaluate", "--policy", "random", "--greedy")[0] == 2
     code, shown = run("evaluate", "--difficulty", "eazy")
-    assert code == 2
-    assert "--difficulty" in shown
-    assert "'eazy' is not one of easy, medium, hard" in shown
+    assert code == 1
+    assert "difficulty_filter is 'eazy': it should be 'easy', 'medium' or 'hard'" in shown
     code, shown = run("evaluate", "--policy", "oracle", "--model", "x")
     assert code == 2
     assert "oracle plays without" in shown
@@ -176,10 +174,6 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
         (
             ("--policy", "random", "--base-url", "http://host/v1"),
             "--base-url and --api are for --policy openai",
-        ),
-        (
-            ("--policy", "random", "--samples", 4, "--k", "1,8"),
-            "pass@8 can't be estimated from 4 samples",
         ),
         (("--policy", "model", "--api", "completions"), "--api are for --policy openai"),
         (

@@ -89,11 +89,8 @@ def play_with(
     tokenizer: Any = None,
     **how: Any,
 ) -> Play:
-    """Play with a model as it is at that moment, or with the policy or generator in `how`.
-
-    The other options of `how` are those of `play_episodes`, too. A model's training mode is
-    restored.
-    """
+    """Play with a model as it is at that moment, or with the policy or generator in `how`, which
+    has options of `play_episodes`."""
 
     def play(prompts: Sequence[Any], repeats: Sequence[int] | None = None) -> list[RolloutRow]:
         doing = f"playing {len(prompts)} episodes of an evaluation"

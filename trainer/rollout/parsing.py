@@ -1,8 +1,4 @@
-"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text.
-
-Models that were not trained on the actions write SQL alone or in a code fence, or a tool call as
-their own training has it; these are inferred to be the action that they mean, and counted.
-"""
+"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text."""
 
 import contextlib
 import json

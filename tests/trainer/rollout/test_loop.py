@@ -14,6 +14,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import PromptError, RolloutError
 from trainer.rollout.generators.base import Sample
 from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted, sample_random_baseline
+from trainer.rollout.tokens import ChatCodec, codec_of
 
 
 class CutThought:
@@ -191,6 +192,31 @@ def test_scripted_rows_hold_the_scripts_ids(
     conversation = rows[0].transcript
     whole = tokenizer.apply_chat_template(conversation, tokenize=False)
     assert whole.rstrip("\n") == tokenizer.decode(rows[0].ids)
+
+
+class Scripted(CutThought):
+    """Samples the turns of scripts, row by row."""
+
+    def __init__(self, scripts: Sequence[Sequence[str]], codec: ChatCodec) -> None:
+        self.turns = [map(codec.action, script) for script in scripts]
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
+        turns = {row: next(self.turns[row]) for row in appended}
+        return {row: Sample(ids, [0.0] * len(ids)) for row, ids in turns.items()}
+
+
+def test_a_model_that_samples_a_script_has_the_scripts_rows(
+    tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
+) -> None:
+    """So imitation trains on the contexts that are met in play."""
+    answered = {name: SCRIPTS[name] for name in "ab"}
+    scripted = play_scripted(answered, tokenizer, config, FakeClient())
+    generator = Scripted(list(answered.values()), codec_of(tokenizer))
+    prompts, client = prompts_for(config, *answered), FakeClient()
+    rows = play_episodes(prompts, None, tokenizer, config, client=client, generator=generator)
+    for row, expected in zip(rows, scripted, strict=True):
+        for name in ("prompt_ids", "completion_ids", "env_mask", "outcome", "reward", "texts"):
+            assert getattr(row, name) == getattr(expected, name)
 
 
 def test_random_baseline_needs_no_model(config: GRPOConfig) -> None:

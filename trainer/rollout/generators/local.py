@@ -1,10 +1,8 @@
 """Sampling from a Hugging Face causal LM, with one KV cache for all turns of a batch.
 
-A call feeds rows the ids appended since their last turn and then decodes all rows together. It
-returns when a share of their turns have ended, so that the next turns of these rows join the others
-before most of the batch is idle. Rows have slots in the cache; those still sampling are moved to
-the first slots, so that finished ones cost nothing, and a prompt that several rows share is
-computed once.
+A call feeds rows the ids appended since their last turn and decodes all rows together, until a
+share of their turns have ended. Rows have slots in the cache; those still sampling are moved to the
+first slots, so that finished ones cost nothing, and a prompt that rows share is computed once.
 """
 
 import math

@@ -83,13 +83,6 @@ def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
     assert len(chat.requests) == 1  # not tried again
 
 
-def test_a_server_without_chat_completions_is_told_what_to_use(chat: ChatServer) -> None:
-    chat.paths = {"/v1/completions"}
-    with pytest.raises(ModelServerError, match="use --api completions"):
-        act(policy_of(chat), [view_of()])
-    assert len(chat.requests) == 1
-
-
 @pytest.mark.parametrize(
     ("status", "body"),
     [

@@ -69,10 +69,6 @@ def configure(
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     logging.getLogger("huggingface_hub").propagate = False  # it prints by itself
-    if not verbose:
-        # texts without an action: in a run they are counted and in its result, and would cut
-        # its progress bars
-        logging.getLogger("trainer.rollout.parsing").setLevel(logging.ERROR)
     # the server is forked, and tokenizers would warn about it
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # torch's waiting threads would spin; on cores shared with the server that costs a factor of ten

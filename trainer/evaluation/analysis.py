@@ -49,17 +49,17 @@ def analyse(
     `levels` are the difficulties that the data set itself gives, by question.
     """
 
-    def of(group: Episodes) -> dict[str, Any]:
-        return measure_group(group, ks)
+    def of(group: Iterable[EvaluatedEpisode]) -> dict[str, Any]:
+        return measure_group(list(group), ks)
 
     return {
         **_by_group(episodes, of),
         "by_database": {
-            name: of([one for one in episodes if one.database == name])
+            name: of(one for one in episodes if one.database == name)
             for name in sorted({one.database for one in episodes})
         },
         "by_source_difficulty": {
-            level: of([one for one in episodes if levels.get(one.question_id) == level])
+            level: of(one for one in episodes if levels.get(one.question_id) == level)
             for level in dict.fromkeys(levels.values())
         },
     }
@@ -71,20 +71,22 @@ def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any
     `before` is success by question; a question's group is that of `after`.
     """
 
-    def of(group: Episodes) -> Paired:
+    def of(group: Iterable[EvaluatedEpisode]) -> Paired:
         return compare(before, success_rates((one.question_id, one.outcome) for one in group))
 
     return _by_group(after, of)
 
 
-def _by_group(episodes: Episodes, of: Callable[[Episodes], Any]) -> dict[str, Any]:
+def _by_group(
+    episodes: Episodes, of: Callable[[Iterable[EvaluatedEpisode]], Any]
+) -> dict[str, Any]:
     present = {one.difficulty for one in episodes}
     return {
         "overall": of(episodes),
-        SEEN: of([one for one in episodes if one.part == SEEN]),
-        UNSEEN: of([one for one in episodes if one.part == UNSEEN]),
+        SEEN: of(one for one in episodes if one.part == SEEN),
+        UNSEEN: of(one for one in episodes if one.part == UNSEEN),
         "by_difficulty": {
-            level: of([one for one in episodes if one.difficulty == level])
+            level: of(one for one in episodes if one.difficulty == level)
             for level in DIFFICULTIES
             if level in present
         },
@@ -177,10 +179,8 @@ def compare(before: Mapping[str, float], after: Mapping[str, float]) -> Paired:
 def mcnemar_exact(gained: int, lost: int) -> float:
     """Return the two-sided p-value of McNemar's exact test; 1 if the sides differ nowhere.
 
-    The probability that the two discordant counts lie at least so far apart if each side is equally
-    likely to win a question on which they differ. Source: Q. McNemar, Psychometrika 12 (1947),
-    153-157, with the binomial distribution instead of its approximation. With success rates over
-    several samples, where a side gains a question on which its rate is higher, it is the sign test.
+    With success rates over several samples it is the sign test. Source: Q. McNemar, Psychometrika
+    12 (1947), 153-157, with the binomial distribution instead of its approximation.
     """
     n = gained + lost
     tail = sum(math.comb(n, fewer) for fewer in range(min(gained, lost) + 1))
@@ -191,27 +191,27 @@ def mcnemar_exact(gained: int, lost: int) -> float:
 def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     """Return the 95 % interval of the mean of second - first over `pairs` of values in [0, 1].
 
-    (-1, 1) without pairs. Newcombe's square-and-add interval: the Wilson intervals of both means,
-    combined with the correlation of the pairs; conservative for rates other than 0 and 1, as
-    Wilson's is. Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 2635-2650, method 10.
+    (-1, 1) without pairs. Newcombe's square-and-add interval, conservative for rates other than 0
+    and 1. Source: R. G. Newcombe, Statistics in Medicine 17 (1998), 2635-2650, method 10.
     """
     n = len(pairs)
     if n == 0:
         return -1.0, 1.0
-    firsts, seconds = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    firsts, seconds = zip(*pairs, strict=True)
     total1, total2 = math.fsum(firsts), math.fsum(seconds)
     p1, p2 = total1 / n, total2 / n
     low1, high1 = wilson_interval(total1, n)
     low2, high2 = wilson_interval(total2, n)
     related = _correlation(firsts, seconds)
-    down, up = p2 - low2, high1 - p1
-    below = math.sqrt(max(0.0, down * down - 2 * related * down * up + up * up))
-    up, down = high2 - p2, p1 - low1
-    above = math.sqrt(max(0.0, up * up - 2 * related * up * down + down * down))
+
+    def combined(one: float, other: float) -> float:
+        return math.sqrt(max(0.0, one * one - 2 * related * one * other + other * other))
+
+    below, above = combined(p2 - low2, high1 - p1), combined(high2 - p2, p1 - low1)
     return max(-1.0, p2 - p1 - below), min(1.0, p2 - p1 + above)
 
 
-def _correlation(firsts: list[float], seconds: list[float]) -> float:
+def _correlation(firsts: Sequence[float], seconds: Sequence[float]) -> float:
     """Return Pearson's r (phi for 0 and 1) with method 10's continuity correction.
 
     0 if a side is constant.

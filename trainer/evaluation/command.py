@@ -7,7 +7,6 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from shared.models import DIFFICULTIES
 from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.cli import (
     PLAYED_MODEL,
@@ -21,6 +20,7 @@ from trainer.cli import (
     TokenizerOption,
     configured,
     console,
+    given_options,
     guarded,
     model_settings,
     settings_of,
@@ -31,7 +31,7 @@ from trainer.presets import TRAINED_MODEL
 # the options that are settings of the same name
 AS_GIVEN = (
     *("policy", "base_url", "api", "tokenizer", "split", "part", "limit", "samples", "seed"),
-    *("against", "concurrency", "timeout_s"),
+    *("against", "concurrency"),
 )
 
 
@@ -75,15 +75,11 @@ def evaluate(
             min=0, help="Number of questions; databases and difficulties keep their shares; 0: all."
         ),
     ] = 0,
-    samples: Annotated[int, Option(min=1, help="Episodes per question.")] = 1,
-    k: Annotated[
-        str, Option(help="k of pass@k, comma-separated.", show_default="1 and --samples")
-    ] = "",
+    samples: Annotated[
+        int, Option(min=1, help="Episodes per question, for pass@k with k up to this number.")
+    ] = 1,
     greedy: Annotated[bool, Option("--greedy", help="Always take the most likely token.")] = False,
-    temperature: Annotated[
-        float | None,
-        Option(min=0, help="Sampling temperature; 0: greedy.", show_default="1, without --greedy"),
-    ] = None,
+    temperature: Annotated[float, Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
     seed: Annotated[
         int,
         Option(
@@ -97,18 +93,12 @@ def evaluate(
     concurrency: Annotated[
         int, Option(min=1, help="Concurrent requests to the model server.")
     ] = 32,
-    timeout_s: Annotated[
-        float, Option(min=0.1, help="Timeout of a request to the model server, in seconds.")
-    ] = 120.0,
     out: Annotated[
         Path | None,
         Option(
             help="Save the result and every episode in this folder. The same command resumes an "
             "interrupted evaluation."
         ),
-    ] = None,
-    json_path: Annotated[
-        Path | None, Option("--json", help="Write the result to this JSON file.")
     ] = None,
     against: Annotated[
         Path | None,
@@ -124,19 +114,13 @@ def evaluate(
     Writes OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
     replays.
     """
-    if greedy and temperature:
+    chosen, given = settings_of(context, set_), given_options(context)
+    if greedy and "temperature" in given:
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
-    difficulties = [name.strip() for name in difficulty.split(",")]
-    if unknown := set(difficulties) - set(DIFFICULTIES):
-        raise typer.BadParameter(
-            f"{min(unknown)!r} is not one of {', '.join(DIFFICULTIES)}", param_hint="--difficulty"
-        )
-    chosen = settings_of(context, set_)
-    if policy in ("random", "oracle") and (greedy or temperature is not None or model is not None):
+    if policy in ("random", "oracle") and (given & {"greedy", "temperature"} or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
-    ks = _numbers(k)
     own = {"standard": standard} if standard else {}
     overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen, **own}
     if api == "tools":
@@ -158,27 +142,15 @@ def evaluate(
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 
-        from trainer.evaluation.measure import EVAL_TEMPERATURE
         from trainer.evaluation.run import run_evaluation
         from trainer.evaluation.settings import EvaluationSettings
 
-        sampled = EVAL_TEMPERATURE if temperature is None else temperature
         settings = EvaluationSettings(
             config=config,
             databases=tuple(name.strip() for name in db.split(",") if name.strip()),
-            ks=ks,
-            temperature=None if greedy or sampled == 0 else sampled,
+            temperature=None if greedy else temperature or None,
             servers=tuple(server or ()),
             out=out,
             **{name: context.params[name] for name in AS_GIVEN},
         )
-        run_evaluation(settings, console, json_path)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(item) for item in text.split(",") if item.strip())
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a list of integers, such as 1,4,8", param_hint="--k"
-        ) from None
+        run_evaluation(settings, console)

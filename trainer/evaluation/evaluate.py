@@ -23,8 +23,8 @@ from trainer.run.records import Book, EpisodeRecord
 
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
-Before = Mapping[str, int] | None  # how many episodes of each question were played earlier
-Play = Callable[..., Sequence[RolloutRow]]  # plays (prompts, before), one episode per prompt
+# plays (prompts, repeats) as `play_episodes` does, one episode per prompt
+Play = Callable[..., Sequence[RolloutRow]]
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ def evaluate(
     `RolloutError` as soon as it is certain that infrastructure lost more than `max_lost_fraction`
     of all the episodes.
     """
-    started, lost = time.monotonic(), list[str]()
+    started, lost = time.monotonic(), list[RolloutRow]()
     episodes: list[EpisodeRecord] = []
     with bar(console, title, len(prompts)) if console else nullcontext() as progress:
         for start in range(0, len(prompts), batch):
             rows = play([row["prompt"] for row in prompts[start : start + batch]])
-            lost += [row.lost for row in rows if row.lost is not None]
+            lost += [row for row in rows if row.lost is not None]
             remedy = "check the servers, then measure again (a training run with --resume)"
             raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
             episodes += map(book.episode, rows)

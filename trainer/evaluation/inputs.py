@@ -61,8 +61,7 @@ def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None)
 class Inputs:
     """Read before a run starts, so that bad input leaves no folder behind.
 
-    `train` and `evaluation` are prompt rows. `model_digest` is that of the model as it was read:
-    training changes `model` in place.
+    `model_digest` is that of the model as it was read: training changes `model` in place.
     """
 
     train: Sequence[PromptRow]

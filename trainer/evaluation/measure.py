@@ -14,7 +14,7 @@ from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.evaluation.evaluate import BATCH, Before, Play
+from trainer.evaluation.evaluate import BATCH, Play
 from trainer.evaluation.inputs import Inputs
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
@@ -89,16 +89,13 @@ def play_with(
     tokenizer: Any = None,
     **how: Any,
 ) -> Play:
-    """Play with a model as it is at that moment, or with the policy or generator in `how`.
+    """Play with a model as it is at that moment, or with the policy or generator in `how`, which
+    has options of `play_episodes`."""
 
-    The other options of `how` are those of `play_episodes`, too. A model's training mode is
-    restored.
-    """
-
-    def play(prompts: Sequence[Any], before: Before = None) -> list[RolloutRow]:
+    def play(prompts: Sequence[Any], repeats: Sequence[int] | None = None) -> list[RolloutRow]:
         doing = f"playing {len(prompts)} episodes of an evaluation"
         with nullcontext() if model is None else sampling(model, config, doing):
-            how.update(client=client, seed=seed, check_lost=False, before=before)
+            how.update(client=client, seed=seed, check_lost=False, repeats=repeats)
             return play_episodes(prompts, model, tokenizer, config, **how)
 
     return play
@@ -122,12 +119,12 @@ def model_play(
 def shared_play(play: Play, ranks: Ranks) -> Play:
     """Split the questions over all processes; each gets all rows, in order and without ids."""
 
-    def played(prompts: Sequence[Any], before: Before = None) -> Sequence[RolloutRow]:
+    def played(prompts: Sequence[Any]) -> Sequence[RolloutRow]:
         if ranks.count == 1:
-            return ranks.together(lambda: play(prompts, before))
+            return ranks.together(lambda: play(prompts))
         own = ranks.deal(prompts)
         return ranks.collect(
-            ranks.each(lambda: [row.without_ids() for row in play(own, before)] if own else [])
+            ranks.each(lambda: [row.without_ids() for row in play(own)] if own else [])
         )
 
     return played

@@ -1,9 +1,10 @@
-"""Play an evaluation: which episodes are missing, in which batches, by which policy."""
+"""Play an evaluation: which episodes are missing, and by which policy."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shared.console import percent
 from shared.dataset import load_questions
@@ -13,15 +14,15 @@ from trainer.errors import ConfigError
 from trainer.evaluation.evaluate import BATCH, Play, PromptRow, choose
 from trainer.evaluation.inputs import Inputs
 from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, model_play, play_with
-from trainer.evaluation.records import API, EvaluationFolder, Key
+from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.base import AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient, raise_if_lost
+from trainer.rollout.row import RolloutRow
 from trainer.run.console import Bar
+from trainer.run.folder import append_lines
 from trainer.run.observations import append_observations
-
-Task = tuple[int, PromptRow]  # number of the sample, question
 
 
 class Playing(NamedTuple):
@@ -29,12 +30,12 @@ class Playing(NamedTuple):
 
     play: Play
     batch: int
-    counts: Callable[[], Mapping[str, int]] = dict
+    usage: Callable[[], dict[str, int]] = dict
 
 
 def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow]:
     """Return the filtered prompt rows. `ConfigError` if a database is unknown, or none is left."""
-    rows = list(inputs.evaluation)
+    rows = inputs.evaluation
     known = sorted({row["database_name"] for row in rows})
     if unknown := sorted(set(settings.databases) - set(known)):
         raise ConfigError(
@@ -55,35 +56,6 @@ def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow
     return choose(kept, settings.limit)
 
 
-def tasks(rows: Sequence[PromptRow], samples: int, played: Mapping[Key, Any]) -> list[Task]:
-    """Return what is not played yet: the first sample of every question, then the second, ..."""
-    return [
-        (sample, row)
-        for sample in range(samples)
-        for row in rows
-        if (row["question_id"], sample) not in played
-    ]
-
-
-def batches(missing: Sequence[Task], size: int) -> Iterator[list[Task]]:
-    """Split `missing`, in order, so that a question's samples in a batch are consecutive.
-
-    The random stream of each episode then follows from its sample's number, whatever was played
-    before. A batch has `size` tasks or fewer.
-    """
-    batch: list[Task] = []
-    last: dict[str, int] = {}
-    for sample, row in missing:
-        name = row["question_id"]
-        if len(batch) == size or last.get(name, sample - 1) != sample - 1:
-            yield batch
-            batch, last = [], {}
-        batch.append((sample, row))
-        last[name] = sample
-    if batch:
-        yield batch
-
-
 def play_missing(
     folder: EvaluationFolder,
     settings: EvaluationSettings,
@@ -98,21 +70,19 @@ def play_missing(
     `RolloutError` if they are more than `max_lost_fraction` of all.
     """
     stored = folder.played()
-    missing = tasks(rows, settings.samples, stored)
-    total, lost = len(rows) * settings.samples, list[str]()
-    done = total - len(missing)
+    # the first sample of every question, then the second, ...
+    tasks = [(sample, row) for sample in range(settings.samples) for row in rows]
+    missing = [task for task in tasks if (task[1]["question_id"], task[0]) not in stored]
+    done, lost = len(tasks) - len(missing), list[RolloutRow]()
     # an earlier session may have played more samples
     correct = sum(one.correct for one in stored.values() if one.sample < settings.samples)
-    for batch in batches(missing, playing.batch):
-        before: dict[str, int] = {}
-        for sample, row in batch:
-            before.setdefault(row["question_id"], sample)
-        started, counted = time.monotonic(), dict(playing.counts())
-        played = playing.play([row["prompt"] for _, row in batch], before)
+    for start in range(0, len(missing), playing.batch):
+        batch = missing[start : start + playing.batch]
+        samples = [sample for sample, _ in batch]
+        played = playing.play([row["prompt"] for _, row in batch], samples)
+        lost += [row for row in played if row.lost is not None]
         kept = [
-            (row, sample)
-            for (sample, _), row in zip(batch, played, strict=True)
-            if row.lost is None
+            (row, sample) for row, sample in zip(played, samples, strict=True) if row.lost is None
         ]
         lines = [
             inputs.book.episode(row).as_line(
@@ -128,21 +98,14 @@ def play_missing(
         append_observations(
             folder.observations, 0, [row for row, _ in kept], [sample for _, sample in kept]
         )
-        folder.add(
-            lines,
-            episodes=len(lines),
-            lost=len(batch) - len(lines),
-            wall_s=round(time.monotonic() - started, 3),
-            **{API + name: count - counted[name] for name, count in playing.counts().items()},
-        )
+        append_lines(folder.episodes, lines)
         done += len(lines)
         correct += sum(line["outcome"] == Outcome.CORRECT for line in lines)
         progress.to(done, f"success {percent(correct / done) if done else '-'}")
-        lost += [row.lost for row in played if row.lost is not None]
         remedy = "check the servers, then give the same command again"
         if settings.out is not None:
             remedy += ", which plays what is missing"
-        raise_if_lost(lost, total, settings.config.max_lost_fraction, remedy)
+        raise_if_lost(lost, len(tasks), settings.config.max_lost_fraction, remedy)
 
 
 def player(
@@ -163,7 +126,6 @@ def player(
             settings.api,
             settings.tokenizer,
             temperature=settings.temperature or 0.0,
-            timeout_s=settings.timeout_s,
             concurrency=settings.concurrency,
         )
         play = play_with(
@@ -175,7 +137,7 @@ def player(
             generator=served.generator,
         )
         # two rounds of concurrent requests, so that a slow one doesn't hold up all
-        return Playing(play, 2 * settings.concurrency, served.server.usage.as_dict)
+        return Playing(play, 2 * settings.concurrency, partial(asdict, served.server.usage))
     policy: AnyPolicy = RandomPolicy()
     if settings.policy == "oracle":
         path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")

@@ -1,12 +1,10 @@
 """The folder of an evaluation, written while it is played, so that an interrupted one can resume.
 
-config.json and episodes.jsonl have the format of a run's, so `python -m env_server verify DIR`
-replays an evaluation too. docs/evaluate.md lists the files.
+config.json and episodes.jsonl have the format of a run's. docs/evaluate.md lists the files.
 """
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,11 @@ from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_se
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
 from trainer.presets import MODEL_SETTINGS
-from trainer.run.folder import OBSERVATIONS, append_lines, read_json, read_lines, write_json
+from trainer.run.folder import OBSERVATIONS, read_json, write_json
 from trainer.run.observations import drop_observations, read_observations
 from trainer.run.records import EpisodeRecord
 
 Key = tuple[str, int]  # question id, number of the sample
-API = "api_"  # prefix of a model server's counts in batches.jsonl
 # the settings of an evaluation that a training run's config.json has too
 RUN_SETTINGS = (
     *("policy", "mode", "step_budget", "standard", *MODEL_SETTINGS),
@@ -32,7 +29,6 @@ RUN_SETTINGS = (
 class EvaluationFolder(RunFiles):
     """The files of one evaluation. They may not exist yet."""
 
-    batches = InFolder("batches.jsonl")
     result = InFolder(EVALUATION)
     observations = InFolder(OBSERVATIONS)
     server_log = InFolder("server.log")
@@ -53,25 +49,19 @@ class EvaluationFolder(RunFiles):
         first = saved.get("evaluation") if isinstance(saved, dict) else None
         if not isinstance(first, dict):
             raise RunError(f"{self.path} is not an evaluation's folder: choose another --out")
-        changed = [
+        changed = "; ".join(
             f"{name} was {first.get(name)!r} and is {value!r}"
             for name, value in settings["evaluation"].items()
             if first.get(name) != value and name != "samples"
-        ]
+        )
         if changed:
             raise RunError(
-                f"{self.path} holds another evaluation ({'; '.join(changed)}): choose another "
-                "--out, or repeat its settings"
+                f"{self.path} holds another evaluation ({changed}): choose another --out, or "
+                "repeat its settings"
             )
-        for path in (self.episodes, self.batches):  # of a last line that a crash cut
-            if path.exists():
-                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        if self.episodes.exists():  # without a last line that a crash cut
+            os.truncate(self.episodes, self.episodes.read_bytes().rfind(b"\n") + 1)
         drop_observations(self.observations, 0)  # of a batch that a crash cut
-
-    def add(self, lines: Iterable[dict[str, Any]], **batch: Any) -> None:
-        """Append a batch's finished episodes, and what it took."""
-        append_lines(self.episodes, lines)
-        append_lines(self.batches, [batch])
 
     def played(self) -> dict[Key, EvaluatedEpisode]:
         """Return the stored episodes by question and sample."""
@@ -87,13 +77,6 @@ class EvaluationFolder(RunFiles):
             EpisodeRecord.of_line(one.model_dump(), seen.get(one.key))
             for one in sorted(read_episodes(self.episodes), key=lambda one: one.key)
         ]
-
-    def took(self) -> Counter[str]:
-        """Return the sums over all batches: wall_s, lost, and a model server's counts."""
-        total: Counter[str] = Counter()
-        for batch in read_lines(self.batches):
-            total.update(batch)
-        return total
 
 
 def read_episodes(path: Path) -> list[EvaluatedEpisode]:
@@ -128,10 +111,9 @@ class Measured:
 def read_measured(path: Path, mode: str) -> Measured:
     """Read the evaluation in a folder, or a training run's measurement before training in `mode`.
 
-    Also takes the path of an evaluation.json. `RunError` if it is neither, or has no finished
-    episode.
+    `RunError` if it is neither, or has no finished episode.
     """
-    files = EvaluationFolder(path.parent if path.is_file() else path)
+    files = EvaluationFolder(path)
     saved = read_json(files.config) if files.config.is_file() else None
     if not isinstance(saved, dict) or "data_digest" not in saved:
         raise RunError(

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from trainer.evaluation.evaluate import PromptRow
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import connected
 from trainer.evaluation.play import play_missing, player, questions_of
-from trainer.evaluation.records import API, EvaluationFolder, Measured, read_measured
+from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
 from trainer.run.console import bar
@@ -33,13 +34,10 @@ from trainer.runtime.ranks import check_one_gpu
 EvaluationResult = dict[str, Any]  # evaluation.json, which docs/evaluate.md describes
 
 
-def run_evaluation(
-    settings: EvaluationSettings, console: Console, json_path: Path | None = None
-) -> EvaluationResult:
+def run_evaluation(settings: EvaluationSettings, console: Console) -> EvaluationResult:
     """Play what is missing, print the tables and return the content of evaluation.json.
 
-    It is written to `json_path` too. Without `settings.out` nothing else is kept. An interruption
-    keeps the completed batches.
+    Without `settings.out` nothing is kept. An interruption keeps the completed batches.
     """
     other = None if settings.against is None else read_measured(settings.against, settings.mode)
     with Interrupts(), ExitStack() as stack:
@@ -47,8 +45,7 @@ def run_evaluation(
         folder = EvaluationFolder(
             out or Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-eval-")))
         )
-        for path in filter(None, (json_path, out and folder.result)):
-            check_writable(path)
+        check_writable(folder.result)
         stack.enter_context(held(folder.path))
         limit_threads()
         model = settings.policy == "model"
@@ -79,7 +76,7 @@ def run_evaluation(
             }
         )
         playing = player(settings, inputs, connection.config, connection.client)
-        total = len(rows) * settings.samples
+        started, total = monotonic(), len(rows) * settings.samples
         with bar(console, f"{settings.split} ({settings.policy})", total) as progress:
             try:
                 play_missing(folder, settings, rows, inputs, playing, progress)
@@ -89,11 +86,15 @@ def run_evaluation(
                     kept = f"{done} episodes are kept in {out}: the same command resumes it"
                     print_line(console, kept)
                 raise
-        result = build_result(settings, folder, inputs, metadata, identity, rows, other)
-        show(result, console, kept=out is not None)
-        for path in filter(None, (json_path, out and folder.result)):
-            write_json(path, result)
-            print_line(console, f"wrote {path}")
+        session = {
+            "wall_s": round(monotonic() - started, 3),
+            "model_server": playing.usage() or None,
+        }
+        result = build_result(settings, folder, inputs, metadata, identity, rows, other) | session
+        show(result, console)
+        if out is not None:
+            write_json(folder.result, result)
+            print_line(console, f"wrote {folder.result}")
         return result
 
 
@@ -120,12 +121,10 @@ def build_result(
     rows: Sequence[PromptRow],
     other: Measured | None,
 ) -> EvaluationResult:
-    """Return the content of evaluation.json, from the folder's lines alone.
-
-    So a resumed evaluation gives the same as an uninterrupted one.
-    """
+    """Return what evaluation.json has of all sessions, from the folder's lines alone: a resumed
+    evaluation gives the same as an uninterrupted one."""
     wanted = {(row["question_id"], sample) for row in rows for sample in range(settings.samples)}
-    played, took = folder.played(), folder.took()
+    played = folder.played()
     episodes = [played[key] for key in sorted(wanted & played.keys())]
     result: EvaluationResult = {
         "policy": settings.policy,
@@ -142,10 +141,6 @@ def build_result(
         "success": analyse(episodes, settings.pass_ks, inputs.book.source_difficulties),
         "episodes": len(episodes),
         "episodes_missing": len(wanted) - len(episodes),
-        "wall_s": round(took["wall_s"], 3),
-        # its counts over all sessions
-        "model_server": {key.removeprefix(API): took[key] for key in took if key.startswith(API)}
-        or None,
         "versions": versions(metadata.sqlite_version),
         "digests": {
             "data": inputs.data_digest,
@@ -168,8 +163,8 @@ def build_result(
     return result
 
 
-def show(result: EvaluationResult, console: Console, *, kept: bool) -> None:
-    """Print the tables, and what was lost or cut; `kept` are results with --out."""
+def show(result: EvaluationResult, console: Console) -> None:
+    """Print the tables, and what was lost or cut."""
     questions = f"{result['questions']} {result['split']} questions"
     title = f"{result['label']}: success in % [95 %] on {questions}"
     if result["standard"] != DEFAULT_STANDARD:
@@ -186,10 +181,10 @@ def show(result: EvaluationResult, console: Console, *, kept: bool) -> None:
         share = percent(count / dropped["of"])
         print_line(console, f"the import left out {count} of {dropped['of']} ({share}): {reasons}")
     if missing := result["episodes_missing"]:
-        again = "--out DIR keeps the others, so that only these are played again"
-        if kept:
-            again = "the same command plays them"
-        lost = f"{missing} episodes were lost to infrastructure: {again}"
+        lost = (
+            f"{missing} episodes were lost to infrastructure: with --out DIR, the same command "
+            "plays only them"
+        )
         print_line(console, lost, style="yellow")
     if usage := result["model_server"]:
         counts = ", ".join(f"{name} {value:,}" for name, value in usage.items())

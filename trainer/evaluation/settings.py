@@ -29,14 +29,12 @@ class EvaluationSettings:
     limit: int = 0  # questions; 0: all
     question_ids: tuple[str, ...] = ()  # empty: all
     samples: int = 1  # episodes per question
-    ks: tuple[int, ...] = ()  # of pass@k; empty: 1 and `samples`
     temperature: float | None = EVAL_TEMPERATURE  # None: greedy
     seed: int = EVAL_SEED
     servers: tuple[str, ...] = ()  # empty: start one
     out: Path | None = None
     against: Path | None = None
     concurrency: int = 32
-    timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
         if self.policy == "openai" and not self.base_url:
@@ -51,11 +49,6 @@ class EvaluationSettings:
         if self.samples > 1 and self.mode == "greedy" and self.policy != "openai":
             remedy = "leave out --samples" + (" or --greedy" if self.policy == "model" else "")
             raise ConfigError(f"{self.samples} samples of a deterministic policy: {remedy}")
-        if bad := [k for k in self.ks if not 1 <= k <= self.samples]:
-            raise ConfigError(
-                f"pass@{bad[0]} can't be estimated from {self.samples} samples per question: "
-                "k is 1 to --samples"
-            )
 
     @property
     def has_model(self) -> bool:
@@ -68,18 +61,17 @@ class EvaluationSettings:
         return "greedy" if greedy else "sampled"
 
     @property
-    def pass_ks(self) -> tuple[int, ...]:
-        return tuple(sorted({*(self.ks or (1, self.samples))}))
+    def pass_ks(self) -> list[int]:
+        """Return the k of pass@k: powers of 2 below `samples`, and `samples`."""
+        return [2**n for n in range((self.samples - 1).bit_length())] + [self.samples]
 
     @property
     def label(self) -> str:
         """Return a readable name of the policy."""
         if not self.has_model:
             return self.policy
-        model = self.config.model_name
-        if self.temperature is None:
-            return f"{model} greedy"
-        return f"{model} at temperature {self.temperature:g}"
+        how = "greedy" if self.temperature is None else f"at temperature {self.temperature:g}"
+        return f"{self.config.model_name} {how}"
 
     def identity(self, inputs: Inputs, metadata: ServerMetadata, questions: int) -> dict[str, Any]:
         """Return what decides the episodes, as JSON values, and a resumed evaluation must keep.

@@ -17,8 +17,9 @@ def named(groups: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def success_table(groups: Mapping[str, Any], title: str) -> RenderableType:
-    """Return success and pass@k in percent with 95 % intervals, and what an episode took."""
-    ks = [k for k in groups["overall"]["pass_at"] if k != "1"]
+    """Return success and pass@k of the highest k in percent with 95 % intervals, and what an
+    episode took."""
+    ks = [k for k in groups["overall"]["pass_at"] if k != "1"][-1:]
     headings = ("", "n", "success", *(f"pass@{k}" for k in ks), "steps", "tokens", "reward")
     own = groups["by_source_difficulty"].items()
     rows = [

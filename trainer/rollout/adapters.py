@@ -5,9 +5,8 @@ rollout_func(prompts, model, tokenizer, config)  a list with one dict per prompt
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from trainer.config import GRPOConfig
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
+from trainer.rollout.episode import occurrences
 from trainer.rollout.generators.base import Generator
 from trainer.rollout.loop import check_lost_rows, play_episodes, sampling
 from trainer.rollout.row import RolloutRow, RolloutStats
@@ -51,17 +51,14 @@ def rollout_func(
     and `RolloutError` if infrastructure lost too many episodes.
 
     With a `tokenizer`, `model` is a transformers model, and the result is one dict per prompt, in
-    order: `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`. The
-    reward functions take the list as `metadata`. It plays on `client`, or else on
-    `config.server_urls`; if these are the default and no server of the data answers there, on one
-    that it starts for the call. `trainer.rollout.servers.serving` keeps one for several calls.
+    order: `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`. It plays
+    on `client`, or else on `serving(config)`.
 
-    Without one, `model` is a TRL trainer, which supplies model and tokenizer: TRL calls
-    `rollout_func(prompts, trainer)` with the rest bound by functools.partial, in each of several
-    processes with its part of the batch. The result is a dict of columns. An episode's random
-    stream is the same for any number of processes. `on_rows(rows, trainer)` is called with the rows
-    of the whole batch, those of other processes without their ids. `sampler` returns what samples
-    the turns instead of the trainer's model.
+    Without one, `model` is a TRL trainer: TRL calls `rollout_func(prompts, trainer)` with the rest
+    bound by functools.partial, in each of several processes with its part of the batch. The result
+    is a dict of columns. `on_rows(rows, trainer)` is called with the rows of the whole batch, those
+    of other processes without their ids. `sampler` returns what samples the turns instead of the
+    trainer's model.
     """
     if config is None:
         raise ValueError(
@@ -108,41 +105,43 @@ def _for_trl(
 
     step = trainer.state.global_step
     shares = ranks.each(lambda: [question_id_of(chat) for chat in chats])
-    before = Counter(question_id for share in shares[: ranks.index] for question_id in share)
+    first = sum(map(len, shares[: ranks.index]))
+    repeats = occurrences([name for share in shares for name in share])[first:][: len(chats)]
     generator = None if sampler is None else sampler(trainer)
 
-    def play(model: Any) -> list[RolloutRow]:
-        return play_episodes(
-            chats,
-            model,
-            trainer.processing_class,
-            config,
-            client=client,
-            seed=step_seed(config, step),
-            stats=stats,
-            generator=generator,
-            check_lost=False,
-            before=before,
-        )
-
     def play_own() -> tuple[list[RolloutRow], float]:
-        if generator is not None:
-            return play(None), time.perf_counter()
-        doing = f"playing the {len(chats)} episodes of step {step + 1}"
-        # the trainer's own autocast, so that both compute the same log-probabilities
-        number_format = trainer.accelerator.autocast()
-        with (
-            unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
-            sampling(model, config, doing, number_format),
-        ):
-            return play(model), time.perf_counter()
+        with ExitStack() as stack:
+            model = None
+            if generator is None:
+                model = stack.enter_context(
+                    unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator)
+                )
+                doing = f"playing the {len(chats)} episodes of step {step + 1}"
+                # the trainer's own autocast, so that both compute the same log-probabilities
+                number_format = trainer.accelerator.autocast()
+                stack.enter_context(sampling(model, config, doing, number_format))
+            rows = play_episodes(
+                chats,
+                model,
+                trainer.processing_class,
+                config,
+                client=client,
+                seed=step_seed(config, step),
+                stats=stats,
+                generator=generator,
+                check_lost=False,
+                repeats=repeats,
+            )
+            return rows, time.perf_counter()
 
     own, played = ranks.together(play_own)
-    shared = own if ranks.count == 1 else [row.without_ids() for row in own]
-    rows = [row for share in ranks.gather(shared) for row in share]
-    waited = time.perf_counter() - played if ranks.count > 1 else 0.0
-    stats.rank_wait_s += waited
-    stats.rollout_s += waited
+    rows = own
+    if ranks.count > 1:
+        shared = ranks.gather([row.without_ids() for row in own])
+        rows = [row for share in shared for row in share]
+        waited = time.perf_counter() - played
+        stats.rank_wait_s += waited
+        stats.rollout_s += waited
     check_lost_rows(rows, config)
     if on_rows is not None:
         on_rows(rows, trainer)

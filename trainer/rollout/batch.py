@@ -9,7 +9,7 @@ step is answered. A turn's ids enter the transcript as they were sampled, before
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Literal
@@ -25,21 +25,17 @@ from shared.errors import (
     UnknownQuestion,
 )
 from shared.models import Outcome, StepResult
-from shared.run_files import observation_digest
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import Prompt
-from trainer.rollout.episode import Episode, EpisodeObserver, row_of, start_episodes
+from trainer.rollout.episode import Episode, EpisodeObserver, start_episodes
 from trainer.rollout.generators.base import (
-    AnyGenerator,
     AnyPolicy,
     AsyncGenerator,
     AsyncPolicy,
-    Contexts,
-    Loop,
+    Generator,
     Sample,
 )
-from trainer.rollout.parsing import ParsedAction, fallback_warnings, parse_with_fallback
-from trainer.rollout.prompts import format_observation
+from trainer.rollout.parsing import ParsedAction, parse_with_fallback
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, Transcript
 
@@ -62,10 +58,10 @@ class EpisodeBatch:
         config: GRPOConfig,
         client: EpisodeClient,
         stats: RolloutStats,
-        before: Mapping[str, int] | None = None,
+        repeats: Sequence[int] | None = None,
         observer: EpisodeObserver | None = None,
     ) -> None:
-        self.episodes = start_episodes(prompts, seed, before or {})
+        self.episodes = start_episodes(prompts, seed, repeats)
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
         self._observer = observer or EpisodeObserver()
         self._busy: Counter[Busy] = Counter()  # turns and steps under way
@@ -85,79 +81,65 @@ class EpisodeBatch:
                 self._lose(episode, reply)
                 continue
             episode.episode_id = reply.episode_id
-            episode.messages = [
+            episode.view.messages += [
                 {"role": str(message["role"]), "content": str(message["content"])}
                 for message in episode.prompt[:-1]
             ]
-            self._show(episode, reply)
+            episode.show(reply, self._config.system_prompt)
             if self._codec is not None:
-                episode.transcript = Transcript(self._codec.prompt(episode.messages))
+                episode.transcript = Transcript(self._codec.prompt(episode.view.messages))
             self._observer.on_start(episode.view)
 
     def play_policy(self, policy: AnyPolicy) -> None:
-        """Play all episodes with a policy that writes text."""
-
-        def recorded(episode: Episode, text: Text) -> Text:
-            """Add a turn's text to the episode's ids, and return it."""
-            if self._codec is not None and isinstance(text, str):
-                if episode.transcript.pairs:
-                    episode.transcript.add_environment(self._bridge(self._codec, episode))
-                ids = self._codec.action(text)
-                episode.transcript.add_sample(Sample(ids, [0.0] * len(ids)))
-            return text
-
+        """Play all episodes with a policy that writes text. An asynchronous one's has no ids."""
         if isinstance(policy, AsyncPolicy):
-
-            async def act_one(episode: Episode) -> Text:
-                with self._timed("generate_s"):
-                    text = await policy.act_one(episode.view)
-                return recorded(episode, text)
-
-            self._play_apart(policy, act_one)
+            self._play_apart(policy, lambda episode: policy.act_one(episode.view))
             return
 
         def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
-            with self._timed("generate_s"):
-                texts = policy.act([episode.view for episode in live])
-            return [(one, recorded(one, text)) for one, text in zip(live, texts, strict=True)]
+            texts = policy.act([episode.view for episode in live])
+            for episode, text in zip(live, texts, strict=True):
+                if self._codec is not None and isinstance(text, str):
+                    if episode.transcript.pairs:
+                        episode.transcript.add_environment(self._bridge(self._codec, episode))
+                    ids = self._codec.action(text)
+                    episode.transcript.add_sample(Sample(ids, [0.0] * len(ids)))
+            return list(zip(live, texts, strict=True))
 
         self._play_together(act)
 
-    def play_generator(self, generator: AnyGenerator, codec: ChatCodec) -> None:
+    def play_generator(self, generator: Generator, codec: ChatCodec) -> None:
         """Play all episodes with sampled ids: a row trains on exactly what was fed and sampled."""
+        generator.start([episode.stream for episode in self.episodes])
         if isinstance(generator, AsyncGenerator):
 
             async def sample_one(episode: Episode) -> Text:
                 if (ids := self._appended(generator, codec, episode)) is None:
                     return None
-                with self._timed("generate_s"):
-                    sample = await generator.sample_one(episode.index, ids)
+                sample = await generator.sample_one(episode.index, ids)
                 return self._sampled(codec, episode, sample)
 
-            generator.start([episode.stream for episode in self.episodes])
             self._play_apart(generator, sample_one)
             return
 
         under_way: set[int] = set()  # episodes whose turn has not ended
 
         def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
-            full: list[tuple[Episode, Text]] = []
-            appended = {}
-            for episode in live:
-                if episode.index in under_way:
-                    continue
-                if (ids := self._appended(generator, codec, episode)) is None:
-                    full.append((episode, None))
-                else:
-                    appended[episode.index] = ids
-            with self._timed("generate_s"):
-                samples = generator.sample(appended)
+            appended = {
+                one.index: ids
+                for one in live
+                if one.index not in under_way
+                and (ids := self._appended(generator, codec, one)) is not None
+            }
+            samples = generator.sample(appended)
             under_way.update(appended)
             under_way.difference_update(samples)
-            ended = (one for one in live if one.index in samples)
-            return full + [(one, self._sampled(codec, one, samples[one.index])) for one in ended]
+            return [
+                (one, self._sampled(codec, one, samples.get(one.index)))  # None: no room for a turn
+                for one in live
+                if one.index not in under_way
+            ]
 
-        generator.start([episode.stream for episode in self.episodes])
         self._play_together(act)
 
     def _sampled(
@@ -176,10 +158,12 @@ class EpisodeBatch:
     ) -> None:
         """Play rounds until every episode has ended; `act` writes turns' texts, of one episode or
         more."""
-        while live := [episode for episode in self.episodes if episode.outcome is None]:
+        while live := [episode for episode in self.episodes if not episode.done]:
+            with self._timed("generate_s"):
+                texts = act(live)
             steps = [
                 (episode, parsed)
-                for episode, text in act(live)
+                for episode, text in texts
                 if (parsed := self._parsed(episode, text)) is not None
             ]
             if not steps:
@@ -193,13 +177,17 @@ class EpisodeBatch:
             for (episode, parsed), reply in zip(steps, replies, strict=True):
                 self._observe(episode, parsed, reply, env_s)
 
-    def _play_apart(self, loop: Loop, act: Callable[[Episode], Awaitable[Text]]) -> None:
+    def _play_apart(
+        self, loop: AsyncGenerator | AsyncPolicy, act: Callable[[Episode], Awaitable[Text]]
+    ) -> None:
         """Play every episode to its end on `loop`, without waiting for another; `act` writes the
         text of a turn."""
 
         async def play(episode: Episode) -> None:
-            while episode.outcome is None:
-                if (parsed := self._parsed(episode, await act(episode))) is None:
+            while not episode.done:
+                with self._timed("generate_s"):
+                    text = await act(episode)
+                if (parsed := self._parsed(episode, text)) is None:
                     return
                 action, start = render_action(parsed.action), time.perf_counter()
                 reply: StepResult | SQLEnvError
@@ -211,10 +199,10 @@ class EpisodeBatch:
                         reply = error
                 self._observe(episode, parsed, reply, time.perf_counter() - start)
 
-        loop.run_all([partial(play, one) for one in self.episodes if one.outcome is None])
+        loop.run_all([partial(play, one) for one in self.episodes if not one.done])
 
     def _appended(
-        self, generator: Contexts, codec: ChatCodec, episode: Episode
+        self, generator: Generator, codec: ChatCodec, episode: Episode
     ) -> list[int] | None:
         """Return the ids to append to an episode's context before its next turn.
 
@@ -224,26 +212,28 @@ class EpisodeBatch:
         transcript = episode.transcript
         room, ids = generator.room(episode.index), transcript.prompt_ids
         if not transcript.pairs:
-            episode.context_overflow = len(ids) >= room
+            overflow = len(ids) >= room
         else:
             bridge = self._bridge(codec, episode)
             window = room + len(ids) + sum(map(len, transcript.pairs))
             kept = transcript.kept_with(bridge, window, self._config.max_new_tokens)
-            episode.context_overflow = not kept
+            overflow = not kept
             if kept == len(transcript.pairs):
                 transcript.add_environment(bridge)
                 ids = bridge
             elif kept:
                 generator.restart(episode.index)
                 ids = transcript.truncate(kept, bridge)
-        if episode.context_overflow:
+        episode.row.context_overflow = overflow
+        if overflow:
             return None
         episode.view.prompt_tokens += len(ids)
         return ids
 
     @staticmethod
     def _bridge(codec: ChatCodec, episode: Episode) -> list[int]:
-        return codec.bridge(episode.messages[-1]["content"], episode.transcript.pairs[-1][-1])
+        observation = episode.view.messages[-1]["content"]
+        return codec.bridge(observation, episode.transcript.pairs[-1][-1])
 
     def _parsed(self, episode: Episode, text: Text) -> ParsedAction | None:
         """Return the action of a turn's text, or None if the episode ends without one."""
@@ -251,80 +241,58 @@ class EpisodeBatch:
             self._lose(episode, text)
             return None
         if text is None:
-            episode.outcome = Outcome.ABANDONED
+            episode.done = True
             return None
         parsed = parse_with_fallback(text)
-        episode.inferred_actions += parsed.inferred
-        if parsed.fallback:
-            episode.parse_failures += 1
-            fallback_warnings.add(text)
+        episode.row.inferred_actions += parsed.inferred
+        episode.row.parse_failures += parsed.fallback
         episode.view.actions.append(text)
-        episode.messages.append({"role": "assistant", "content": text})
+        episode.view.messages.append({"role": "assistant", "content": text})
         return parsed
 
     def _observe(
         self, episode: Episode, parsed: ParsedAction, reply: StepResult | SQLEnvError, env_s: float
     ) -> None:
         """Add the reply to a step to its episode."""
+        row = episode.row
         if isinstance(reply, EpisodeTooLarge):  # the agent's own doing, not a fault
-            episode.too_large, episode.outcome = True, Outcome.ABANDONED
+            row.too_large = episode.done = True
             return
         if isinstance(reply, SQLEnvError):
             self._lose(episode, reply)
             return
-        observation = reply.observation
         self._stats.steps += 1
-        episode.rewards.append(0.0 if reply.reward is None else reply.reward)
-        episode.parts.append(reply.ledger.step)
-        if observation.error is not None:
-            episode.env_errors.append(reply.info.error_code or "error")
+        row.rewards.append(0.0 if reply.reward is None else reply.reward)
+        row.parts.append(reply.ledger.step)
+        if reply.observation.error is not None:
+            row.env_errors.append(reply.info.error_code or "error")
         if reply.done:
-            episode.outcome = reply.info.outcome or Outcome.BUDGET
-        self._show(episode, reply)
+            episode.done, row.outcome = True, reply.info.outcome or Outcome.BUDGET
+        episode.show(reply, self._config.system_prompt)
         self._observer.on_step(episode.view, parsed, reply, env_s)
-
-    def _show(self, episode: Episode, reply: StepResult) -> None:
-        """Add a reply's observation to its episode, as the policy reads it."""
-        observation = reply.observation
-        episode.latest = reply
-        episode.view.observations.append(observation)
-        episode.digests.append(observation_digest(observation))
-        if not reply.done or observation.result or observation.error:
-            text = format_observation(observation, self._config.system_prompt)
-            episode.messages.append({"role": "user", "content": text})
 
     def _lose(self, episode: Episode, error: SQLEnvError) -> None:
         self._observer.on_lost(episode.view, error)
         if isinstance(error, _FATAL):
             raise error
-        episode.lost, episode.outcome = error, Outcome.INFRA_FAILED
+        episode.done = True
+        episode.row.lost, episode.row.outcome = error.message, Outcome.INFRA_FAILED
 
     def rows(self) -> list[RolloutRow]:
         """Return the records of the finished episodes, and add their counts to the stats.
 
         Episodes that ended without an answer are closed on their servers; they keep their rewards.
         """
-        abandoned = [one for one in self.episodes if one.outcome is Outcome.ABANDONED]
         # leases end the others, too: don't wait for an unresponsive server once per episode
         with suppress(SQLEnvError), self._timed("env_wait_s"):
-            for episode in abandoned:
-                self._client.close_episode(episode.episode_id)
-        self._stats.episodes += len(self.episodes)
-        self._stats.episodes_lost += sum(one.lost is not None for one in self.episodes)
-        self._stats.parse_failures += sum(one.parse_failures for one in self.episodes)
-        return [row_of(episode, self._closed_transcript(episode)) for episode in self.episodes]
-
-    def _closed_transcript(self, episode: Episode) -> Transcript:
-        """Return the episode's ids; of a lost one only the prompt and a masked EOS: no part of it
-        may be trained on."""
-        if self._codec is None:
-            return Transcript([])
-        transcript = episode.transcript
-        if episode.lost is not None:
-            prompt_ids = transcript.prompt_ids  # none if it was lost before its first observation
-            transcript = Transcript(prompt_ids or self._codec.prompt(episode.prompt))
-        transcript.close(self._codec.eos_id, self._codec.pad_id)
-        return transcript
+            for episode in self.episodes:
+                if episode.row.outcome is Outcome.ABANDONED:
+                    self._client.close_episode(episode.episode_id)
+        rows = [episode.finished(self._codec) for episode in self.episodes]
+        self._stats.episodes += len(rows)
+        self._stats.episodes_lost += sum(row.lost is not None for row in rows)
+        self._stats.parse_failures += sum(row.parse_failures for row in rows)
+        return rows
 
     @contextmanager
     def _timed(self, name: Busy) -> Iterator[None]:

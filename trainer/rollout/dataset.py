@@ -46,31 +46,26 @@ def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prom
     """
     if isinstance(prompts, str):
         raise PromptError("rollout_func takes a list of prompts: put the text into a list")
-    folder = shipped_path(config.questions_path).parent
-    known: dict[str, list[Question]] = {}
+    questions: list[Question] = []
     if any(isinstance(prompt, str) for prompt in prompts):
+        folder = shipped_path(config.questions_path).parent
         for path in sorted(folder.glob("questions_*.json")):
-            for question in load_questions(path):
-                known.setdefault(_plain(question.question_text), []).append(question)
-    chats = []
-    for prompt in prompts:
-        if isinstance(prompt, str):
-            found = known.get(_plain(prompt), [])
-            if len(found) != 1:
-                ids = ", ".join(f"{one.question_id} on {one.database_name}" for one in found)
-                raise PromptError(
-                    f"{len(found)} questions have the text {prompt[:120]!r} ({ids}): choose one "
-                    "with trainer.rollout.dataset.prompt_of(question_id, text, config)"
-                    if found
-                    else f"no question in {folder} has the text {prompt[:120]!r}"
-                )
-            prompt = prompt_of(found[0].question_id, found[0].question_text, config)
-        chats.append(list(prompt))
-    return chats
+            questions += load_questions(path)
 
+    def chat(prompt: str | Prompt) -> Prompt:
+        if not isinstance(prompt, str):
+            return list(prompt)
+        found = [one for one in questions if one.question_text.split() == prompt.split()]
+        if len(found) != 1:
+            ids = ", ".join(f"{one.question_id} on {one.database_name}" for one in found)
+            raise PromptError(
+                f"{len(found)} questions of {config.data_dir} have the text {prompt[:120]!r} "
+                f"({ids}): choose one with "
+                "trainer.rollout.dataset.prompt_of(question_id, text, config)"
+            )
+        return prompt_of(found[0].question_id, found[0].question_text, config)
 
-def _plain(text: str) -> str:
-    return " ".join(text.split())
+    return [chat(prompt) for prompt in prompts]
 
 
 def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict[str, Any]]:

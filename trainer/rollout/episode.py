@@ -1,19 +1,22 @@
-"""One episode while it is played, and its record as a `RolloutRow`."""
+"""One episode while it is played, which fills its `RolloutRow`."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from shared.errors import SQLEnvError
-from shared.models import Outcome, StepResult
+from shared.models import StepResult
+from shared.run_files import observation_digest
+from trainer.config import PromptKind
 from trainer.rollout.dataset import Prompt, question_id_of
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.parsing import ParsedAction
+from trainer.rollout.prompts import format_observation
 from trainer.rollout.row import RolloutRow
-from trainer.rollout.tokens import Transcript
+from trainer.rollout.tokens import ChatCodec, Transcript
 
 
 class EpisodeObserver:
@@ -33,79 +36,72 @@ class EpisodeObserver:
 
 @dataclass(slots=True)
 class Episode:
-    """One episode under way; `outcome` is set at its end."""
+    """One episode under way; `done` is set at its end."""
 
     index: int  # in the batch
     prompt: Prompt
     view: EpisodeView
     stream: tuple[int, ...]
+    row: RolloutRow
     transcript: Transcript = field(default_factory=lambda: Transcript([]))
     episode_id: str = ""
-    messages: list[dict[str, str]] = field(default_factory=list)
     latest: StepResult | None = None
-    rewards: list[float] = field(default_factory=list)  # of the answered steps
-    parts: list[dict[str, float]] = field(default_factory=list)  # of each of these rewards
-    digests: list[str] = field(default_factory=list)  # of every observation
-    outcome: Outcome | None = None
-    parse_failures: int = 0
-    inferred_actions: int = 0
-    env_errors: list[str] = field(default_factory=list)
-    context_overflow: bool = False
-    too_large: bool = False
-    lost: SQLEnvError | None = None
+    done: bool = False
+
+    def show(self, reply: StepResult, kind: PromptKind) -> None:
+        """Add a reply's observation, as the policy reads it."""
+        observation, row = reply.observation, self.row
+        self.latest = reply
+        self.view.observations.append(observation)
+        row.observations.append(observation_digest(observation))
+        row.steps, row.actions = observation.step_count, observation.action_history
+        if not reply.done or observation.result or observation.error:
+            text = format_observation(observation, kind)
+            self.view.messages.append({"role": "user", "content": text})
+
+    def finished(self, codec: ChatCodec | None) -> RolloutRow:
+        """Return the whole row. Of a lost episode it has only the prompt's ids and a masked EOS:
+        no part of it may be trained on."""
+        row, transcript = self.row, self.transcript
+        row.prompt_tokens, row.sampled_tokens = self.view.prompt_tokens, self.view.sampled_tokens
+        row.context_truncations = transcript.truncations
+        if self.latest and row.lost is None:
+            ledger = self.latest.ledger
+            row.correctness, row.progress = ledger.correctness, ledger.potential
+            row.operational, row.reward = ledger.operational, ledger.total
+        if codec is not None:
+            if row.lost is not None:  # perhaps before its first observation
+                transcript = Transcript(transcript.prompt_ids or codec.prompt(self.prompt))
+            transcript.close(codec.eos_id, codec.pad_id)
+            row.prompt_ids, row.completion_ids = transcript.prompt_ids, transcript.completion_ids
+            row.env_mask, row.logprobs = transcript.env_mask, transcript.logprobs
+        return row
 
 
 def start_episodes(
-    prompts: Sequence[Prompt], seed: int, before: Mapping[str, int]
+    prompts: Sequence[Prompt], seed: int, repeats: Sequence[int] | None = None
 ) -> list[Episode]:
     """Return the episodes of a batch, each with its own random stream.
 
-    The stream is (seed, question, occurrence of the question); `before` counts the occurrences in
-    the parts of the batch that other processes play.
+    The stream is (seed, question, repeat): `repeats` has the number of each episode among those of
+    its question, by default that in `prompts`.
     """
-    seen = Counter(before)
+    names = [question_id_of(prompt) for prompt in prompts]
     episodes = []
-    for index, prompt in enumerate(prompts):
-        question_id = question_id_of(prompt)
-        question = int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest())
-        stream = (seed, question, seen[question_id])
-        view = EpisodeView(question_id, seen[question_id], np.random.default_rng(stream))
-        episodes.append(Episode(index, list(prompt), view, stream))
-        seen[question_id] += 1
+    for index, (name, repeat) in enumerate(zip(names, repeats or occurrences(names), strict=True)):
+        question = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+        stream = (seed, question, repeat)
+        view = EpisodeView(name, repeat, np.random.default_rng(stream))
+        row = RolloutRow(question_id=name, texts=view.actions, transcript=view.messages)
+        episodes.append(Episode(index, list(prompts[index]), view, stream, row))
     return episodes
 
 
-def row_of(episode: Episode, transcript: Transcript) -> RolloutRow:
-    """Return the record of a finished episode, whose closed ids are `transcript`."""
-    ledger = episode.latest.ledger if episode.latest and not episode.lost else None
-    observation = episode.latest.observation if episode.latest else None
-    view = episode.view
-    assert episode.outcome is not None
-    return RolloutRow(
-        question_id=view.question_id,
-        outcome=episode.outcome,
-        prompt_ids=transcript.prompt_ids,
-        completion_ids=transcript.completion_ids,
-        env_mask=transcript.env_mask,
-        logprobs=transcript.logprobs,
-        correctness=ledger.correctness if ledger else None,
-        progress=ledger.potential if ledger else None,
-        operational=ledger.operational if ledger else None,
-        reward=ledger.total if ledger else None,
-        steps=observation.step_count if observation else 0,
-        parse_failures=episode.parse_failures,
-        inferred_actions=episode.inferred_actions,
-        env_errors=episode.env_errors,
-        context_overflow=episode.context_overflow,
-        too_large=episode.too_large,
-        context_truncations=episode.transcript.truncations,
-        prompt_tokens=view.prompt_tokens,
-        sampled_tokens=view.sampled_tokens,
-        actions=observation.action_history if observation else [],
-        rewards=episode.rewards,
-        parts=episode.parts,
-        observations=episode.digests,
-        texts=view.actions,
-        transcript=episode.messages,
-        lost=episode.lost.message if episode.lost else None,
-    )
+def occurrences(names: Sequence[str]) -> list[int]:
+    """Return how often each name came before its place."""
+    seen: Counter[str] = Counter()
+    counts = []
+    for name in names:
+        counts.append(seen[name])
+        seen[name] += 1
+    return counts

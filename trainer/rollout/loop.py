@@ -1,10 +1,6 @@
 """Play episodes: all of a generation batch at once, over HTTP, token-exact.
 
-    sample a turn -> parse -> step -> observation -> bridge -> repeat
-
-`play_episodes` does all of it; `trainer.rollout.adapters` has `rollout_func`, which connects it to
-TRL and to notebooks. `play_scripted` plays demonstrations and `sample_random_baseline` random
-actions.
+sample a turn -> parse -> step -> observation -> bridge -> repeat
 """
 
 import time
@@ -13,13 +9,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from shared.client import ClientLimits, SQLEnvClient
-from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch, EpisodeClient
 from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.episode import EpisodeObserver
-from trainer.rollout.generators.base import AnyGenerator, AnyPolicy
+from trainer.rollout.generators.base import AnyPolicy, Generator
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
@@ -54,9 +49,9 @@ def play_episodes(
     greedy: bool = False,
     seed: int | None = None,
     stats: RolloutStats | None = None,
-    generator: AnyGenerator | None = None,
+    generator: Generator | None = None,
     check_lost: bool = True,
-    before: Mapping[str, int] | None = None,
+    repeats: Sequence[int] | None = None,
     observer: EpisodeObserver | None = None,
 ) -> list[RolloutRow]:
     """Play one episode per prompt, all at once, and return their rows in order.
@@ -65,9 +60,9 @@ def play_episodes(
     `model` samples, on its device and in eval mode, unless a `generator` replaces it. With a
     `policy`, `model` may be None, and so may `tokenizer` (the rows then hold no ids). `client` is
     an open `SQLEnvClient(...).sync()`; None opens one on `config.server_urls`. The random stream of
-    an episode depends on `seed` (default `config.seed`), its question and how often the question
-    came before in `prompts`, never on the rest of the batch; `before` counts the questions that
-    other processes play. `observer` sees the episodes while they are played.
+    an episode depends on `seed` (default `config.seed`), its question and its number among the
+    question's episodes, never on the rest of the batch; `repeats` gives these numbers, by default
+    those in `prompts`. `observer` sees the episodes while they are played.
 
     Raises `RolloutError` if infrastructure lost more than `config.max_lost_fraction` of the
     episodes; `check_lost=False` leaves that check to the caller.
@@ -81,7 +76,7 @@ def play_episodes(
     codec = None if tokenizer is None else codec_of(tokenizer, config.thinking)
     with open_client(config) if client is None else nullcontext(client) as client:
         start, rebuilds = time.perf_counter(), client.stats.rebuilds
-        batch = EpisodeBatch(prompts, seed, codec, config, client, stats, before, observer)
+        batch = EpisodeBatch(prompts, seed, codec, config, client, stats, repeats, observer)
         try:
             if policy is not None:
                 batch.reset()
@@ -96,8 +91,7 @@ def play_episodes(
             stats.rebuilds += client.stats.rebuilds - rebuilds
         stats.rollout_s += time.perf_counter() - start
     if check_lost:
-        errors = [episode.lost for episode in batch.episodes if episode.lost is not None]
-        check_lost_rows(rows, config, *errors[:1])
+        check_lost_rows(rows, config)
     return rows
 
 
@@ -148,11 +142,10 @@ def sampling(
 ) -> Iterator[None]:
     """Put the model in eval mode and a number format, that of `config` by default, for the block.
 
-    The block must not change its weights, as a CPU computes with packed copies of them, and no
-    gradients are computed in it. If memory runs out, the error says what it was `doing` and how to
-    reduce it.
+    The block must not change its weights, as a CPU computes with packed copies of them, nor compute
+    gradients. If memory runs out, the error says what it was `doing` and how to reduce it.
     """
-    # import torch, which policies don't need
+    # these import torch, which policies don't need
     from trainer.runtime.packed_weights import packed_weights
     from trainer.runtime.precision import autocast
 
@@ -178,7 +171,6 @@ def local_generator(
     ended_share: float = ENDED_SHARE,
 ) -> "LocalGenerator":
     """Return a generator over a Hugging Face model in this process."""
-    # imports torch and transformers, which policies don't need
     from trainer.rollout.generators.local import LocalGenerator
 
     declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
@@ -195,28 +187,23 @@ def local_generator(
     )
 
 
-def check_lost_rows(
-    rows: Sequence[RolloutRow], config: GRPOConfig, cause: SQLEnvError | None = None
-) -> None:
+def check_lost_rows(rows: Sequence[RolloutRow], config: GRPOConfig) -> None:
     """Raise `RolloutError` if more of a batch was lost than `config.max_lost_fraction` allows."""
-    lost = [row.lost for row in rows if row.lost is not None]
     servers = ", ".join(config.server_urls)
     remedy = f"check the servers at {servers}, then resume from the last checkpoint"
-    raise_if_lost(lost, len(rows), config.max_lost_fraction, remedy, cause)
+    raise_if_lost(rows, len(rows), config.max_lost_fraction, remedy)
 
 
 def raise_if_lost(
-    lost: Sequence[str],
-    episodes: int,
-    max_fraction: float,
-    remedy: str,
-    cause: SQLEnvError | None = None,
+    rows: Sequence[RolloutRow], episodes: int, max_fraction: float, remedy: str
 ) -> None:
-    """Raise `RolloutError` if more than `max_fraction` of `episodes` are `lost`, each an error."""
+    """Raise `RolloutError` if infrastructure lost more than `max_fraction` of `episodes`, of which
+    `rows` are those played so far."""
+    lost = [row.lost for row in rows if row.lost is not None]
     if len(lost) > max_fraction * episodes:
         raise RolloutError(
             f"{len(lost)} of {episodes} episodes were lost to infrastructure, more than "
             f"{100 * max_fraction:.0f} %: {remedy}. The first error: {lost[0]}",
             lost=len(lost),
             episodes=episodes,
-        ) from cause
+        )

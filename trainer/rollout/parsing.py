@@ -1,16 +1,9 @@
-"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text.
-
-Models that were not trained on the actions write SQL alone or in a code fence, or a tool call as
-their own training has it; these are inferred to be the action that they mean, and counted.
-"""
+"""Parse a model's text into an action. Text that is no action becomes a QUERY with the raw text."""
 
 import contextlib
 import json
 import logging
-import math
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +15,6 @@ logger = logging.getLogger(__name__)
 
 EMPTY = "(empty)"  # the query of an empty text: a syntax error
 TOOL_CALL = "<tool_call>"  # begins one in the texts of many models
-WARN_EVERY_S = 60.0  # about texts that are no action
 MAX_OBJECTS = 100  # of JSON that a text is searched for
 
 _TYPES = f"(?ai:{'|'.join(ActionType)})"  # ASCII: a Turkish dotted I is no I
@@ -67,40 +59,17 @@ class ParsedAction:
     fallback: bool = False
 
 
-class FallbackWarnings:
-    """Logs the first fall-back as a warning, then at most one line per minute with the count."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next_s, self._unreported = -math.inf, 0
-
-    def add(self, text: str) -> None:
-        """Count a text that was no action."""
-        self._unreported += 1
-        if (now := self._clock()) < self._next_s:
-            return
-        logger.warning(
-            "%d of the model's texts since the last such line were no action and were sent as a "
-            "QUERY; the latest: %r",
-            *(self._unreported, text[:200]),
-        )
-        self._next_s, self._unreported = now + WARN_EVERY_S, 0
-
-
-fallback_warnings = FallbackWarnings()
-
-
 def parse_model_output(text: str, *, strict: bool = False) -> SQLAction:
     """Return the first action in `text`; other text becomes a QUERY with the raw text.
 
-    Accepts what `parse_with_fallback` does. Never raises, unless `strict`: then text that is no
-    action raises `ActionParseError`. A fall-back is logged as a warning, at most once a minute.
+    Accepts what `parse_with_fallback` does. Text that is no action is logged as a warning, and
+    raises `ActionParseError` if `strict`.
     """
     parsed = parse_with_fallback(text)
     if parsed.fallback:
         if strict:
             raise ActionParseError(f"no action in {text[:80]!r}; {EXPECTED}")
-        fallback_warnings.add(text)
+        logger.warning("no action in %r: it is sent as a QUERY", text[:200])
     return parsed.action
 
 

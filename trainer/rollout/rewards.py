@@ -37,15 +37,10 @@ def _values(
     function: str, completions: Sequence[Any], kwargs: dict[str, Any], *names: str
 ) -> list[Reward]:
     """Return the first of `names` that there is, per completion; `ValueError` if there is none."""
-    rows = kwargs.get("metadata")
-    for name in names:
-        if name in kwargs:
-            found = list(kwargs[name])
-            break
-        if rows is not None and all(name in row for row in rows):
-            found = [row[name] for row in rows]
-            break
-    else:
+    rows = kwargs.get("metadata") or [{}]
+    columns = {name: [row[name] for row in rows] for name in names if name in rows[0]} | kwargs
+    found = next((columns[name] for name in names if name in columns), None)
+    if found is None:
         raise ValueError(
             f"{function} needs {' or '.join(names)} (one value per completion), or metadata (one "
             f"dict with it per completion), but got only {', '.join(kwargs) or 'completions'}"

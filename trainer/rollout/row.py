@@ -6,7 +6,7 @@ from typing import Any
 from shared.models import Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RolloutRow:
     """One played episode. P and C are the lengths of its prompt and completion in tokens.
 
@@ -15,7 +15,7 @@ class RolloutRow:
     """
 
     question_id: str
-    outcome: Outcome
+    outcome: Outcome = Outcome.ABANDONED
     prompt_ids: list[int] = field(default_factory=list)  # [P]
     completion_ids: list[int] = field(default_factory=list)  # [C]; ends where context is first cut
     env_mask: list[int] = field(default_factory=list)  # [C]; 1: sampled, 0: all others
@@ -64,7 +64,7 @@ class RolloutStats:
     episodes: int = 0
     episodes_lost: int = 0  # to infrastructure: never a reward
     steps: int = 0
-    parse_failures: int = 0  # texts that were no action and were sent as a QUERY
+    parse_failures: int = 0
     rebuilds: int = 0  # times an episode was rebuilt by replay after its server lost it
     sampled_tokens: int = 0
     rollout_s: float = 0.0  # total

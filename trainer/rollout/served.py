@@ -8,8 +8,7 @@ from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.generators.model_server import ModelServer
-from trainer.rollout.generators.openai import OpenAIPolicy
-from trainer.rollout.generators.tools import ToolPolicy
+from trainer.rollout.generators.openai import OpenAIPolicy, ToolPolicy
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.models import load_tokenizer
 
@@ -43,7 +42,6 @@ def served_model(
         policy = (ToolPolicy if api == "tools" else OpenAIPolicy)(
             name,
             base_url,
-            system_prompt=config.system_prompt,
             one_action_per_turn=config.one_action_per_turn,
             thinking=config.thinking,
             max_tokens=config.max_new_tokens,
@@ -54,11 +52,9 @@ def served_model(
     try:
         tokenizer = load_tokenizer(tokenizer_name or name)
     except ModelLoadError as error:
-        if tokenizer_name is not None:
-            raise
         raise ModelLoadError(
-            f"token ids need the tokenizer of {name}, and there is none by that name (its folder "
-            "or a name on the hub): name it with --tokenizer, or exchange texts with --api chat"
+            f"token ids need the tokenizer of {name} ({error.message}): name its folder or hub "
+            "name with --tokenizer, or exchange texts with --api chat"
         ) from error
     codec = codec_of(tokenizer, config.thinking)
     generator = completions_generator(config, base_url, codec, **connection)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,7 @@ from trainer.rollout.loop import open_client
 from trainer.runtime.server import SupervisedServer
 
 log = logging.getLogger(__name__)
-SERVER_READY_S = 30.0  # for a server that somebody else runs, before names are resolved again
-FIRST_NOTICE_S = 2.0  # before the first line that says what is waited for
+ROUND_S = 15.0  # of a wait, before names are resolved again
 DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 
 
@@ -33,32 +32,7 @@ def check_servers(
     `digest`, `ConfigError` if its standard is not that of `config`.
     """
     wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
-    deadline, round_s = time.monotonic() + wait_s, min(FIRST_NOTICE_S, wait_s)
-    while True:
-        try:
-            with SQLEnvClient(config.server_urls).sync() as probe:
-                probe.wait_ready(round_s)
-                metadata = probe.metadata()
-            break
-        except ServerUnreachable as error:
-            left_s = deadline - time.monotonic()
-            if left_s < 1.0:
-                raise ServerUnreachable(
-                    f"{error.message}. Waited {wait_s:g} s (server_wait_s) for the environment "
-                    "servers: start them, or name others with --server",
-                    **error.details,
-                ) from error
-            log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
-            round_s = min(SERVER_READY_S, left_s)
-    check_server_rules(metadata, digest, config)
-    return metadata
-
-
-def check_server_rules(metadata: ServerMetadata, digest: str, config: GRPOConfig) -> None:
-    """Raise an error if the servers have other data or another standard than the run.
-
-    `DigestMismatch` for the data, `ConfigError` for the standard.
-    """
+    metadata = _wait_for(config.server_urls, wait_s)
     urls = ", ".join(config.server_urls)
     if metadata.data_digest != digest:
         raise DigestMismatch(
@@ -72,6 +46,25 @@ def check_server_rules(metadata: ServerMetadata, digest: str, config: GRPOConfig
             f"this run by {config.standard}: start the server with --standard {config.standard}, "
             f"or the run with --standard {metadata.standard}"
         )
+    return metadata
+
+
+def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:
+    deadline = time.monotonic() + wait_s
+    while True:
+        left_s = max(0.0, deadline - time.monotonic())
+        try:
+            with SQLEnvClient(urls).sync() as probe:
+                probe.wait_ready(min(ROUND_S, left_s))
+                return probe.metadata()
+        except ServerUnreachable as error:
+            if left_s <= ROUND_S:
+                raise ServerUnreachable(
+                    f"{error.message}. Waited {wait_s:g} s (server_wait_s) for the environment "
+                    "servers: start them, or name others with --server",
+                    **error.details,
+                ) from error
+            log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """Token-exact transcripts: the ids that a model read and sampled, never tokenized again.
 
-A row is `prompt_ids + completion_ids`. The completion is the sampled turns joined by bridges: what
-the chat template puts between an assistant's text and the next generation prompt, with the
-observation in it. Bridges are found by rendering sentinels, so any chat template works, also one
-that rewrites old turns (Qwen3 drops their thinking).
+The completion is the sampled turns joined by bridges: what the chat template puts between an
+assistant's text and the next generation prompt, with the observation in it. Bridges are found by
+rendering sentinels, so any chat template works, also one that rewrites old turns.
 
-A context that would outgrow the window is cut to the prompt, which holds the question, and its last
-pairs of a turn and the observation that followed, by their own ids. The row ends there: ids sampled
-after a cut depend on another context than the row's.
+A context that would outgrow the window is cut to the prompt and its last pairs of a turn and the
+observation that followed. The row ends there: later ids depend on another context than the row's.
 """
 
 import re
@@ -46,9 +44,8 @@ def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int
 class Transcript:
     """One episode as ids. `completion_ids`, `env_mask` and `logprobs` have one length, C.
 
-    env_mask is 1 for ids that the policy sampled, 0 for the environment's and for those that a
-    constraint put in place of sampled ones; logprobs are 0.0 there. These lists stop growing when
-    the context is first cut. The context is `prompt_ids` and all of `pairs`.
+    env_mask is 1 for ids that the policy sampled, else 0, where logprobs are 0.0. These lists stop
+    growing when the context is first cut. The context is `prompt_ids` and all of `pairs`.
     """
 
     prompt_ids: list[int]
@@ -104,11 +101,9 @@ class ChatCodec:
     """Converts between messages, action texts and the ids of one tokenizer.
 
     The template's text is tokenized together with the messages, as by a server that renders them.
-    With `thinking` a template that knows thinking lets the model think; a row keeps what was
-    sampled, so old thinking stays in the context.
-
     Control tokens that are spelled in text from outside (questions, table names, cells) are encoded
-    as plain text, so a cell that holds `<|im_end|>` can't end a turn.
+    as plain text, so a cell that holds `<|im_end|>` can't end a turn. With `thinking` a template
+    that knows thinking lets the model think.
     """
 
     def __init__(self, tokenizer: Any, thinking: bool = False) -> None:

@@ -4,7 +4,6 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from trainer.evaluation.analysis import pass_at_k
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import Connection, model_play, play_with
-from trainer.evaluation.play import batches
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy
-from trainer.rollout.servers import check_server_rules
 from trainer.run.folder import read_lines
 from trainer.run.lock import held
 from trainer.runtime.interrupt import Interrupted
@@ -104,7 +101,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 def test_samples_give_success_and_unbiased_pass_at_k_by_group(
     bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
 ) -> None:
-    result = bench.run(tmp_path / "out", **api(chat, samples=4, ks=(1, 2, 4)))
+    result = bench.run(tmp_path / "out", **api(chat, samples=4))
     played = lines(tmp_path / "out")
     assert len(played) == result["episodes"] == 12 * 4
     assert {one["sample"] for one in played} == {0, 1, 2, 3}
@@ -148,7 +145,8 @@ def test_a_resumed_evaluation_gives_the_result_of_an_uninterrupted_one(
     by_key = {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "whole")}
     assert {(one["question_id"], one["sample"]): one for one in lines(tmp_path / "out")} == by_key
     assert without_times(result) == without_times(whole)
-    assert bench.run(tmp_path / "out", **api(chat, samples=3)) == result
+    again = bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert without_times(again) == without_times(result)
     assert len(chat.requests) - asked == 36 - 11
 
 
@@ -207,15 +205,6 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
         bench.run(tmp_path / "out", **settings)
     with pytest.raises(RunError, match="is not empty, and holds no evaluation"):
         bench.run(tmp_path)
-
-
-def test_a_server_with_another_standard_is_refused(small: GRPOConfig) -> None:
-    inputs = load_inputs(small, JobOptions(), training=False, with_model=False)
-    check_server_rules(metadata_of(inputs), inputs.data_digest, small)
-    with pytest.raises(ConfigError, match="--standard spider"):
-        check_server_rules(
-            metadata_of(inputs), inputs.data_digest, small.override(standard="spider")
-        )
 
 
 def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> None:
@@ -325,9 +314,7 @@ def test_two_evaluations_are_compared_in_pairs(
     assert paired["seen"]["n"] + paired["unseen"]["n"] == 12
     assert paired["differs"] == {"seed": {"before": EVAL_SEED, "after": 9}}
     assert "question by question" in bench.output
-    same = bench.run(
-        tmp_path / "after", **api(chat, seed=9), against=tmp_path / "after" / "evaluation.json"
-    )
+    same = bench.run(tmp_path / "after", **api(chat, seed=9), against=tmp_path / "after")
     assert same["paired"]["overall"]["p_value"] == 1.0
     assert same["paired"]["differs"] == {}
 
@@ -380,22 +367,3 @@ def test_a_run_is_compared_by_its_measurement_before_training(
     assert (result["paired"]["overall"]["before"], result["paired"]["overall"]["n"]) == (1.0, 12)
     assert result["paired"]["overall"]["lost"] == 12
     assert result["paired"]["differs"] == {"step_budget": {"before": 9, "after": 3}}
-
-
-def test_a_questions_samples_in_one_batch_are_consecutive() -> None:
-    """So `before` and the place in the batch give the sample number, even if some are stored."""
-    rows = [{"question_id": name} for name in "abc"]
-    missing = [
-        (sample, row)
-        for sample in range(4)
-        for row in rows
-        if (row["question_id"], sample) not in {("a", 1)}
-    ]
-    for size in (1, 3, 100):
-        parts = list(batches(missing, size))
-        assert [task for part in parts for task in part] == missing
-        assert all(0 < len(part) <= size for part in parts)
-        for part, name in product(parts, "abc"):
-            samples = [sample for sample, row in part if row["question_id"] == name]
-            assert samples == list(range(samples[0], samples[-1] + 1)) if samples else True
-    assert len(list(batches(missing, 100))) == 2

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from shared.dataset import load_questions
 from shared.errors import QuestionLoadError
@@ -16,7 +15,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import batch_of, cache_rows, free_memory_bytes, play_with
+from trainer.evaluation.measure import batch_of, cache_rows, play_with
 from trainer.rollout.dataset import load_question_prompts, question_id_of
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.row import RolloutRow
@@ -172,13 +171,6 @@ def test_the_batch_is_limited_by_the_memory_of_the_caches(model: Any) -> None:
     assert cache_rows(model, config, 0) == 1
     assert cache_rows(model, config, 10**12) == BATCH
     assert batch_of(model, config) >= 1
-
-
-def test_memory_reserved_by_torch_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 9000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5000)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2000)
-    assert free_memory_bytes("cuda") == 4000
 
 
 def test_measuring_needs_no_training_question_of_the_difficulty(small: GRPOConfig) -> None:

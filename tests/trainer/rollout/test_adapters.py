@@ -14,7 +14,6 @@ from shared.server_process import running_server
 from tests.trainer.conftest import FakeClient
 from trainer.config import GRPOConfig
 from trainer.errors import PromptError
-from trainer.rewards import reward_correctness, reward_operational, reward_progress
 from trainer.rollout import rollout_func
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.loop import play_episodes
@@ -53,25 +52,11 @@ def test_question_texts_give_one_dict_per_prompt(
             for row, one in zip(rows, results, strict=True)] == results  # fmt: skip
 
 
-def test_the_reward_functions_take_the_results_as_metadata(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, here: GRPOConfig
-) -> None:
-    here = here.override(max_lost_fraction=0.5)
-    client = FakeClient(failing={IDS[1]: 1})
-    results = rollout_func(TEXTS, model, tokenizer, here, client=client)
-    lost = results[1]
-    assert (lost["correct"], lost["outcome"], lost["env_mask"]) == (None, "infra_failed", [0])
-    completions = [one["completion_ids"] for one in results]
-    assert reward_correctness(completions, metadata=results) == [0.0, None]
-    assert reward_progress(completions, metadata=results) == [0.5, None]
-    assert reward_operational(completions, metadata=results)[0] < 0
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("How many orders cost more then 3.0?", "no question in .* has the text 'How many"),
-        ("How many orders are red?", r"2 questions have .*\(a on shop, b on club\).*prompt_of"),
+        ("How many orders cost more then 3.0?", "0 questions of .* have the text 'How many"),
+        ("How many orders are red?", r"2 questions of .*\(a on shop, b on club\).*prompt_of"),
     ],
 )
 def test_a_text_of_no_question_or_of_several_is_refused(

@@ -138,32 +138,3 @@ def test_a_cut_context_is_the_templates_ids(
     context = chat.transcript.truncate(kept, [])
     messages = chat.messages[:2] + chat.messages[-2 * kept :]
     assert context == chat.rendered(messages, training_template_of(chat.family))
-
-
-@pytest.mark.parametrize("form", THINKING)
-@pytest.mark.parametrize("text", ["\n\nDESCRIBE: orders", " ANSWER: 1", "\n", "  \n QUERY: x\n\n"])
-def test_a_reply_around_white_space_is_kept_as_it_was_sampled(
-    tokenizer_of: Callable[[str], PreTrainedTokenizerFast], form: str, text: str
-) -> None:
-    """A template's newline before it would merge with it: the text is the same, the ids are those
-    that the model wrote."""
-    chat = Chat(tokenizer_of(form.split()[0]), form)
-    chat.turn(text, "x\nSteps left: 9")
-    written = chat.messages[2]["content"]
-    prompt, end = chat.transcript.prompt_ids, chat.codec.turn_end
-    bridge = chat.codec.bridge("x\nSteps left: 9", end)
-    sampled = chat.tokenizer(written, add_special_tokens=False)["input_ids"]
-    assert chat.ids == [*prompt, *sampled, end, *bridge]
-    assert chat.codec.text(sampled) == written
-    if chat.family != "qwen3":
-        whole = chat.tokenizer.decode(chat.rendered(chat.messages))
-        assert chat.tokenizer.decode(chat.ids) == whole
-
-
-@pytest.mark.parametrize("form", THINKING)
-def test_a_turn_that_was_cut_off_is_ended_by_the_bridge(
-    tokenizer_of: Callable[[str], PreTrainedTokenizerFast], form: str
-) -> None:
-    codec = codec_of(tokenizer_of(form.split()[0]), bool(form.split()[1:]))
-    ended = codec.bridge("x", codec.turn_end)
-    assert codec.bridge("x", codec.plain("a")[-1]) == [codec.turn_end, *ended]

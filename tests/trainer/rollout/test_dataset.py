@@ -48,13 +48,6 @@ def test_gold_never_enters_a_prompt(config: GRPOConfig) -> None:
     assert "SELECT" not in json.dumps(load_question_prompts(config)[0])
 
 
-def test_the_id_survives_trls_dataset(config: GRPOConfig) -> None:
-    from datasets import Dataset
-
-    rows = Dataset.from_list(load_question_prompts(config))
-    assert question_id_of(rows[1]["prompt"]) == "q3"
-
-
 def test_nothing_left_names_the_file(config: GRPOConfig) -> None:
     with pytest.raises(
         QuestionLoadError, match=r"questions_eval\.json has no question of difficulty hard .*easy"

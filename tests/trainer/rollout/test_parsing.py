@@ -1,7 +1,5 @@
 """The parser accepts any text."""
 
-import logging
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from shared.actions import MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_action, render_action
 from trainer.errors import ActionParseError
 from trainer.rollout.parsing import (
-    FallbackWarnings,
     ParsedAction,
     first_turn,
     parse_model_output,
@@ -30,7 +27,6 @@ _PIECES = st.sampled_from(
         ("describe singer", "DESCRIBE: singer"),
         ("DESCRIBE table singer", "DESCRIBE: singer"),
         ('DESCRIBE "singer";', "DESCRIBE: singer"),
-        ("Sample: singer\nThen I will query it.", "SAMPLE: singer"),
         ('DESCRIBE: a\n{"name": "answer", "arguments": {"value": 42}}', "DESCRIBE: a"),
         ("Select the right table.\n\nDESCRIBE: a", "DESCRIBE: a"),
         ("Query: select 1", "QUERY: select 1"),
@@ -44,12 +40,9 @@ _PIECES = st.sampled_from(
         ("QUERY:\n```sql\nSELECT 1\nFROM t\n```", "QUERY: SELECT 1\nFROM t"),
         ("Action: QUERY\nArgument: SELECT 1", "QUERY: SELECT 1"),
         ("**Action:** QUERY\n**Argument:** SELECT 1", "QUERY: SELECT 1"),
-        ("action: describe\nargument: singer", "DESCRIBE: singer"),
         ("Action: ANSWER: 5", "ANSWER: 5"),
-        ("**QUERY:** SELECT 1", "QUERY: SELECT 1"),
         ("**ANSWER: 42**", "ANSWER: 42"),
         ("__ANSWER:__ 42", "ANSWER: 42"),
-        ("*ANSWER:* 5", "ANSWER: 5"),
         ("So:\nANSWER: **42**", "ANSWER: 42"),
         ("**ANSWER:**\n**42**", "ANSWER: 42"),
         ("- DESCRIBE: a\n- DESCRIBE: b", "DESCRIBE: a"),
@@ -59,20 +52,16 @@ _PIECES = st.sampled_from(
         ("<think>I could QUERY: SELECT 2</think>\n\nQUERY: SELECT 1", "QUERY: SELECT 1"),
         ('{"action_type": "QUERY", "argument": "SELECT 1"}', "QUERY: SELECT 1"),
         ('```json\n{"action": "answer", "argument": [1, 2]}\n```', "ANSWER: [1, 2]"),
-        ('{"action_type": "ANSWER", "argument": 42}', "ANSWER: 42"),
         ("ANSWER: a | 1\nb | 2", "ANSWER: a | 1\nb | 2"),
         ('{"action": "answer", "argument": "\\ud800"}', "ANSWER: ?"),
         ("ANSWER 42", "ANSWER: 42"),
         ("### Answer\n42", "ANSWER: 42"),
-        ("ANSWER: -5", "ANSWER: -5"),
-        ("ANSWER: 2024-01-05", "ANSWER: 2024-01-05"),
         ('ANSWER: [["Ann", 3], ["Bo", 1]]', 'ANSWER: [["Ann", 3], ["Bo", 1]]'),
         # the canonical form is taken as it is
         ("ANSWER: arg: x", "ANSWER: arg: x"),
         ("ANSWER: 2**", "ANSWER: 2**"),
         ("answer: 2**", "ANSWER: 2"),
-        ("<think>5</think>ANSWER: 5", "ANSWER: 5"),
-        # JSON
+        ('With {x} set: {"action": "answer", "argument": 3}', "ANSWER: 3"),
         ('Now: {"action": "answer", "argument": {"a": 1}}', 'ANSWER: {"a": 1}'),
         ('{"action": "answer", "argument": "a\nb"}', "ANSWER: a\nb"),
         ('{"action": "answer", "args": ["Zoë"]}', 'ANSWER: ["Zoë"]'),
@@ -81,7 +70,6 @@ _PIECES = st.sampled_from(
             "query with a as (select 1) select * from a",
             "QUERY: with a as (select 1) select * from a",
         ),
-        ("ANSWER 5", "ANSWER: 5"),
         # brackets
         ("QUERY(SELECT 1);", "QUERY: SELECT 1"),
         ("**QUERY(SELECT 1) **", "QUERY: SELECT 1"),
@@ -93,19 +81,14 @@ _PIECES = st.sampled_from(
         ("DESCRIBE: the table table a", "DESCRIBE: table a"),
         # names of tables
         ('DESCRIBE table "singer"', "DESCRIBE: singer"),
-        ('DESCRIBE: "a"', "DESCRIBE: a"),
         ("DESCRIBE: `a`;", "DESCRIBE: a"),
         ("DESCRIBE: 'a'", "DESCRIBE: a"),
-        ("DESCRIBE: [a] .", "DESCRIBE: a"),
         ('DESCRIBE: table ""', 'DESCRIBE: ""'),
-        ("describe: _meta", "DESCRIBE: _meta"),
         ('DESCRIBE: "a ""b"""', 'DESCRIBE: a "b"'),
         ('DESCRIBE: "[a]"', "DESCRIBE: [a]"),
         ('DESCRIBE: "table x";', "DESCRIBE: table x"),
-        ('DESCRIBE "Home Town"', "DESCRIBE: Home Town"),
         ("I look first.\n- **DESCRIBE:** _meta", "DESCRIBE: _meta"),
         ("**SAMPLE:**_meta", "SAMPLE: _meta"),
-        ("SAMPLE: boX", "SAMPLE: boX"),
     ],
 )
 def test_parse_model_output_near_forms(text: str, expected: str) -> None:
@@ -147,26 +130,6 @@ def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text: str, expec
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        '{"name": "query", "arguments": {"sql": "SELECT 1", "limit": 2}}',
-        '{"name": "drop_table", "arguments": {"name": "t"}}',
-        "You can select the names with WHERE.",
-        "{" * 200,
-    ],
-)
-def test_what_names_no_action_is_not_inferred(text: str) -> None:
-    assert parse_with_fallback(text).fallback
-
-
-def test_an_object_in_prose_does_not_hide_the_action() -> None:
-    text = 'With {x} set: {"action": "answer", "argument": 3}'
-    assert parse_with_fallback(text) == ParsedAction(
-        SQLAction(action_type=ActionType.ANSWER, argument="3")
-    )
-
-
-@pytest.mark.parametrize(
     ("text", "turn"),
     [
         ("DESCRIBE: a\nQUERY: SELECT 1", "DESCRIBE: a"),
@@ -203,54 +166,9 @@ def test_a_turn_ends_with_the_line_of_its_first_action(text: str, turn: str | No
     assert first_turn(text) == turn
 
 
-def test_parse_model_output_returns_an_action() -> None:
-    expected = SQLAction(action_type=ActionType.QUERY, argument="SELECT 1")
-    assert parse_model_output("QUERY: SELECT 1") == expected
-
-
 def test_a_strict_parse_refuses_text_that_is_no_action() -> None:
     with pytest.raises(ActionParseError, match=r"no action in 'I am not sure'; expected"):
         parse_model_output("I am not sure", strict=True)
-
-
-def test_fallbacks_are_warned_of_once_a_minute_with_their_number(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    now = 0.0
-    warnings = FallbackWarnings(clock=lambda: now)
-    with caplog.at_level(logging.WARNING, "trainer.rollout.parsing"):
-        for second in range(150):
-            now = float(second)
-            warnings.add(f"text {second}")
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
-    shown = [record.getMessage() for record in caplog.records]
-    for line, number, text in zip(shown, (1, 60, 60), (0, 60, 120), strict=True):
-        assert line.startswith(f"{number} of the model's texts since the last such line")
-        assert f"'text {text}'" in line
-
-
-def test_a_warning_shows_200_characters(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "trainer.rollout.parsing"):
-        FallbackWarnings().add("é" * 300)
-    assert caplog.messages[0].endswith(f"sent as a QUERY; the latest: {'é' * 200!r}")
-
-
-@pytest.mark.parametrize(
-    ("text", "argument"),
-    [
-        ("```\nhello there\n```", "hello there"),
-        ("Describe X and Y first.", "Describe X and Y first."),
-        ("DESCRIBE the table the table a", "DESCRIBE the table the table a"),
-        *((text, text) for text in (
-            '{"action": "query", "action_type": 5, "argument": "x"}',
-            '{"action": "answer", "ARGS": 7}',
-        )),
-    ],
-)  # fmt: skip
-def test_text_that_is_no_action_is_sent_as_it_is(text: str, argument: str) -> None:
-    parsed = parse_with_fallback(text)
-    assert parsed.fallback
-    assert parsed.action == SQLAction(action_type=ActionType.QUERY, argument=argument)
 
 
 @settings(max_examples=400)
@@ -294,16 +212,28 @@ def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
         ("", "(empty)"),
         ("   \n", "(empty)"),
         ("<think>never closed", "<think>never closed"),
+        ("```\nhello there\n```", "hello there"),
+        *(
+            (text, text)
+            for text in (
+                "Describe X and Y first.",
+                "DESCRIBE the table the table a",
+                "You can select the names with WHERE.",
+                '{"action": "query", "action_type": 5, "argument": "x"}',
+                '{"action": "answer", "ARGS": 7}',
+                '{"name": "query", "arguments": {"sql": "SELECT 1", "limit": 2}}',
+                '{"name": "drop_table", "arguments": {"name": "t"}}',
+            )
+        ),
         ("DESCR\u0130BE: singer", "DESCR\u0130BE: singer"),
     ],
 )
 def test_parse_model_output_fallback(
-    text: str, argument: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    text: str, argument: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Text that is no action is a QUERY with the raw text, logged as a warning and counted."""
-    monkeypatch.setattr("trainer.rollout.parsing.fallback_warnings", FallbackWarnings())
+    """Text that is no action is a QUERY with the raw text, and logged as a warning."""
     with caplog.at_level("WARNING", logger="trainer.rollout.parsing"):
         action = parse_model_output(text)
     assert action == SQLAction(action_type=ActionType.QUERY, argument=argument)
     assert parse_with_fallback(text) == ParsedAction(action, fallback=True)
-    assert "were no action and were sent as a QUERY" in caplog.text
+    assert "it is sent as a QUERY" in caplog.text

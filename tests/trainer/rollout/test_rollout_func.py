@@ -1,6 +1,5 @@
-"""TRL trains on the rows of `rollout_func`: on a fake server, and on a real one after imitation."""
+"""TRL trains on the rows of `rollout_func`."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,12 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
-from shared.server_process import running_server
 from tests.trainer.conftest import FakeClient
 from tests.trainer.rollout.conftest import AFTER, prompts_for
 from trainer.config import GRPOConfig
 from trainer.grpo.trl_config import trl_config
 from trainer.rollout.adapters import rollout_func
-from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted
+from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.rollout.row import RolloutRow
 
@@ -104,86 +101,3 @@ def check_rollout_func(
     assert len(differences) == sum(sum(row.env_mask) for row in seen)
     assert max(differences) < bound
     assert any(not torch.equal(before[name], value) for name, value in model.named_parameters())
-
-
-@pytest.fixture(scope="module")
-def server_url(tiny_data: Path) -> Iterator[str]:
-    with running_server(tiny_data) as server:
-        yield server.url
-
-
-EXPERT = {
-    "shop-1": ["DESCRIBE: customers", "QUERY: SELECT count(*) FROM customers", "ANSWER: 5"],
-    "shop-2": ["SAMPLE: products", "ANSWER: 24.5"],
-    "shop-3": [
-        "DESCRIBE: products",
-        "QUERY: SELECT title FROM products ORDER BY price DESC",
-        "ANSWER: desk",
-    ],
-    "shop-4": ["QUERY: SELECT name FROM customers WHERE city = 'Oslo'", 'ANSWER: ["Zoë", "Ann"]'],
-}
-
-
-def imitate(model: Qwen3ForCausalLM, rows: list[RolloutRow], steps: int) -> None:
-    """Overfit the model to the rows' own ids."""
-    ids = [torch.tensor(row.ids) for row in rows]
-    own = [torch.tensor(row.learn_mask) for row in rows]
-    ids_R_T = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
-    labels_R_T = ids_R_T.where(torch.nn.utils.rnn.pad_sequence(own, batch_first=True) == 1, -100)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    model.train()
-    for _ in range(steps):
-        # right padding: causal attention never sees it
-        loss = model(ids_R_T, labels=labels_R_T).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-
-
-def test_demonstrations_imitation_and_grpo_over_http(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    config: GRPOConfig,
-    server_url: str,
-    tiny_data: Path,
-    tmp_path: Path,
-) -> None:
-    """Against a real server, a model that was overfitted to scripted rows samples the same ids;
-    then TRL trains it on its samples."""
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    config = config.override(
-        server_urls=server_url, data_dir=tiny_data, max_new_tokens=40, learning_rate=1e-3
-    )
-    scripted = play_scripted(EXPERT, tokenizer, config)
-    assert [row.outcome for row in scripted] == ["correct"] * 4
-    assert all(row.reward > 1.0 for row in scripted)
-    imitate(model, scripted, steps=60)
-
-    rows = {row["question_id"]: row for row in load_question_prompts(config)}
-    prompts = [rows[question_id]["prompt"] for question_id in EXPERT]
-    played = play_episodes(prompts, model, tokenizer, config, greedy=True)
-    assert [row.texts for row in played] == list(EXPERT.values())
-    for own, demonstration in zip(played, scripted, strict=True):
-        for key in ("prompt_ids", "completion_ids", "env_mask", "outcome", "reward", "transcript"):
-            assert getattr(own, key) == getattr(demonstration, key)
-
-    seen: list[RolloutRow] = []
-    hot = config.override(temperature=1.5)  # so that a group's episodes differ
-    trainer = GRPOTrainer(
-        model=model,
-        processing_class=tokenizer,
-        reward_funcs=list(REWARD_FUNCTIONS),
-        args=trl_config(
-            hot, output_dir=str(tmp_path), max_steps=1, logging_steps=1, disable_tqdm=True
-        ),
-        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
-        rollout_func=partial(rollout_func, config=hot, on_rows=lambda batch, _: seen.extend(batch)),
-    )
-    trainer.train()
-    assert {row.question_id for row in seen} <= set(EXPERT)
-    rewards = [row.reward for row in seen]
-    assert len(set(rewards)) > 1
-    logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
-    assert logged["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
-    assert logged["grad_norm"] > 0

@@ -8,6 +8,7 @@ import pytest
 
 from shared.errors import ServerUnreachable
 from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
 from trainer.rollout import servers
 
 
@@ -44,6 +45,8 @@ def test_the_first_server_is_waited_for(
     config = GRPOConfig().override(server_urls="http://env-server:8000")
     with caplog.at_level(logging.WARNING):
         assert servers.check_servers(config, "digest") is there
-    assert rounds == [servers.FIRST_NOTICE_S, *[servers.SERVER_READY_S] * away]
+    assert rounds == [servers.ROUND_S] * (away + 1)
     said = [line for line in caplog.messages if "waiting up to 600 s" in line]
     assert len(said) == away
+    with pytest.raises(ConfigError, match="--standard spider"):
+        servers.check_servers(config.override(standard="spider"), "digest")

@@ -13,9 +13,8 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.rollout.conftest import prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.adapters import rollout_func
-from trainer.rollout.batch import EpisodeBatch
+from trainer.rollout.episode import start_episodes
 from trainer.rollout.generators.local import LocalGenerator
-from trainer.rollout.row import RolloutStats
 
 GROUPS = ("a", "a", "b", "b")
 
@@ -63,15 +62,14 @@ def test_no_two_episodes_of_a_run_share_a_stream(
 
 
 def test_a_stream_is_its_seed_question_and_occurrence(config: GRPOConfig) -> None:
-    def streams_of(seed: int, *names: str, **before: int) -> list[tuple[int, ...]]:
-        prompts = prompts_for(config, *names)
-        batch = EpisodeBatch(prompts, seed, None, config, FakeClient(), RolloutStats(), before)
-        return [episode.stream for episode in batch.episodes]
+    def streams_of(seed: int, *names: str, repeats: Any = None) -> list[tuple[int, ...]]:
+        episodes = start_episodes(prompts_for(config, *names), seed, repeats)
+        return [episode.stream for episode in episodes]
 
     a, again, b = streams_of(7, "a", "a", "b")
     assert len({a, again, b}) == 3
     assert streams_of(7, "b", "a") == [b, a]  # whatever the batch
-    assert streams_of(7, "a", a=1) == [again]  # whichever process plays it
+    assert streams_of(7, "a", repeats=[1]) == [again]  # whichever process plays it
     assert set(streams_of(8, "a", "a", "b")).isdisjoint({a, again, b})
 
 

@@ -144,13 +144,6 @@ def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space: str) ->
     assert codec.text(codec.action("ANSWER: 42")) == "\n</think>\n\nANSWER: 42"
 
 
-def test_a_tokenizer_without_a_pad_pads_with_its_eos(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert ChatCodec(tokenizer).pad_id == tokenizer.convert_tokens_to_ids("<|endoftext|>")
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.pad_token = None
-    assert ChatCodec(tokenizer).pad_id == tokenizer.eos_token_id
-
-
 def test_texts_get_no_token_that_the_tokenizer_adds_to_whole_texts() -> None:
     tokenizer = make_tokenizer()
     plain, end = ChatCodec(tokenizer).plain("orders"), tokenizer.pad_token_id

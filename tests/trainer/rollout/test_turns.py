@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.actions import SQLAction
-from shared.errors import ServerUnreachable, UnknownQuestion
+from shared.errors import ServerUnreachable
 from shared.models import StepResult
 from tests.trainer.chat_server import ChatServer, Messages, served
 from tests.trainer.conftest import FakeClient
@@ -114,13 +114,6 @@ def test_a_lost_step_loses_its_own_episode(chat: ChatServer, config: GRPOConfig)
     assert [row.outcome for row in rows] == ["correct", "infra_failed", "correct"]
     assert rows[1].lost is not None
     assert "does not answer" in rows[1].lost
-
-
-def test_the_callers_mistake_stops_all(chat: ChatServer, config: GRPOConfig) -> None:
-    client = FakeClient(failing={"b": 2})
-    client.error = UnknownQuestion
-    with pytest.raises(UnknownQuestion):
-        play(chat, config, client, "abc")
 
 
 def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(

@@ -26,11 +26,11 @@ class Sample:
     logprobs: list[float]
 
 
-class Contexts(Protocol):
-    """The contexts of a batch's episodes, its rows.
+class Generator(Protocol):
+    """Samples the turns of a batch's unfinished episodes, its rows, together.
 
-    They are kept between turns: the caller passes the ids that were appended since the last sample,
-    never a whole history.
+    It keeps their contexts between turns: the caller passes the ids that were appended since the
+    last sample, never a whole history.
     """
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
@@ -41,10 +41,6 @@ class Contexts(Protocol):
 
     def restart(self, row: int) -> None:
         """Forget a row's context: the ids appended next are all of it. Its random stream stays."""
-
-
-class Generator(Contexts, Protocol):
-    """Samples the turns of a batch's unfinished episodes together."""
 
     def sample(
         self, appended: Mapping[int, Sequence[int]]
@@ -67,11 +63,11 @@ class Loop(Protocol):
 
 
 @runtime_checkable
-class AsyncGenerator(Contexts, Loop, Protocol):
-    """A `Generator` that samples the turns of a batch's episodes apart from each other."""
+class AsyncGenerator(Generator, Loop, Protocol):
+    """A `Generator` that can sample the turns of a batch's episodes apart from each other."""
 
     async def sample_one(self, index: int, appended: Sequence[int]) -> Sample | SQLEnvError:
-        """Append ids to a row and sample a turn for it, as `Generator.sample` does for many."""
+        """Append ids to a row and sample a turn for it, as `sample` does for many."""
 
 
 @dataclass(slots=True)
@@ -79,10 +75,11 @@ class EpisodeView:
     """What a text policy may see of one episode."""
 
     question_id: str
-    repeat: int  # 0 for the first episode of this question in the batch
+    repeat: int  # 0 for the first episode of this question
     rng: np.random.Generator  # the episode's own stream
     observations: list[SQLObservation] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # the policy's texts so far
+    messages: list[dict[str, str]] = field(default_factory=list)  # the conversation so far
     # Tokens read and written so far. A generator reads each token once, a model server rereads the
     # whole conversation every turn.
     prompt_tokens: int = 0
@@ -103,5 +100,4 @@ class AsyncPolicy(Loop, Protocol):
     async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None: ...
 
 
-AnyGenerator = Generator | AsyncGenerator
 AnyPolicy = Policy | AsyncPolicy

@@ -1,8 +1,4 @@
-"""Sampling by token ids from a server's /v1/completions: vLLM, llama.cpp.
-
-Ids are sent and ids come back, so nothing is tokenized or rendered by the server: the episodes are
-those of the same model in this process, up to the server's arithmetic and random numbers.
-"""
+"""Sampling by token ids from a server's /v1/completions: vLLM, llama.cpp."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

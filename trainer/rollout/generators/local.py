@@ -1,10 +1,8 @@
 """Sampling from a Hugging Face causal LM, with one KV cache for all turns of a batch.
 
-A call feeds rows the ids appended since their last turn and then decodes all rows together. It
-returns when a share of their turns have ended, so that the next turns of these rows join the others
-before most of the batch is idle. Rows have slots in the cache; those still sampling are moved to
-the first slots, so that finished ones cost nothing, and a prompt that several rows share is
-computed once.
+A call feeds rows the ids appended since their last turn and decodes all rows together, until a
+share of their turns have ended. Rows have slots in the cache; those still sampling are moved to the
+first slots, so that finished ones cost nothing, and a prompt that rows share is computed once.
 """
 
 import math
@@ -29,8 +27,7 @@ class _Row:
     stream: tuple[int, ...]
     context: int = 0  # ids so far, fed or not
     turn: int = 0
-    # the last sampled id, which the cache has not seen
-    unfed: list[int] = field(default_factory=list)
+    # the latest turn, whose last id the cache has not seen
     sample: Sample = field(default_factory=lambda: Sample([], []))
 
 
@@ -69,22 +66,21 @@ class LocalGenerator:
         self._rows: list[_Row] = []
         self._under_way: set[int] = set()  # rows whose turn has not ended
         self._order: list[int] = []  # slot -> row
-        self._restarted: set[int] = set()  # rows whose cached ids are of an earlier context
         self._lengths = torch.zeros(0, dtype=torch.long)  # ids in the cache, by slot
         self._cache = RaggedCache(self._layers, 0, 0)
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self._rows = [_Row(tuple(stream)) for stream in streams]
         self._order, self._cache = [], RaggedCache(self._layers, 0, 0)
-        self._restarted.clear()
         self._under_way.clear()
 
     def room(self, row: int) -> int:
         return self.limit - self._rows[row].context
 
     def restart(self, row: int) -> None:
-        self._rows[row].context, self._rows[row].unfed = 0, []
-        self._restarted.add(row)
+        self._rows[row].context, self._rows[row].sample = 0, Sample([], [])
+        # its cached ids are overwritten, and not read before that
+        self._lengths[self._order.index(row)] = 0
 
     @torch.no_grad()  # under inference_mode, autocast would cast every weight at every token
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
@@ -92,8 +88,8 @@ class LocalGenerator:
             return {}
         assert all(0 < len(ids) < self.room(index) for index, ids in appended.items())
         assert self._under_way.isdisjoint(appended)
-        chunks = {index: [*self._rows[index].unfed, *ids] for index, ids in appended.items()}
-        chunks |= {index: self._rows[index].sample.ids[-1:] for index in sorted(self._under_way)}
+        fed = {**appended, **dict.fromkeys(sorted(self._under_way), ())}
+        chunks = {index: [*self._rows[index].sample.ids[-1:], *ids] for index, ids in fed.items()}
         logits = self._extend(chunks) if self._order else self._start(chunks)
         for index, ids in appended.items():
             row = self._rows[index]
@@ -103,9 +99,7 @@ class LocalGenerator:
         ended = sorted(self._decode(logits))
         self._under_way.difference_update(ended)
         for index in ended:
-            row = self._rows[index]
-            row.unfed = row.sample.ids[-1:]
-            row.turn += 1
+            self._rows[index].turn += 1
         return {index: self._rows[index].sample for index in ended}
 
     def _start(self, chunks: dict[int, list[int]]) -> Tensor:
@@ -129,10 +123,6 @@ class LocalGenerator:
         kept = [slot for slot, row in enumerate(self._order) if row in chunks]
         assert len(kept) == len(chunks), "a row that was dropped, or never started, came back"
         kept.sort(key=lambda slot: len(chunks[self._order[slot]]), reverse=True)
-        for slot in kept:
-            if self._order[slot] in self._restarted:
-                self._lengths[slot] = 0  # its cached ids are overwritten, and not read before that
-        self._restarted.clear()
         self._order = [self._order[slot] for slot in kept]
         fed = torch.tensor([len(chunks[row]) for row in self._order])
         lengths = self._lengths[torch.tensor(kept)]

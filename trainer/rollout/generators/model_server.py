@@ -1,8 +1,4 @@
-"""A connection to an OpenAI-compatible model server: requests, retries, counts and errors.
-
-`openai.py` plays by chat completions, `tools.py` by tool calls, `completions.py` by token ids.
-Requests are sent by the `openai` library: `pip install 'sqlenv[api]'`.
-"""
+"""A connection to an OpenAI-compatible model server: requests, retries, counts and errors."""
 
 import asyncio
 import logging
@@ -10,7 +6,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -31,7 +27,7 @@ log = logging.getLogger(__name__)
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
 MAX_ATTEMPTS = 6  # with pauses of about 16 s in total, or what a Retry-After asks for
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0  # of a request, with its wait in the server's queue
 CONNECT_TIMEOUT_S = 10.0
 CALL_TIMEOUT_S = 1800.0  # of `ModelServer.call`: large weights on a slow disk
 CONCURRENCY = 32
@@ -53,24 +49,18 @@ class Usage:
 
     requests: int = 0  # answered
     retries: int = 0
-    failed: int = 0  # given up after all attempts: the episode is lost
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cut: int = 0  # texts that ended at max_tokens
-    thoughts: int = 0  # texts with thinking
     truncations: int = 0  # texts that answer a conversation cut to fit the context window
-    tool_calls: int = 0  # turns that are one
     overflows: int = 0  # conversations that did not fit even so: the episode ends
-
-    def as_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 class ModelServer:
     """Connection to `model` at `base_url` (ending in /v1), with `concurrency` requests at a time.
 
-    `api_key` defaults to OPENAI_API_KEY. A request may take `timeout_s` and is tried `max_attempts`
-    times, with growing pauses, if the connection breaks or the server replies 408, 409, 429 or 5xx.
+    The key is that of OPENAI_API_KEY. A request is tried `max_attempts` times, with growing pauses,
+    if the connection breaks or the server replies 408, 409, 429 or 5xx.
     """
 
     endpoint: ClassVar[str]  # of the openai library's client
@@ -81,10 +71,8 @@ class ModelServer:
         model: str,
         base_url: str,
         *,
-        api_key: str | None = None,
         temperature: float = 1.0,
         max_tokens: int = 256,
-        timeout_s: float = TIMEOUT_S,
         max_attempts: int = MAX_ATTEMPTS,
         concurrency: int = CONCURRENCY,
     ) -> None:
@@ -94,8 +82,7 @@ class ModelServer:
             )
         self.model, self.base_url, self.usage = model, base_url.rstrip("/"), Usage()
         self._seeded, self._max_tokens = temperature > 0, max_tokens
-        self._max_attempts, self._timeout_s = max_attempts, timeout_s
-        self._concurrency = concurrency
+        self._max_attempts, self._concurrency = max_attempts, concurrency
         self._options: dict[str, Any] = {
             "temperature": temperature,
             "max_tokens": max_tokens,
@@ -103,7 +90,7 @@ class ModelServer:
         }
         self._refused: set[str] = set()  # of OPTIONAL
         # local servers ignore the key, but the library needs one
-        self._api_key = api_key or os.environ.get(API_KEY_VARIABLE) or "none"
+        self._api_key = os.environ.get(API_KEY_VARIABLE) or "none"
 
     def check(self, *, any_name: bool = False) -> None:
         """Raise `ModelServerError` if the server can't be reached or lists other models.
@@ -122,11 +109,10 @@ class ModelServer:
         if any_name and len(own) == 1:
             self.model = own[0]
         if names and self.model not in names:
-            listed = ", ".join(names[:LISTED_MODELS])
-            more = ", ..." if len(names) > LISTED_MODELS else ""
+            listed = ", ".join(names[:LISTED_MODELS]) + ", ..." * (len(names) > LISTED_MODELS)
             raise ModelServerError(
-                f"the server at {self.base_url} has no model {self.model!r}; it has "
-                f"{listed}{more}: name one of these with --model, or serve yours"
+                f"the server at {self.base_url} has no model {self.model!r}; it has {listed}: "
+                "name one of these with --model, or serve yours"
             )
         self._listed(next((model for model in models if model.id == self.model), None))
 
@@ -167,9 +153,7 @@ class ModelServer:
             async with openai.AsyncOpenAI(
                 api_key=self._api_key,
                 base_url=self.base_url,
-                timeout=openai.Timeout(
-                    self._timeout_s, connect=min(self._timeout_s, CONNECT_TIMEOUT_S)
-                ),
+                timeout=openai.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
                 max_retries=self._max_attempts - 1,
                 http_client=openai.DefaultAsyncHttpxClient(trust_env=elsewhere),
             ) as self._client:
@@ -207,7 +191,12 @@ class ModelServer:
                         f"{self.base_url} replied with no completion: {str(reply)[:200]!r}; is it "
                         "the address that ends in /v1?"
                     )
-                self._count(reply, raw.retries_taken)
+                self.usage.requests += 1
+                self.usage.retries += raw.retries_taken
+                if reply.usage:
+                    self.usage.prompt_tokens += reply.usage.prompt_tokens or 0
+                    self.usage.completion_tokens += reply.usage.completion_tokens or 0
+                self.usage.cut += reply.choices[0].finish_reason == "length"
                 return reply
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 if _overflows(error):
@@ -222,48 +211,40 @@ class ModelServer:
             except openai.APIError as error:
                 if not _is_transient(error):
                     raise self._fatal(error) from error
-                self.usage.failed += 1
                 self.usage.retries += self._max_attempts - 1
                 late = isinstance(error, openai.APITimeoutError)
-                reason = f"no answer in {self._timeout_s:g} s" if late else _server_message(error)
-                return ModelServerError(
-                    f"{self.base_url} failed {self._max_attempts} times for {self.model!r}: "
-                    f"{reason}"
-                )
-
-    def _count(self, reply: Any, retries: int) -> None:
-        self.usage.requests += 1
-        self.usage.retries += retries
-        if usage := reply.usage:
-            self.usage.prompt_tokens += usage.prompt_tokens or 0
-            self.usage.completion_tokens += usage.completion_tokens or 0
-        self.usage.cut += reply.choices[0].finish_reason == "length"
+                reason = f"no answer in {TIMEOUT_S:g} s" if late else _server_message(error)
+                tries = f"failed {self._max_attempts} times for {self.model!r}"
+                return ModelServerError(f"{self.base_url} {tries}: {reason}")
 
     def _fatal(self, error: openai.APIError) -> ModelServerError:
         """Return the error, with its remedy, of what every other request would meet too."""
-        url, model, reason = self.base_url, repr(self.model), _server_message(error)
+        url, reason = self.base_url, _server_message(error)
         status = getattr(error, "status_code", None)
+        if isinstance(error, openai.APIConnectionError):
+            return ModelServerError(
+                f"no connection to the model server at {url}{through_proxy(url)}, tried "
+                f"{self._max_attempts} times: {error.__cause__ or reason}; start it, or correct "
+                "the address"
+            )
+        if status is None:
+            return ModelServerError(
+                f"can't read the reply of {url}: {reason}; is it the address that ends in /v1?"
+            )
+        remedy = ""
         if isinstance(error, openai.AuthenticationError):
-            text = f"{url} refuses the API key ({reason}): set {API_KEY_VARIABLE}"
+            remedy = f": set {API_KEY_VARIABLE}"
         elif status == 404 and self.model in reason:
-            text = f"{url} has no model {model} ({reason}): name one that {url}/models lists"
+            remedy = f": name a model that {url}/models lists"
         elif status in (404, 405, 501):
             path = "/" + self.endpoint.replace(".", "/")
-            text = (
-                f"{url} has no {path} ({reason}): use {self.alternative}, or correct the address, "
-                "which ends in /v1 on most servers"
+            remedy = (
+                f": use {self.alternative} if it has no {path}, or correct the address, which ends "
+                "in /v1 on most servers"
             )
-        elif isinstance(error, openai.APIStatusError):
-            text = f"{url} refuses the request for {model}, {status}: {reason}"
-        elif isinstance(error, openai.APIConnectionError):
-            text = (
-                f"no connection to the model server at {url}{through_proxy(url)}, tried "
-                f"{self._max_attempts} times: "
-                f"{error.__cause__ or reason}; start it, or correct the address"
-            )
-        else:
-            text = f"can't read the reply of {url}: {reason}; is it the address that ends in /v1?"
-        return ModelServerError(text)
+        return ModelServerError(
+            f"{url} refuses the request for {self.model!r} ({status} {reason}){remedy}"
+        )
 
 
 def _is_transient(error: openai.APIError) -> bool:

@@ -39,11 +39,8 @@ def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPo
 
 
 class RandomPolicy:
-    """The random baseline: random actions over the tables, columns and cells that it has seen.
-
-    It writes valid actions and plausible queries, and answers with a random cell, so it measures
-    what chance alone achieves.
-    """
+    """The random baseline: valid actions over the tables, columns and cells that it has seen, and
+    a random cell as the answer."""
 
     def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
         return [self._act(view) for view in views]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shared.errors import SQLEnvError
+from shared.models import SQLObservation
 from tests.trainer.chat_server import ChatServer, Messages, served
 from tests.trainer.conftest import FakeClient, observation
 from tests.trainer.rollout.conftest import prompts_for
@@ -15,6 +16,7 @@ from trainer.config import GRPOConfig
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import play_episodes
+from trainer.rollout.prompts import format_observation, opening_messages
 from trainer.rollout.row import RolloutRow
 
 TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders", "ANSWER: 42"]
@@ -32,9 +34,7 @@ def chat() -> Iterator[ChatServer]:
 
 
 def policy_of(chat: ChatServer, **options: Any) -> OpenAIPolicy:
-    return OpenAIPolicy(
-        "fake", chat.url, **{"system_prompt": "short", "max_attempts": 3, **options}
-    )
+    return OpenAIPolicy("fake", chat.url, **{"max_attempts": 3, **options})
 
 
 def act(policy: OpenAIPolicy, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
@@ -51,6 +51,19 @@ def play(
 
 def view_of(turns: int = 0) -> EpisodeView:
     """Return an episode after `turns` turns."""
-    shown = [observation(number, 6 - number, result=f"r{number}") for number in range(turns + 1)]
-    texts = [f"SAMPLE: t{number}" for number in range(turns)]
-    return EpisodeView("q", 0, np.random.default_rng(7), shown, texts)
+    view = EpisodeView("q", 0, np.random.default_rng(7), messages=opening_messages("short"))
+    seen(view, observation(0, 6, result="r0"))
+    for number in range(turns):
+        acted(view, f"SAMPLE: t{number}")
+        seen(view, observation(number + 1, 5 - number, result=f"r{number + 1}"))
+    return view
+
+
+def seen(view: EpisodeView, shown: SQLObservation) -> None:
+    view.observations.append(shown)
+    view.messages.append({"role": "user", "content": format_observation(shown)})
+
+
+def acted(view: EpisodeView, text: str) -> None:
+    view.actions.append(text)
+    view.messages.append({"role": "assistant", "content": text})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.chat_server import AT_ONCE, CHAT, ChatServer, Fault, completion, refusal, served
+from tests.trainer.chat_server import CHAT, ChatServer, Fault, completion, refusal, served
 from tests.trainer.model_families import tiny_tokenizer
 from trainer.errors import ModelServerError
 from trainer.rollout.generators.base import Sample
@@ -134,13 +134,3 @@ def test_a_server_without_completions_is_told_what_to_use(server: IdsServer) -> 
     server.paths = {CHAT}
     with pytest.raises(ModelServerError, match="use --api chat"):
         sample_of(server)
-
-
-def test_one_request_that_always_fails_is_one_error(server: IdsServer) -> None:
-    server.faults += [refusal(503, "busy", AT_ONCE)] * 2
-    generator = generator_of(server, concurrency=1)
-    generator.start([(1,), (2,)])
-    samples = generator.sample({0: [5], 1: [6]})
-    assert isinstance(samples[0], ModelServerError)
-    assert samples[1] == Sample(TURN, [-0.25] * len(TURN))
-    assert (generator.usage.failed, generator.usage.requests) == (1, 1)

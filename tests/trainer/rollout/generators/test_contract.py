@@ -42,7 +42,6 @@ def play(
         server = OpenAIPolicy(
             config.model_name,
             url,
-            system_prompt=config.system_prompt,
             thinking=config.thinking,
             temperature=0.0,
             max_tokens=config.max_new_tokens,

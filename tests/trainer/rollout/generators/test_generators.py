@@ -12,12 +12,7 @@ from tests.trainer.conftest import observation
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import EpisodeView, Sample
 from trainer.rollout.generators.local import LocalGenerator
-from trainer.rollout.generators.policies import (
-    RandomPolicy,
-    ScriptedPolicy,
-    read_cells,
-    read_schema,
-)
+from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 from trainer.rollout.parsing import parse_model_output
 
 STOPS = frozenset(range(40))  # many stop ids, so that turns have uneven lengths
@@ -112,22 +107,6 @@ def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
         ids.append(sampled)
 
 
-def test_an_episode_samples_the_same_in_any_company(model: Qwen3ForCausalLM) -> None:
-    def generator() -> LocalGenerator:
-        return LocalGenerator(model, STOPS, max_new_tokens=9, max_context_tokens=512)
-
-    prompts = prompts_of(6)
-    together = play(generator(), prompts, [(1, row) for row in range(6)])
-    assert together[0] != together[1], "one prompt, two streams"
-    for row in (1, 4, 5):
-        alone = play(generator(), {0: prompts[row]}, [(1, row)])
-        # chunks depend on the row's number modulo 3, so compare the first turn, which every row has
-        # whole
-        length = len(prompts[row])
-        first = next((n for n, i in enumerate(alone[0][0][length:]) if i in STOPS), 8) + 1
-        assert alone[0][0][: length + first] == together[row][0][: length + first]
-
-
 def test_sampling_follows_the_distribution(model: Qwen3ForCausalLM) -> None:
     rows = 3000
     generator = LocalGenerator(model, frozenset(), max_new_tokens=1, max_context_tokens=64)
@@ -208,15 +187,6 @@ def test_sliding_window_attention_is_refused() -> None:
 
 def view(question_id: str = "q", **latest: object) -> EpisodeView:
     return EpisodeView(question_id, 0, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
-
-
-def test_scripted_policy_plays_its_script_to_the_end() -> None:
-    policy = ScriptedPolicy({"q": ["DESCRIBE: orders", "ANSWER: 1"], "r": ["ANSWER: 2"]})
-    one, other = view("q"), view("r")
-    assert policy.act([one, other]) == ["DESCRIBE: orders", "ANSWER: 2"]
-    one.actions.append("DESCRIBE: orders")
-    other.actions.append("ANSWER: 2")
-    assert policy.act([one, other]) == ["ANSWER: 1", None]
 
 
 def test_random_policy_writes_valid_actions_of_every_kind() -> None:

@@ -1,16 +1,14 @@
 """A policy behind an OpenAI-compatible server: requests, thinking and full contexts."""
 
-import numpy as np
 import pytest
 
 from tests.trainer.chat_server import ChatServer, refusal
 from tests.trainer.conftest import observation
 from tests.trainer.model_families import tiny_tokenizer
-from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, view_of
+from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, seen, view_of
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.rollout.generators.base import EpisodeView
-from trainer.rollout.generators.openai import OpenAIPolicy, messages_of
+from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.tokens import codec_of
 
 
@@ -35,10 +33,10 @@ def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
 def test_requests_carry_the_settings_and_the_key(
     chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     policy = policy_of(chat, temperature=0.5, max_tokens=33, thinking=True)
     assert act(policy, [view_of()]) == [TURNS[0]]
-    act(policy_of(chat, temperature=0, api_key="given"), [view_of()])
+    act(policy_of(chat, temperature=0), [view_of()])
     sampled, greedy = chat.requests
     assert (sampled["model"], sampled["temperature"], sampled["max_tokens"]) == ("fake", 0.5, 33)
     assert isinstance(sampled["seed"], int)
@@ -46,7 +44,7 @@ def test_requests_carry_the_settings_and_the_key(
     assert "seed" not in greedy
     thinks = [body["chat_template_kwargs"]["enable_thinking"] for body in chat.requests]
     assert thinks == [True, False]
-    assert chat.keys == ["Bearer from-the-environment", "Bearer given"]
+    assert chat.keys == ["Bearer secret"] * 2
 
 
 @pytest.mark.parametrize("one", [True, False])
@@ -54,12 +52,8 @@ def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, o
     """As a turn of sampled ids does; the next turn reads it so."""
     wrote = "DESCRIBE: orders\nQUERY: SELECT 1\nANSWER: 1"
     chat.answer = lambda messages: wrote
-    view, ended = view_of(turns=1), "DESCRIBE: orders\n" if one else wrote
-    policy = policy_of(chat, one_action_per_turn=one)
-    assert act(policy, [view]) == [ended]
-    view.actions[0] = ended
-    act(policy, [view])
-    assert chat.requests[1]["messages"][2]["content"] == ended
+    view, ended = view_of(), "DESCRIBE: orders\n" if one else wrote
+    assert act(policy_of(chat, one_action_per_turn=one), [view]) == [ended]
     codec = codec_of(tiny_tokenizer("qwen2.5"))
     ids = codec.plain(wrote)
     ends = [n for n in range(1, len(ids) + 1) if codec.ends_action(ids[:n])]
@@ -79,10 +73,9 @@ def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None
 def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: ChatServer) -> None:
     chat.delay_s = 0.02
     chat.answer = lambda messages: "ANSWER: " + messages[-1]["content"].split("\n")[0]
-    views = [
-        EpisodeView(str(n), 0, np.random.default_rng(n), [observation(1, 5, result=str(n))])
-        for n in range(12)
-    ]
+    views = [view_of() for _ in range(12)]
+    for number, view in enumerate(views):
+        seen(view, observation(1, 5, result=str(number)))
     assert act(policy_of(chat, concurrency=4), views) == [f"ANSWER: {n}" for n in range(12)]
     assert 2 <= chat.most_in_flight <= 4
 
@@ -136,18 +129,6 @@ def test_thinking_that_the_server_separates_is_in_the_text_and_not_in_the_histor
     shown = [message["content"] for message in chat.requests[-1]["messages"]]
     assert [text for text in shown if text in TURNS] == TURNS[:2]
     assert not any("think" in text for text in shown)
-    assert policy.usage.thoughts == 3
-
-
-def test_a_server_that_thinks_although_it_should_not_is_named_once(
-    chat: ChatServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    chat.answer = lambda messages: "<think>\nHm.\n</think>\n\nANSWER: 42"
-    policy = policy_of(chat)
-    act(policy, [view_of(), view_of()])
-    assert policy.usage.thoughts == 2
-    [warning] = [record.message for record in caplog.records]
-    assert "thinking=true" in warning
 
 
 def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat: ChatServer) -> None:
@@ -166,7 +147,7 @@ def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pa
     full = refusal(400, "too long", code="context_length_exceeded")
     chat.complete = lambda body: answer(body) if len(body["messages"]) <= 6 else full  # type: ignore[method-assign]
     view, policy = view_of(turns=5), policy_of(chat)
-    whole = messages_of(view, "short")
+    whole = view.messages
     assert act(policy, [view]) == [TURNS[2]]
     sent = [whole, whole[:2] + whole[-6:], whole[:2] + whole[-4:]]
     assert [body["messages"] for body in chat.requests] == sent

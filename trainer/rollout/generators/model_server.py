@@ -231,10 +231,10 @@ class ModelServer:
             return ModelServerError(
                 f"can't read the reply of {url}: {reason}; is it the address that ends in /v1?"
             )
-        remedy = ""
         if isinstance(error, openai.AuthenticationError):
-            remedy = f": set {API_KEY_VARIABLE}"
-        elif status == 404 and self.model in reason:
+            return ModelServerError(f"{url} refuses the API key ({reason}): set {API_KEY_VARIABLE}")
+        remedy = ""
+        if status == 404 and self.model in reason:
             remedy = f": name a model that {url}/models lists"
         elif status in (404, 405, 501):
             path = "/" + self.endpoint.replace(".", "/")

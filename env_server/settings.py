@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     standard: StandardName = DEFAULT_STANDARD
     """Standard by which answers are right: strict, spider or bird (docs/trust.md)."""
     sql_workers: int = Field(default=2, ge=1, le=64)
-    """Worker processes that run agents' SQL; half as many more start for slow queries."""
+    """Worker processes that run agents' SQL."""
     capacity: int = Field(default=10_000, ge=1)
     """Maximum number of unfinished episodes; beyond it, resets get 429."""
     agent_capacity: int = Field(default=1_000, ge=1)

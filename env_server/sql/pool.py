@@ -3,8 +3,10 @@
 Jobs wait in a queue per client (`queue.CLIENT`) and go to workers in frames. The client for which
 the least work was done is served next.
 
-While others wait, a job may run for a slice. Then it is stopped and becomes a slow job: it starts
-anew, with its full budget, in a process for slow jobs, so its result is that of an undisturbed run.
+While others wait, a job may run for a slice. Then it is stopped and becomes a slow job, which later
+starts anew with its full budget, so its result is that of an undisturbed run. Slow jobs run to
+their end, unless fresh jobs wait and every worker has a slow one. At least one worker takes slow
+jobs while there are any, so none waits for ever.
 """
 
 import asyncio
@@ -34,7 +36,9 @@ _NO_START = "no SQL worker starts; see stderr for the reason"
 class SqlPool:
     """`workers` processes that run `SqlJob`s, in one event loop. Use `async with`, or `start`.
 
-    Slow jobs run in further processes, half as many, which start with the first slow job.
+    With one worker, slow jobs have a process of their own, which starts when the first one is
+    stopped: one process can't both finish a job of 2 s and answer others within 1 s.
+
     `telemetry.SQL_COUNTERS` describes the `counts`.
     """
 
@@ -44,9 +48,9 @@ class SqlPool:
         self.limits = limits or SqlLimits()
         self.counts: Counter[str] = Counter()
         self._workers = [WorkerProcess(self) for _ in range(workers)]
-        self._for_slow = [WorkerProcess(self) for _ in range(max(1, workers // 2))]
-        self.processes = self._workers + self._for_slow
+        self._for_slow = self._workers if workers > 1 else [WorkerProcess(self)]
         self._fresh, self._slow = FairQueue(), FairQueue()
+        self._fresh_at = 0.0  # monotonic seconds: the latest fresh job
         self.numbers = count(1)  # under which jobs are sent
         self._dispatch_due = False
         self._relief: asyncio.TimerHandle | None = None
@@ -131,6 +135,11 @@ class SqlPool:
             raise InternalError(f"a SQL worker failed: {result.error}")
         return result
 
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        own_slow = self._for_slow is not self._workers
+        return self._workers + self._for_slow if own_slow else self._workers
+
     def _cancel(self, task: Task) -> None:
         self.counts["cancelled"] += 1
         if self._fresh.discard(task) or self._slow.discard(task):
@@ -148,37 +157,63 @@ class SqlPool:
         self._dispatch_due = False
         if not self.open:
             return
-        for process in self._for_slow:
-            if self._slow and not process.started:
-                process.start_again()
-            elif self._slow and process.up and not process.load:
-                process.add(self._slow.take())
-                process.flush()
+        if self._slow:
+            self._send_slow()
         if self._fresh:
             self._send_fresh()
         crowded = any(worker.load > 1 for worker in self._workers)
-        if self._relief is None and (self._fresh or crowded):
+        if self._relief is None and (self._fresh or self._slow or crowded):
             loop = asyncio.get_running_loop()
             self._relief = loop.call_later(RELIEVE_EVERY_S, self._relieve)
 
+    def _send_slow(self) -> None:
+        """Send slow jobs, each to an idle worker of its own, and leave one worker to fresh jobs.
+
+        If all are up and no fresh job came for a while, that one takes a slow job too.
+        """
+        workers = self._for_slow
+        if workers is not self._workers and not workers[0].started:
+            workers[0].start_again()
+        up, for_fresh = [worker for worker in workers if worker.up], 0
+        if workers is self._workers:
+            quiet = not self._fresh and time.monotonic() - self._fresh_at > SLICE_S
+            for_fresh = 0 if quiet and len(up) == len(workers) else 1
+        room = len(up) - for_fresh - sum(worker.slow for worker in up)
+        for worker in up:
+            if room > 0 and not worker.load and self._slow:
+                worker.add(self._slow.take())
+                worker.flush()
+                room -= 1
+
     def _send_fresh(self) -> None:
-        used = [worker for worker in self._workers if self._takes_fresh(worker)]
-        free = used.copy()
-        any_slow = self._slow or any(process.load for process in self._for_slow)
+        """Send fresh jobs; if every worker has a slow job, stop the one that began last."""
+        self._fresh_at = time.monotonic()
+        free = [worker for worker in self._workers if self._takes_fresh(worker)]
+        any_slow = any(worker.slow for worker in self._for_slow)
+        if self._slow and len(free) > 1 and not any_slow:
+            free.remove(min(free, key=lambda worker: worker.load))  # for the next slow job
+        used = free.copy()
+        # a frame's results may wait for its last job
+        alone = bool(self._slow) or any_slow
         while self._fresh and free:
             task = self._fresh.take()
             worker = self._choose(task.job.db_path, free)
             worker.add(task)
-            if any_slow:  # jobs may be long, and a frame's results wait for its last job
+            if alone:
                 worker.flush()
             if worker.load >= WINDOW:
                 free.remove(worker)
         for worker in used:
             worker.flush()
+        slow = [worker for worker in self._workers if worker.slow and worker.up]
+        all_slow = len(slow) == self.workers_up > 1 and not any(one.is_stopping for one in slow)
+        if self._fresh and all_slow:
+            latest = min(slow, key=WorkerProcess.running_s)
+            latest.stop_job(latest.current)
 
     def _takes_fresh(self, worker: WorkerProcess) -> bool:
-        ready = worker.up and not worker.is_stopping and worker.load < WINDOW
-        return ready and worker.running_s() <= BUSY_S
+        ready = worker.up and not worker.slow and not worker.is_stopping
+        return ready and worker.load < WINDOW and worker.running_s() <= BUSY_S
 
     def _choose(self, db_path: str, free: list[WorkerProcess]) -> WorkerProcess:
         """Return a database's own worker, which has its connection open, unless it is too busy."""
@@ -194,7 +229,7 @@ class SqlPool:
         clients = self._fresh.clients
         slice_s = min(SLICE_S, max(MIN_SLICE_S, ROUND_S / max(1, len(clients))))
         for worker in self._workers:
-            if worker.is_stopping or not (worker.load > 1 or clients):
+            if worker.slow or worker.is_stopping or not (worker.load > 1 or clients):
                 continue
             # before its times: if another begins meanwhile, they are that one's, and short
             number = worker.current
@@ -225,8 +260,9 @@ class SqlPool:
             task.finish(result)
         elif not task.future.done():
             self.counts["preempted"] += 1
+            # one that was slow before keeps its turn
+            self._slow.put(task, first=task.slow)
             task.slow = True
-            self._slow.put(task)
 
     def put_back(self, tasks: Iterable[Task]) -> None:
         """Let jobs that were sent wait again, before the others of their clients."""

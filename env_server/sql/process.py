@@ -86,6 +86,11 @@ class WorkerProcess(asyncio.Protocol):
         return len(self.sent)
 
     @property
+    def slow(self) -> bool:
+        """Whether it has a slow job, which is then its only one."""
+        return len(self.sent) == 1 and next(iter(self.sent.values())).slow
+
+    @property
     def is_stopping(self) -> bool:
         """Whether it has yet to answer that it stopped a job."""
         return self.stopping in self.sent
@@ -125,6 +130,7 @@ class WorkerProcess(asyncio.Protocol):
         self._unwritten.append(task)
 
     def flush(self) -> None:
+        """Send the jobs that were added."""
         if self._unwritten and self._transport is not None:
             items = [(task.number, task.job) for task in self._unwritten]
             self._transport.write(encode_jobs(items))
@@ -271,15 +277,17 @@ class WorkerProcess(asyncio.Protocol):
         self._starting = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
+        if self.failures >= MAX_START_FAILURES:
+            self.pool.give_up(self)
+            await asyncio.sleep(RETRY_START_S)
         while self.pool.open:
-            if self.failures >= MAX_START_FAILURES:
-                self.pool.give_up(self)
-                await asyncio.sleep(RETRY_START_S)
             try:
                 return await self.start()
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
                 self.failures += 1
+                self.pool.give_up(self)
+                await asyncio.sleep(RETRY_START_S)
 
     def stop(self) -> None:
         """End the process, which writes nothing and so has nothing to finish."""

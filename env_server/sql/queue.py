@@ -28,6 +28,7 @@ class Task:
     stalls: int = 0  # workers that were lost while they had it, but got no CPU time
 
     def finish(self, result: SqlResult | Exception) -> None:
+        """Give the caller its result or error, if it still waits."""
         if self.future.done():
             return
         if isinstance(result, Exception):
@@ -47,15 +48,14 @@ class FairQueue:
         self._clients: dict[str, OrderedDict[Task, None]] = {}  # no client without tasks
         self._work: dict[str, int] = {}  # by client; one that is not here has had `_least`
         self._least = 0  # the work of the client that was served last
-
-    def __bool__(self) -> bool:
-        return bool(self._clients)
+        self._length = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._clients.values()))
+        return self._length
 
     @property
     def clients(self) -> set[str]:
+        """The clients that have tasks here."""
         return set(self._clients)
 
     def put(self, task: Task, *, first: bool = False) -> None:
@@ -66,6 +66,7 @@ class FairQueue:
         tasks[task] = None
         if first:
             tasks.move_to_end(task, last=False)
+        self._length += 1
 
     def take(self) -> Task:
         """Remove and return the next task. `ValueError` if there is none."""
@@ -94,4 +95,5 @@ class FairQueue:
         del tasks[task]
         if not tasks:
             del self._clients[task.client]
+        self._length -= 1
         return True

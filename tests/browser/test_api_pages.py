@@ -57,9 +57,7 @@ def test_swagger_shows_every_call_and_sends_one_with_a_key(
     page.wait_for_selector(".opblock")
     assert page.locator(".opblock").count() >= 15
     page.click("button.authorize")
-    names = page.locator(".auth-container h4").all_inner_texts()
-    assert "SQLENV_API_KEY" in names[0]
-    assert len(names) == 3
+    assert page.locator(".auth-container h4").count() == 1  # one key for all calls
     page.fill(".auth-container input >> nth=0", KEY)
     page.click(".auth-container button[type=submit] >> nth=0")
     page.click(".close-modal")

@@ -181,7 +181,9 @@ def read_in_errors(worker: Worker, questions: Sequence[Question]) -> float:
     faulty = zip(*(constant(template, questions) for template in FAULTY), strict=True)
     earned = 0.0
     for question, cases in zip(questions, faulty, strict=True):
-        seen = searchable(json.dumps([ask(worker, case).seen for case in cases]).encode())
+        seen = searchable(
+            json.dumps({"replies": [ask(worker, one).seen for one in cases]}).encode()
+        )
         if sql := gold_in(seen, question):
             earned += ask(worker, case_of(question, sql)).reward or 0.0
     return earned / len(questions)

@@ -128,7 +128,7 @@ def test_any_model_is_found_in_models_home(home: Path, name: str) -> None:
     folder = home / ("wider" if name == "wider" else "qwen2.5-coder-0.5b")
     assert find_model(name) == str(folder)
     assert load_model_and_tokenizer(GRPOConfig(model_name=name, device="cpu"))[0].num_parameters()
-    with pytest.raises(ModelLoadError, match=rf"no such folder here or in MODELS_HOME \({home}\)"):
+    with pytest.raises(ModelLoadError, match="no such folder here or in MODELS_HOME"):
         find_model("another")
 
 

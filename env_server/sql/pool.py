@@ -132,7 +132,6 @@ class SqlPool:
         return result
 
     def _cancel(self, task: Task) -> None:
-        self.counts["cancelled"] += 1
         if self._fresh.discard(task) or self._slow.discard(task):
             return
         for worker in self.processes:

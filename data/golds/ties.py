@@ -138,7 +138,7 @@ def _settle(query: exp.Query, descending: bool) -> str:
         if order and select and (by_row or isinstance(window.this, _POSITIONAL)):
             for key in _row_identity(select):
                 order.append("expressions", exp.Ordered(this=key, desc=descending))
-    return query.sql(dialect="sqlite")
+    return str(query.sql(dialect="sqlite"))
 
 
 def _row_identity(select: exp.Select) -> Iterator[exp.Expression]:

@@ -97,6 +97,7 @@ SQL_COUNTERS = {
     "jobs": ("jobs", "SQL jobs requested."),
     "kills": ("kills", "SQL workers killed because a job exceeded its time limit."),
     "workers_lost": ("losses", "SQL workers that died, including killed ones."),
+    "jobs_moved": ("moved", "SQL jobs moved to another worker from behind a slow one."),
     "jobs_preempted": ("preempted", "SQL jobs stopped while others waited, to start anew later."),
     "queries_killed": ("killed_jobs", "Queries given up after they had killed their workers."),
 }

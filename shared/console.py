@@ -99,7 +99,7 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def write_json(path: Path | None, value: Any, status: int = 1) -> None:
+def write_json(path: Path | None, value: Any) -> None:
     """Write a report and create its folder; without a path do nothing.
 
     Ends the command if that fails.
@@ -110,4 +110,4 @@ def write_json(path: Path | None, value: Any, status: int = 1) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise failure(f"can't write {path}: {error.strerror}", status) from error
+        raise failure(f"can't write {path}: {error.strerror}") from error

@@ -35,7 +35,7 @@ class Column:
 
     name: str
     kind: Kind
-    values: Maker | None = None  # None for KEY and REF, which populate fills
+    values: Maker | None = None  # of a fresh column; None for KEY and REF, which populate fills
     phrases: tuple[str, ...] = ()  # what questions call it; default: see `wordings`
     references: str | None = None  # REF: the table
     null_share: float = 0.0  # REF: share of rows that refer to nothing

@@ -1,8 +1,8 @@
 """Run a gold query and check that its result can be an answer: not empty, small, and unique.
 
-Uniqueness has three checks: equal sort keys (`find_tie`), columns beside an aggregate
-(`find_bare`), and the query again with SQLite's unordered scans reversed, which detects, for
-example, a scalar subquery with several rows.
+Uniqueness has four checks: equal sort keys (`find_tie`), columns beside an aggregate (`find_bare`),
+the query again with SQLite's unordered scans reversed, which detects, for example, a scalar
+subquery with several rows, and window functions with equal keys (`settle_windows`).
 
 Whether its values can be read in another way, with another answer, is `find_undecided`.
 
@@ -16,7 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -28,7 +28,7 @@ from urllib.parse import quote
 import apsw
 
 from data.golds.bare_columns import find_bare
-from data.golds.ties import MAX_TIE_ROWS, find_tie
+from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
 from data.golds.undecided import find_undecided
 from shared.actions import MAX_ARGUMENT_BYTES, too_long
 from shared.console import counted
@@ -164,17 +164,27 @@ def _check_order(connection: apsw.Connection, sql: str, rows: Sequence[tuple[Any
         raise GoldRejected(Reason.ORDER, open_columns)
     if not _SCAN_ORDER_MATTERS.search(sql):
         return
+    most = max(len(rows), MAX_ROWS) + 1
     connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 1)
     try:
-        again = _fetch(connection, sql, max(len(rows), MAX_ROWS) + 1)
+        again = _fetch(connection, sql, most)
     finally:
         connection.config(apsw.SQLITE_DBCONFIG_REVERSE_SCANORDER, 0)
-    if Counter(map(_rounded, rows)) != Counter(map(_rounded, again)):
+    if not _same_rows(rows, again):
         raise GoldRejected(Reason.ORDER, "the result changes with the order of the scan")
+    with suppress(apsw.SQLError):  # a WITH table, a view or a table WITHOUT ROWID
+        for settled in settle_windows(sql):
+            if not _same_rows(rows, _fetch(connection, settled, most)):
+                raise GoldRejected(Reason.ORDER, "a window function orders rows by equal sort keys")
+
+
+def _same_rows(left: Iterable[tuple[Cell, ...]], right: Iterable[tuple[Cell, ...]]) -> bool:
+    """Return whether both have the same rows in any order, floats to nine digits."""
+    return Counter(map(_rounded, left)) == Counter(map(_rounded, right))
 
 
 def _rounded(row: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Round floats to nine digits: the last ones of a sum depend on the order of the scan."""
+    """Round floats: the last digits of a sum depend on the order of the scan."""
     return tuple(float(f"{round(x, 9):.9g}") if isinstance(x, float) else x for x in row)
 
 

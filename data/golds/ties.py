@@ -1,27 +1,35 @@
-"""Find gold queries whose answer equal sort keys in ORDER BY leave open.
+"""Find gold queries whose answer equal sort keys leave open, in ORDER BY and in window functions.
 
-Two cases: a LIMIT cuts through rows that have equal sort keys and look different (also in a
-subquery that runs on its own), or such rows leave the order of the whole result open. Of a tie at
-the top level the server can determine every member, within limits: `Tie.whole`. Equal keys in the
-ORDER BY of a window function are not looked for.
+`find_tie` reports two cases: a LIMIT cuts through rows that have equal sort keys and look different
+(also in a subquery that runs on its own), or such rows leave the order of the whole result open. Of
+a tie at the top level the server can determine every member, within limits: `Tie.whole`.
+
+`settle_windows` orders the rows of windows such as `row_number() OVER (ORDER BY kind)` fully.
+Not checked: `last_value` and `nth_value` without a ROWS frame, named windows, and windows over a
+subquery, a view or a WITH table, whose rows have no rowid.
 """
 
-from collections.abc import Callable, Generator, Iterable
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import cast
 
 import apsw
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from shared.order_by import Row, TieQuery, Unresolved, parse_query, tie_query
+from shared.order_by import Row, TieQuery, Unresolved, parse_query, resolve_term, tie_query
 
 Run = Callable[[str], Generator[Row]]  # SQL -> its rows, streamed
 
 UNCHECKED = "can't check the order for ties: "
 MAX_TIE_ROWS = 1_000  # that the server reads to determine a tie: `SqlLimits.gold_rows`
+_OVER = re.compile(r"\bover\s*\(", re.IGNORECASE)
+# what they give a row depends on its place among rows of equal keys
+_POSITIONAL = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue)
 
 
 @dataclass(frozen=True)
@@ -110,3 +118,35 @@ def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> tuple
 
 def _count(run: Run, sql: str) -> int:
     return sum(1 for _row in run(sql))
+
+
+def settle_windows(sql: str) -> list[str]:
+    """Return `sql` with the rows of its windows fully ordered: ascending, and descending."""
+    if not _OVER.search(sql):
+        return []
+    try:
+        return [_settle(parse_query(sql).copy(), descending) for descending in (False, True)]
+    except (SqlglotError, Unresolved):
+        return []
+
+
+def _settle(query: exp.Query, descending: bool) -> str:
+    for window in list(query.find_all(exp.Window)):
+        order, frame = window.args.get("order"), window.args.get("spec")
+        by_row = frame is not None and str(frame.args.get("kind")).upper() == "ROWS"
+        select = window.find_ancestor(exp.Select)
+        if order and select and (by_row or isinstance(window.this, _POSITIONAL)):
+            for key in _row_identity(select):
+                order.append("expressions", exp.Ordered(this=key, desc=descending))
+    return str(query.sql(dialect="sqlite"))
+
+
+def _row_identity(select: exp.Select) -> Iterator[exp.Expression]:
+    """Yield what identifies each row that a window of `select` sees: group keys, or rowids."""
+    if group := select.args.get("group"):
+        yield from (resolve_term(select, term) for term in group.expressions)
+        return
+    sources = [select.args.get("from") or select.args.get("from_"), *select.args.get("joins", [])]
+    for source in (cast(exp.Expression, source.this) for source in sources if source is not None):
+        if isinstance(source, exp.Table):
+            yield exp.column("rowid", table=source.alias_or_name, quoted=True)

@@ -195,7 +195,6 @@ def show_report(report: ImportReport, out: Path) -> None:
     kept = {split for split, count in report.splits.items() if count.kept}
     if kept == {TRAIN, EVAL}:
         typer.echo(f"Train on it with: make train DATA={directory}")
-        typer.echo(f"or, from any folder: sqlenv train --data {shlex.quote(str(out.resolve()))}")
     elif TRAIN in kept:
         typer.echo("It has no eval questions, on which training is measured: import some too")
     elif kept:

@@ -216,11 +216,12 @@ def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Re
     lines = list(numbered_lines(run.metrics)) if run.metrics.exists() else []
     rows = [(number, _object(line, run.metrics, number, report)) for number, line in lines]
     report.metrics_rows = len(rows)
-    if all(row for _, row in rows):
+    if all(row is not None for _, row in rows):
         for number, text in metrics_differences(rows, episodes, finished):
             report.add(run.metrics, text, number)
     if finished:
-        if summary := _object(run.summary.read_bytes(), run.summary, 0, report):
+        summary = _object(run.summary.read_bytes(), run.summary, 0, report)
+        if summary is not None:
             for text in summary_differences(summary, episodes):
                 report.add(run.summary, text)
     elif (run.path / EVALUATION).exists():

@@ -141,7 +141,6 @@ class SqlPool:
         return self._workers + self._for_slow if own_slow else self._workers
 
     def _cancel(self, task: Task) -> None:
-        self.counts["cancelled"] += 1
         if self._fresh.discard(task) or self._slow.discard(task):
             return
         for worker in self.processes:

@@ -27,8 +27,8 @@ def test_a_report_is_written_where_it_is_asked_for(
     write_json(path, {"name": "Zoë"})
     assert json.loads(path.read_text(encoding="utf-8")) == {"name": "Zoë"}
     with pytest.raises(typer.Exit) as end:
-        write_json(path / "below-a-file.json", {}, status=2)
-    assert end.value.exit_code == 2
+        write_json(path / "below-a-file.json", {})
+    assert end.value.exit_code == 1
     assert "error: can't write" in capsys.readouterr().err
 
 

@@ -235,6 +235,13 @@ def test_a_result_that_does_not_follow_from_the_episodes_is_found(
     assert problem in found
 
 
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
+def test_results_of_nothing_are_found(run: Path, name: str) -> None:
+    (run / name).write_text("{}\n")
+    (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
+    assert {problem.file for problem in verify(run).problems} == {name}
+
+
 def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
     (run / CHECKSUMS).unlink()
     missing = f"{CHECKSUMS}: missing, though the run is finished"

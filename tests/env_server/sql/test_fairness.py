@@ -93,7 +93,6 @@ def test_cancelled_jobs_end(shop: str, workers: int) -> None:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         await until(lambda: pool.queue_depth == 0)
-        assert pool.counts["cancelled"] == 8
         assert pool.counts["losses"] == 0
         assert (await pool.run(count(shop))).rows == [(6,)]
 

@@ -86,8 +86,8 @@ class ImproveSettings:
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that the same improvement must keep, as JSON values."""
-        elsewhere = ("out", "servers", "rounds", "eval_limit")
-        kept = {name: value for name, value in asdict(self).items() if name not in elsewhere}
+        free = ("out", "servers", "rounds", "eval_limit")
+        kept = {name: value for name, value in asdict(self).items() if name not in free}
         return {**kept, "overrides": {name: str(one) for name, one in self.overrides.items()}}
 
 

@@ -15,7 +15,7 @@ import typer
 from typer import Option
 
 from shared.console import errors, print_line
-from shared.seeds import DEFAULT_SEED, MAX_SEED
+from shared.seeds import MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
@@ -23,6 +23,7 @@ from trainer.cli import (
     ModelOption,
     OutOption,
     PresetOption,
+    SeedOption,
     ServerOption,
     SetOption,
     StandardOption,
@@ -106,7 +107,7 @@ def pretrain(
 def train(
     context: typer.Context,
     preset: PresetOption = None,
-    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = DEFAULT_SEED,
+    seed: SeedOption = None,
     steps: Annotated[
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
@@ -178,15 +179,20 @@ def train(
     """
     if resume is not None and resume_or_new:
         raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
-    overrides, given = settings_of(context, set_), given_options(context)
+    given = given_options(context)
     if resume is not None and "data" not in given:
         data = None  # of the environment
-    named = {"max_steps": steps, "data_dir": data, **model_settings(model, adapter)}
-    named["standard"] = standard
-    named["generation_url"] = generation_url
-    named["seed"] = seed if "seed" in given else None
-    named["allow_dev_questions"] = allow_dev_questions or None
-    overrides |= {name: value for name, value in named.items() if value is not None}
+    overrides = settings_of(
+        context,
+        set_,
+        **model_settings(model, adapter),
+        max_steps=steps,
+        data_dir=data,
+        standard=standard,
+        generation_url=generation_url,
+        seed=seed,
+        allow_dev_questions=allow_dev_questions or None,
+    )
     if resume is not None:  # it refuses these options if they are given
         refused = given & {"eval_limit", "eval_every", "eval_points", "out", "preset"}
         overrides |= {name: context.params[name] for name in refused}

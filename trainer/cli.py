@@ -11,6 +11,7 @@ from rich.console import Console
 from shared.console import errors, failure, packages_needed, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
+from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import storage_problem
 from trainer.presets import BY_GPU, PRESETS, TRAINED_MODEL, Choice
@@ -80,6 +81,10 @@ ModelOption = Annotated[
     str | None,
     typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
 ]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=MAX_SEED, help="Random seed.", show_default=str(DEFAULT_SEED)),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(help="Parent of the run's folder; OUT/latest links to it.", show_default="runs"),
@@ -137,8 +142,11 @@ OPTION_OF = {
 }
 
 
-def settings_of(context: typer.Context, items: list[str] | None) -> dict[str, Any]:
-    """Return the `--set` options by name. A field that has an option of its own is refused."""
+def settings_of(context: typer.Context, items: list[str] | None, **named: Any) -> dict[str, Any]:
+    """Return the settings of the `--set` options, and those of `named` that are given, not None.
+
+    A field that has an option of its own is refused in `--set`.
+    """
     settings = {}
     for item in items or []:
         name, separator, value = item.partition("=")
@@ -151,7 +159,7 @@ def settings_of(context: typer.Context, items: list[str] | None) -> dict[str, An
             flag = f"--{option.replace('_', '-')}"
             raise typer.BadParameter(f"{name} has an option: use {flag}", param_hint="--set")
         settings[name] = value
-    return settings
+    return settings | {name: value for name, value in named.items() if value is not None}
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -217,8 +217,6 @@ def _need(ok: bool, name: str, problem: str, remedy: str) -> None:
 def _config_error(error: ValidationError) -> ConfigError:
     """Return the first problem that pydantic found as one line."""
     first = error.errors()[0]
-    name, rule = (
-        str(first["loc"][0]),
-        re.sub("^(Input|String|List) should", "it should", first["msg"]),
-    )
+    name = str(first["loc"][0])
+    rule = re.sub("^(Input|String|List) should", "it should", first["msg"])
     return ConfigError(f"{name} is {first['input']!r}: {rule}", field=name)

@@ -114,21 +114,25 @@ def evaluate(
     Writes OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
     replays.
     """
-    chosen, given = settings_of(context, set_), given_options(context)
+    given = given_options(context)
     if greedy and "temperature" in given:
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if policy in ("random", "oracle") and (given & {"greedy", "temperature"} or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
-    own = {"standard": standard} if standard else {}
-    overrides = {"data_dir": data, "difficulty_filter": difficulty, **chosen, **own}
+    overrides = settings_of(
+        context,
+        set_,
+        **model_settings(model, adapter),
+        data_dir=data,
+        difficulty_filter=difficulty,
+        standard=standard,
+    )
     if api == "tools":
         overrides.setdefault("system_prompt", "tools")
     if adapter is not None and policy != "model":
         raise typer.BadParameter("is for a model in this process", param_hint="--adapter")
-    named = model_settings(model, adapter)
-    overrides |= {name: value for name, value in named.items() if value is not None}
     if policy == "model" and preset is None:
         overrides.setdefault("model_name", TRAINED_MODEL)
     if model is None and policy == "openai":

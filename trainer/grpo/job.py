@@ -189,7 +189,7 @@ class Job:
         with self._elapsed if self.ranks.main else nullcontext():
             self._check_same_weights(self.inputs.model_digest)
             if self.generation is not None:
-                self.generation.start(base, self.folder.path / "served_weights")
+                self.generation.start(base, self.folder.checkpoints / "served_weights")
             if self.ranks.main:
                 drop_after(self.folder, self._done)
             chance = play_with(self._config, self._client, policy=RandomPolicy())

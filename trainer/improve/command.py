@@ -1,30 +1,29 @@
 """`python -m trainer improve`. Imports torch late, so that help works without it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Option
 
 from shared.console import print_line
-from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
     ModelOption,
     PresetOption,
+    SeedOption,
     ServerOption,
     SetOption,
     StandardOption,
     configured,
     console,
-    given_options,
     guarded,
     model_settings,
     settings_of,
 )
 
-ELSEWHERE = ("model_name", "seed")  # fields of ImproveSettings
+OWN_FIELDS = ("model_name", "seed")  # settings that ImproveSettings has as fields
 AS_GIVEN = ("gold", "rounds", "questions", "samples", "development", "eval_limit")
 
 
@@ -53,7 +52,7 @@ def improve(
     eval_limit: Annotated[
         int, Option(min=0, help="Eval questions to measure before and after on; 0: all.")
     ] = 0,
-    seed: Annotated[int, Option(min=0, max=MAX_SEED, help="Random seed.")] = DEFAULT_SEED,
+    seed: SeedOption = None,
     preset: PresetOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
@@ -72,11 +71,8 @@ def improve(
     the start model on all kept so far. Writes improvement.md, improvement.png, improvement.json
     and model, a link to the best model, which play, evaluate and train take as --model.
     """
-    overrides, given = settings_of(context, set_), given_options(context)
-    named: dict[str, Any] = {"data_dir": data, "standard": standard}
-    named |= model_settings(model, adapter)
-    named["seed"] = seed if "seed" in given else None
-    overrides |= {name: value for name, value in named.items() if value is not None}
+    named = model_settings(model, adapter)
+    overrides = settings_of(context, set_, data_dir=data, standard=standard, seed=seed, **named)
 
     with guarded():
         from trainer.runtime.ranks import check_not_launched
@@ -90,7 +86,7 @@ def improve(
 
         check_gpu(choice.preset, config)
         out = out or Path("runs/improve")
-        overrides = {name: one for name, one in overrides.items() if name not in ELSEWHERE}
+        overrides = {name: one for name, one in overrides.items() if name not in OWN_FIELDS}
         settings = ImproveSettings(
             model=config.model_name,
             preset=preset,

@@ -134,7 +134,7 @@ def page(out: Path, result: Result, config: GRPOConfig) -> str:
         texts = {one.question_id: one.question_text for one in questions}
         first, last = (
             {one.question_id: one for one in EvaluationFolder(out / name).records()}
-            for name in ("before", "after")
+            for name in ("before", f"round-{result['best_round']}/after")
         )
         lines.append(transcripts(texts, {}, first, last, heading="Transcripts"))
     return "\n".join(lines)

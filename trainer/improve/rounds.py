@@ -6,7 +6,7 @@ OUT/
   round-N/development/, round-N/play/  what the model of round N did (evaluations); round 0's model
                       is the start model
   round-N/sft/latest  the fine-tuning of round N, from the start model
-  before/, after/     the eval questions, by the start model and by the best one (evaluations)
+  before/, round-N/after/  the eval questions, by the start model and by the best one (evaluations)
   model               a link to the best round's model
   improvement.json, improvement.md, improvement.png  the result
 """
@@ -86,8 +86,8 @@ class ImproveSettings:
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that the same improvement must keep, as JSON values."""
-        elsewhere = ("out", "servers", "rounds", "eval_limit")
-        kept = {name: value for name, value in asdict(self).items() if name not in elsewhere}
+        free = ("out", "servers", "rounds", "eval_limit")
+        kept = {name: value for name, value in asdict(self).items() if name not in free}
         return {**kept, "overrides": {name: str(one) for name, one in self.overrides.items()}}
 
 
@@ -155,9 +155,10 @@ class Improver:
                 self._keep_best(rounds)
                 self._report(rounds)
             asked = {"limit": self._settings.eval_limit, "temperature": None}
-            start, end = self._out / "before", self._out / "after"
+            winner, start = best(rounds), self._out / "before"
+            end = self._folder(winner.number) / "after"  # with more rounds, another may be the best
             before = self._evaluate("before", start, None, **asked)
-            after = self._evaluate("after", end, best(rounds).model, against=start, **asked)
+            after = self._evaluate("after", end, winner.model, against=start, **asked)
             return self._report(rounds, before, after)
 
     def _folder(self, number: int) -> Path:

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -78,24 +78,20 @@ def play(
     Exit code: 0 if every question got an answer that a query of the agent's returned, 3 if one got
     none, 1 on an error, 2 for contradictory options.
     """
-    chosen = settings_of(context, set_)
+    named = model_settings(model, adapter)
+    settings = settings_of(context, set_, step_budget=step_budget, **named)
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
         ("--question", "is empty", any(not text.strip() for text in question or ())),
-        *(("--set", f"{name} has no effect here", name in chosen) for name in WITHOUT_EFFECT),
+        *(("--set", f"{name} has no effect here", name in settings) for name in WITHOUT_EFFECT),
     ]  # fmt: skip
     for option, problem, holds in refused:
         if holds:
             raise typer.BadParameter(problem, param_hint=option)
-    settings: dict[str, Any] = {
-        "server_wait_s": SERVER_WAIT_S,
-        "step_budget": step_budget,
-        **model_settings(model, adapter),
-    }
-    settings = {name: value for name, value in settings.items() if value is not None} | chosen
+    settings.setdefault("server_wait_s", SERVER_WAIT_S)
     if preset is None:
         settings.setdefault("model_name", TRAINED_MODEL)
 

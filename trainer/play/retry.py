@@ -43,8 +43,8 @@ def _written(policy: AnyPolicy, view: EpisodeView) -> str | SQLEnvError | None:
 class RetryingGenerator:
     """A `Generator` for one episode, as `RetryingPolicy`.
 
-    Both players have a `sample` for turns outside a batch. A turn that was refused is in the
-    context of `player`, which then starts again with the one that was taken.
+    Both players are models in this process. A turn that was refused is in the context of `player`,
+    which then starts again with the one that was taken.
     """
 
     def __init__(self, player: Any, retry: Any, codec: ChatCodec, played: PlayedQuestion) -> None:
@@ -63,9 +63,7 @@ class RetryingGenerator:
     def restart(self, row: int) -> None:
         self._context, self._stale = [], True
 
-    def sample(
-        self, appended: Mapping[int, Sequence[int]]
-    ) -> dict[int, Sample | SQLEnvError | None]:
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | None]:
         if not appended:
             return {}
         self._context += appended[0]
@@ -74,8 +72,6 @@ class RetryingGenerator:
         sample = self._player.sample({0: self._context if self._stale else appended[0]})[0]
         self._stale = False
         for attempt in range(RETRIES + 1):
-            if isinstance(sample, SQLEnvError):
-                return {0: sample}
             if not self._played.repeats_failure(self._codec.turn(sample.ids)):
                 self._context += sample.ids
                 return {0: sample}

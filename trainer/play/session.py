@@ -121,9 +121,7 @@ class _Recorder(EpisodeObserver):
         self._screen.question(self._played)
         self._shown_s = time.perf_counter()
 
-    def on_step(
-        self, view: EpisodeView, parsed: ParsedAction, reply: StepResult, env_s: float
-    ) -> None:
+    def on_step(self, view: EpisodeView, parsed: ParsedAction, reply: StepResult) -> None:
         step = PlayStep(
             step=reply.observation.step_count,
             text=view.actions[-1],

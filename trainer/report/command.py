@@ -33,7 +33,6 @@ def report(
     The page of a run has success, curves, rewards, every question and group, time and counts.
     Needs no network, no server and no GPU. The page of an unfinished run lists what is missing.
     """
-
     with guarded():
         from trainer.errors import RunError
         from trainer.report.evaluation_page import evaluation_page

@@ -168,14 +168,12 @@ class EpisodeBatch:
             ]
             if not steps:
                 continue
-            start = time.perf_counter()
             with self._timed("env_wait_s"):
                 replies = self._client.step_many(
                     [(one.episode_id, render_action(parsed.action)) for one, parsed in steps]
                 )
-            env_s = time.perf_counter() - start
             for (episode, parsed), reply in zip(steps, replies, strict=True):
-                self._observe(episode, parsed, reply, env_s)
+                self._observe(episode, parsed, reply)
 
     def _play_apart(
         self, loop: AsyncGenerator | AsyncPolicy, act: Callable[[Episode], Awaitable[Text]]
@@ -189,15 +187,15 @@ class EpisodeBatch:
                     text = await act(episode)
                 if (parsed := self._parsed(episode, text)) is None:
                     return
-                action, start = render_action(parsed.action), time.perf_counter()
                 reply: StepResult | SQLEnvError
                 with self._timed("env_wait_s"):
                     try:
+                        action = render_action(parsed.action)
                         step = self._client.start_step(episode.episode_id, action)
                         reply = await asyncio.wrap_future(step)
                     except SQLEnvError as error:
                         reply = error
-                self._observe(episode, parsed, reply, time.perf_counter() - start)
+                self._observe(episode, parsed, reply)
 
         loop.run_all([partial(play, one) for one in self.episodes if not one.done])
 
@@ -251,7 +249,7 @@ class EpisodeBatch:
         return parsed
 
     def _observe(
-        self, episode: Episode, parsed: ParsedAction, reply: StepResult | SQLEnvError, env_s: float
+        self, episode: Episode, parsed: ParsedAction, reply: StepResult | SQLEnvError
     ) -> None:
         """Add the reply to a step to its episode."""
         row = episode.row
@@ -269,7 +267,7 @@ class EpisodeBatch:
         if reply.done:
             episode.done, row.outcome = True, reply.info.outcome or Outcome.BUDGET
         episode.show(reply, self._config.system_prompt)
-        self._observer.on_step(episode.view, parsed, reply, env_s)
+        self._observer.on_step(episode.view, parsed, reply)
 
     def _lose(self, episode: Episode, error: SQLEnvError) -> None:
         self._observer.on_lost(episode.view, error)

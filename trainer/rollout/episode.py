@@ -25,10 +25,8 @@ class EpisodeObserver:
     def on_start(self, view: EpisodeView) -> None:
         """See an episode after its first observation."""
 
-    def on_step(
-        self, view: EpisodeView, parsed: ParsedAction, reply: StepResult, env_s: float
-    ) -> None:
-        """See an answered step, for which the episode waited `env_s` seconds."""
+    def on_step(self, view: EpisodeView, parsed: ParsedAction, reply: StepResult) -> None:
+        """See an answered step."""
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
         """See the error of an episode that infrastructure lost."""

@@ -163,12 +163,7 @@ def sampling(
 
 
 def local_generator(
-    model: Any,
-    codec: ChatCodec,
-    config: GRPOConfig,
-    *,
-    greedy: bool = False,
-    ended_share: float = ENDED_SHARE,
+    model: Any, codec: ChatCodec, config: GRPOConfig, *, greedy: bool = False
 ) -> "LocalGenerator":
     """Return a generator over a Hugging Face model in this process."""
     from trainer.rollout.generators.local import LocalGenerator
@@ -183,7 +178,7 @@ def local_generator(
         temperature=config.temperature,
         greedy=greedy,
         ends_action=codec.ends_action if config.one_action_per_turn else None,
-        ended_share=ended_share,
+        ended_share=ENDED_SHARE,
     )
 
 

@@ -15,13 +15,12 @@ from trainer.runtime.models import load_tokenizer
 
 @dataclass(frozen=True)
 class Served:
-    """What `play_episodes` takes: a policy, or a generator with its tokenizer and codec."""
+    """What `play_episodes` takes: a policy, or a generator with its tokenizer."""
 
     server: ModelServer
     policy: AsyncPolicy | None = None
     generator: AsyncGenerator | None = None
     tokenizer: Any = None
-    codec: ChatCodec | None = None
 
 
 def served_model(
@@ -59,7 +58,7 @@ def served_model(
     codec = codec_of(tokenizer, config.thinking)
     generator = completions_generator(config, base_url, codec, **connection)
     generator.check()
-    return Served(generator, generator=generator, tokenizer=tokenizer, codec=codec)
+    return Served(generator, generator=generator, tokenizer=tokenizer)
 
 
 def completions_generator(

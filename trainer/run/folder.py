@@ -233,17 +233,6 @@ def how_to_resume(path: Path, settings: Mapping[str, Any], servers: Iterable[str
     return shlex.join([*command, *(f"--server={url}" for url in servers)])
 
 
-def newest(out: Path) -> tuple[Run | None, str]:
-    """Return the newest finished run in a folder, and a line on a newer unfinished one."""
-    runs = runs_in(out)
-    finished = next((run for run in runs if run.finished), None)
-    if not runs or runs[0] is finished:
-        return finished, ""
-    path = out / runs[0].id
-    resume = how_to_resume(path, read_json(runs[0].config))
-    return finished, f"{path} is newer, but not finished; to resume it:  {resume}"
-
-
 def point_latest(run: Run) -> None:
     """Make `latest`, beside the run, a relative link to it; log a warning if that fails."""
     link = run.path.parent / LATEST

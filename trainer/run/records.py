@@ -80,11 +80,11 @@ class Book:
 
     def __init__(self, train: Iterable[Question], others: Iterable[Question]) -> None:
         train = list(train)
-        self.train_databases = frozenset(question.database_name for question in train)
+        self._train_databases = frozenset(question.database_name for question in train)
         self._questions = {question.question_id: question for question in (*train, *others)}
 
     def part(self, database: str) -> str:
-        return SEEN if database in self.train_databases else UNSEEN
+        return SEEN if database in self._train_databases else UNSEEN
 
     def text(self, question_id: str) -> str:
         return self._questions[question_id].question_text

@@ -40,15 +40,15 @@ def by_kind(before: Episodes, after: Episodes) -> dict[str, list[str]]:
     }
 
 
-def pick(before: Episodes, after: Episodes, count: int = COUNT) -> list[tuple[str, str]]:
+def pick(before: Episodes, after: Episodes) -> list[tuple[str, str]]:
     """Return (question_id, kind) of the questions to show: each kind gets its quota, and unfilled
     places go to the kinds in order."""
     kinds = by_kind(before, after)
     taken = {label: kinds[label][:quota] for label, _, quota in KINDS}
     for label, keys in kinds.items():
-        missing = count - sum(map(len, taken.values()))
+        missing = COUNT - sum(map(len, taken.values()))
         taken[label] += keys[len(taken[label]) :][: max(0, missing)]
-    return [(key, label) for label, keys in taken.items() for key in keys][:count]
+    return [(key, label) for label, keys in taken.items() for key in keys][:COUNT]
 
 
 def _span(line: str) -> str:

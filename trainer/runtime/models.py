@@ -116,11 +116,11 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
     path = folder / "config.json"
     try:
         if not path.is_file():
-            from huggingface_hub import hf_hub_download
+            from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
-            found = hf_hub_download(
-                model, "config.json", etag_timeout=HUB_WAIT_S, local_files_only=not download
-            )
+            found = try_to_load_from_cache(model, "config.json")  # at once, also without a network
+            if not isinstance(found, str):
+                found = hf_hub_download(model, "config.json", local_files_only=not download)
             path = Path(found)
         config = json.loads(path.read_bytes())
     except Exception:  # of the hub's many; finding or loading the model says what is wrong

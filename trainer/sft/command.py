@@ -7,13 +7,13 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.cli import (
     DATA,
     AdapterOption,
     ModelOption,
     OutOption,
     PresetOption,
+    SeedOption,
     ServerOption,
     SetOption,
     StandardOption,
@@ -52,9 +52,7 @@ def sft(
     ] = None,
     batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
     preset: PresetOption = None,
-    seed: Annotated[
-        int | None, Option(min=0, max=MAX_SEED, help="Random seed.", show_default=str(DEFAULT_SEED))
-    ] = None,
+    seed: SeedOption = None,
     data: Annotated[Path | None, DATA] = None,
     standard: StandardOption = None,
     server: ServerOption = None,
@@ -71,12 +69,18 @@ def sft(
     which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
     continues from it.
     """
-    overrides, given = settings_of(context, set_), given_options(context)
+    given = given_options(context)
     if resume is not None and "data" not in given:
         data = None  # of the environment
-    named = {"num_train_epochs": epochs, "data_dir": data, **model_settings(model, adapter)}
-    named |= {"standard": standard, "seed": seed}
-    overrides |= {name: value for name, value in named.items() if value is not None}
+    overrides = settings_of(
+        context,
+        set_,
+        **model_settings(model, adapter),
+        num_train_epochs=epochs,
+        data_dir=data,
+        standard=standard,
+        seed=seed,
+    )
 
     with guarded():
         from trainer.run.folder import open_run

@@ -139,7 +139,7 @@ def set_to(**values: Any) -> Callable[[VLLM], None]:
         (without(LOAD_ADAPTER), {"lora_rank": 4}, r"RUNTIME_LORA_UPDATING.*--max-lora-rank 4"),
         (set_to(models=("a", "b")), {}, r"has no model 'Qwen/Qwen3-1.7B'; it has a, b"),
         (set_to(listed={"max_model_len": 512}), {}, r"512 tokens.*--max-model-len 768"),
-        (set_to(key="secret"), {}, r"refuses the API key.*OPENAI_API_KEY"),
+        (set_to(key="secret"), {}, r"401.*set OPENAI_API_KEY"),
         (set_to(ids="none"), {}, r"returned no token ids.*0\.10\.2"),
         (other_model, {"lora_rank": 4}, r"has another model than this run"),
         (set_to(unscaled=True), {"temperature": 0.5}, r"--logprobs-mode processed_logprobs"),
@@ -220,7 +220,8 @@ def test_a_failed_load_stops_the_run_and_a_resumed_one_loads_first(
     assert [row["step"] for row in rows] == [1, 2, 3]
     for row in rows:
         assert row["sampling/logp_difference/mean"] < 1e-4
-    assert not (run.path / "served_weights").exists()
+    assert not (run.checkpoints / "served_weights").exists()
+    assert "served_weights" not in run.checksums.read_text()
 
 
 def run_with(config: GRPOConfig, tmp_path: Path, client: FakeClient, resume: Any = None) -> None:

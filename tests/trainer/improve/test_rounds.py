@@ -64,7 +64,7 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
     assert list(read_lines(out / "phases.jsonl")) == phases
     (tmp_path / "kept").rename(model)
-    shutil.rmtree(out / "after")
+    shutil.rmtree(out / f"round-{first['best_round']}" / "after")
     shutil.rmtree(out / "round-1" / "development")
     assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
     assert result_in(out) == first

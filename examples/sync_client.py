@@ -19,8 +19,9 @@ def play(url: str = "http://127.0.0.1:8000") -> None:
         count = f'SELECT count(*) FROM "{table}"'
         for action in (f"DESCRIBE: {table}", f"QUERY: {count}", "ANSWER: 42"):
             step = client.step(reply.episode_id, action)
-            print(f"> {action}", step.observation.error or step.observation.result, sep="\n")
-        print("outcome:", step.info.outcome, "reward:", step.reward)
+            print(f"> {action}", step.observation.error or step.observation.result or "", sep="\n")
+            print("reward:", step.reward)
+        print("outcome:", step.info.outcome)
 
 
 if __name__ == "__main__":

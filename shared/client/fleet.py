@@ -122,7 +122,7 @@ class Fleet:
         if self._may_log(replica.url, "lost"):
             replica.silent_since = monotonic()
             others = self.others(replica)
-            remedy = f"{others} others serve" if others else "calls wait for it"
+            remedy = f"others that serve: {others}" if others else "calls wait for it"
             log.warning("an environment server is lost, %s: %s", remedy, error)
         if len(self._listed) == 1 and not self._named:  # a single server is simply tried again
             return

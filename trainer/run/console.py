@@ -169,5 +169,5 @@ def limit_lines(summary: RunSummary) -> list[str]:
 
 def _after(seconds: float | None) -> str:
     if seconds is None:
-        return "not reached"
+        return "never"
     return f"after {seconds:.0f} s" if seconds else "from the start"

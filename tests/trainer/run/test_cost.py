@@ -65,7 +65,7 @@ def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
     assert found["whole_evaluation_s"] == 50.0
     first, second = cost_lines(found)
     assert "50 % greedy after 20 s" in first
-    assert "75 % sampled not reached" in first
+    assert "75 % sampled never" in first
     assert (
         "per step 2.00 s: generate 0.80, env wait 0.30, other rollout 0.10, update 0.80" in second
     )

@@ -2,7 +2,7 @@
 
 500 episodes on 3 servers, directly and behind HAProxy, each undisturbed first and then under
 faults: SIGKILL, SIGSTOP for 10 s, restarts, network loss (connections cut, packets held back,
-replies lost), and all servers down at once. `tests/faults/test_training.py` has trainings. Exit
+replies lost), and all servers down at once. `tests/trainer/grpo/test_faults.py` has trainings. Exit
 code: 1 if anything was lost, counted twice or different.
 
     python -m benchmarks.faults [--data DIR] [--way WAY ...] [--json PATH]

@@ -1,10 +1,13 @@
 """The documentation is right: its commands parse with their real options, its links lead somewhere,
 and every page is listed. `test_readme.py` runs the commands that are quick enough.
+
+The last tests compare what `make train` runs with its options.
 """
 
 import importlib
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +146,26 @@ def test_the_list_of_pages_is_whole() -> None:
     listed = set(re.findall(r"\]\(([\w./-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
     present = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert present == {name for name in listed if "/" not in name}
+
+
+def make_commands(*options: str) -> list[str]:
+    """Return the trainer's commands of `make train` with these options."""
+    make = ["make", "-n", "train", *options]
+    found = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if " -m trainer " in line]
+
+
+def test_a_warm_start_comes_first_and_its_model_is_trained() -> None:
+    taught, trained = make_commands("MODEL=/models/qwen", "WARM_START=3", "SEED=2")
+    assert shlex.split(taught)[3:] == (
+        ["sft", "--seed", "2", "--model", "/models/qwen", "--rows", "3"]
+    )
+    assert '--model "$(cd runs/latest && pwd -P)/model"' in trained
+
+
+@pytest.mark.parametrize(
+    "options", [("MODEL=/models/qwen",), ("RESUME=runs/latest", "WARM_START=3")], ids=str
+)
+def test_no_warm_start_without_the_option_or_in_a_resumed_run(options: tuple[str, ...]) -> None:
+    [trained] = make_commands(*options)
+    assert " -m trainer train " in trained

@@ -1,13 +1,17 @@
 """Which package may import which, as in ARCHITECTURE.md: every import statement is checked, at any
-depth of the code."""
+depth of the code. And every third-party module that a package imports is declared."""
 
 import ast
 import functools
 import graphlib
+import sys
+import tomllib
 from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 OURS = ("shared", "env_server", "trainer", "data")
@@ -171,3 +175,41 @@ def edges(module: str) -> Iterator[str]:
 )
 def test_the_floors_see_a_violation(module: str, name: str, climbing: bool) -> None:
     assert bool(climbs(module, iter([name]))) is climbing
+
+
+EXTRAS = {
+    "shared": [],
+    "shared.order_by": ["server"],  # of shared, but imported only by env_server and data
+    "shared.pages": ["server"],
+    "shared.agents": ["gymnasium", "openenv"],
+    "env_server": ["server", "mcp"],
+    "trainer": ["trainer", "notebook", "lora", "api"],
+    "data": ["server", "postgres"],
+}
+
+
+def declared(extras: list[str]) -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = project["dependencies"] + [
+        text for extra in extras for text in project["optional-dependencies"][extra]
+    ]
+    return {Requirement(text).name.lower().replace("_", "-") for text in texts}
+
+
+@pytest.mark.parametrize("package", EXTRAS)
+def test_every_import_is_declared(package: str) -> None:
+    modules = {
+        name.split(".")[0]
+        for module in MODULES
+        if max((known for known in EXTRAS if f"{module}.".startswith(f"{known}.")), key=len)
+        == package
+        for name in imports_of(module)
+    }
+    installed = packages_distributions()
+    names = {
+        module: {name.lower().replace("_", "-") for name in installed.get(module, [module])}
+        for module in modules - {*OURS, *sys.stdlib_module_names}
+    }
+    known = declared(EXTRAS[package])
+    assert {module for module, choices in names.items() if not choices & known} == set()
+    assert names  # the check sees something

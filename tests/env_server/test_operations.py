@@ -1,14 +1,19 @@
-"""The pages list every setting and variable; pages, alerts and dashboard name existing metrics."""
+"""Settings, and the pages that list them.
+
+The pages list every setting and variable; pages, alerts and dashboard name existing metrics.
+"""
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from fastapi.testclient import TestClient
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
 
 from env_server.app import create_app
 from env_server.settings import ENV_PREFIX, Settings
@@ -92,3 +97,32 @@ def test_the_pages_have_every_variable_of_the_example() -> None:
     example = re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
     missing = [name for name in example if f"`{name}`" not in OPERATE + SETTINGS]
     assert not missing
+
+
+def test_names_end_in_their_units() -> None:
+    for name, field in Settings.model_fields.items():
+        words = (field.description or "").split()
+        assert name.endswith("_s") == (words[0] == "Seconds"), name
+        assert name.endswith("_bytes") == (words[0] == "Bytes"), name
+
+
+def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLENV_CAPACITY", "5")
+    monkeypatch.setenv("SQLENV_DATA_DIR", "/some/where")
+    assert (Settings().capacity, Settings().data_dir) == (5, Path("/some/where"))
+    assert Settings(capacity=6).capacity == 6, "arguments override the environment"
+
+
+@pytest.mark.parametrize(
+    "bad", [{"capacity": 0}, {"port": 70_000}, {"operator_key": "short"}, {"no": 1}]
+)
+def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(bad))) as caught:
+        Settings(**bad)
+    assert "short'" not in str(caught.value)  # a key is in no message
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("API_KEY", "AGENT_KEYS", "OPERATOR_KEY", "CAPACITY"):
+        monkeypatch.setenv(f"SQLENV_{name}", "")
+    assert Settings() == Settings(_env_prefix="UNSET_")

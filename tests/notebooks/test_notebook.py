@@ -1,8 +1,13 @@
-"""notebooks/train_grpo.ipynb: the order of its cells, its committed outputs; slow: a whole run."""
+"""notebooks/train_grpo.ipynb: the order of its cells, its committed outputs; slow: a whole run.
+
+In its setup, what is missing is installed, and a hosted machine's torch is kept.
+"""
 
 import ast
 import builtins
 import importlib
+import importlib.metadata
+import importlib.util
 import inspect
 import json
 import os
@@ -12,14 +17,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from trainer.presets import PRESETS, SAVED_AS
+from trainer.runtime import notebook
 from trainer.runtime.models import preset_of
-from trainer.runtime.notebook import write_pictures
+from trainer.runtime.notebook import install_missing, keep_torch, write_pictures
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainer.", "shared.", "env_server.", "data.")
@@ -240,3 +247,79 @@ def test_it_runs_from_top_to_bottom(
     assert verified.returncode == 0, verified.stdout + verified.stderr
     demonstrated = list((tmp_path / "runs" / "warm-start").glob("*/demonstrations.jsonl"))
     assert bool(demonstrated) == (model == "general")
+
+
+COLAB = {"torch": "2.9.1+cu126", "torchvision": "0.24.1+cu126", "triton": "3.5.1", "numpy": "2.0.2"}
+
+
+@pytest.fixture
+def colab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend to be a fresh Colab session: its packages, its torch, and none of this project's."""
+    find, missing = importlib.util.find_spec, {"apsw", "trl"}
+
+    def version(name: str) -> str:
+        if name not in COLAB:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return COLAB[name]
+
+    monkeypatch.setattr(notebook, "NEEDED", ("torch", "apsw", "trl"))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in missing else find(name)
+    )
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(notebook, "PRELOADED", ())
+
+
+class Pip:
+    """Stands in for `subprocess.run`, and reads the constraints while they exist."""
+
+    def __init__(self) -> None:
+        self.command: list[str] = []
+        self.constraints: list[str] = []
+
+    def __call__(self, command: list[str], check: bool) -> None:
+        assert check
+        self.command = command
+        path = Path(command[command.index("-c") + 1])
+        self.constraints = path.read_text().splitlines()
+
+
+def test_colab_installs_under_constraints_and_keeps_its_torch(colab: None) -> None:
+    pip = Pip()
+    assert install_missing(ROOT, pip)
+    assert pip.command[:4] == [sys.executable, "-m", "pip", "install"]
+    assert pip.command[-2:] == ["-e", f"{ROOT}[server,trainer]"]
+    pinned = dict(line.split("==") for line in pip.constraints if "==" in line)
+    assert not pinned.keys() & {"torch", "torchvision", "triton"}
+    assert {"trl", "transformers"} <= pinned.keys()
+
+
+def test_pins_of_another_cuda_are_dropped_with_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebook, "_version", COLAB.get)
+    lines = "# note\ntorch==2.13.0\nnvidia-nccl-cu12==2.29\ntorchmetrics==1.9\nrich==14.2\n"
+    assert keep_torch(lines).splitlines() == ["# note", "torchmetrics==1.9", "rich==14.2"]
+
+
+def test_a_package_replaced_while_loaded_asks_for_a_new_session(
+    colab: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notebook, "PRELOADED", ("numpy",))
+    monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(__version__="1.26.4"))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="numpy changed while loaded: restart the session"):
+        install_missing(ROOT, Pip())
+
+
+def test_where_everything_is_installed_nothing_is() -> None:
+    def pip(*_: Any, **__: Any) -> None:
+        raise AssertionError("pip was called")
+
+    assert not install_missing(ROOT, pip)
+
+
+def test_the_setup_is_imported_without_any_package() -> None:
+    """It runs before anything is installed: -S leaves out site-packages."""
+    code = "import trainer.runtime.notebook"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

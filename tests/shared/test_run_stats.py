@@ -15,7 +15,7 @@ from shared.run_stats import (
     training_row,
     wilson_interval,
 )
-from tests.trainer.records import record
+from tests.trainer.conftest import record
 from trainer.run.records import EpisodeRecord
 
 

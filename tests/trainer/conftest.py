@@ -1,4 +1,4 @@
-"""Fixtures: a random tiny Qwen3, a tokenizer trained here, and a fake server."""
+"""Fixtures: a random tiny Qwen3, a tokenizer trained here, a fake server, records of episodes."""
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +20,7 @@ from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, St
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import prompt_of
+from trainer.run.records import EpisodeRecord
 
 pytest.register_assert_rewrite("tests.trainer.small_job")
 # parallel test processes share the cores
@@ -330,3 +331,37 @@ class InterruptedClient(FakeClient):
         if self.calls == self.at:
             self.event()
         return super().reset_many(requests)
+
+
+def record(**changes: Any) -> EpisodeRecord:
+    """Return a record with the fields `changes`. Steps and rewards follow from them by default."""
+    outcome = changes.get("outcome", "correct")
+    lost = outcome == "infra_failed"
+    correctness = None if lost else float(outcome == "correct")
+    fields = {
+        "question_id": "q",
+        "database": "shop",
+        "difficulty": "easy",
+        "part": "seen",
+        "outcome": outcome,
+        "steps": max(len(changes.get(name, ())) for name in ("turns", "actions", "rewards")),
+        "correctness": correctness,
+        "progress": None if lost else 0.0,
+        "operational": None if lost else 0.0,
+        "reward": correctness,
+        "parse_failures": 0,
+        "env_errors": 0,
+        "context_overflow": False,
+        "turns": (),
+    }
+    return EpisodeRecord(**{**fields, **changes})
+
+
+NAMES = ("a", "a", "b", "c", "c", "c", "d", "e")
+AFTER = {"a": 1, "b": 2, "c": 6, "d": 3}
+
+
+def prompts_for(config: GRPOConfig, *question_ids: str) -> list[Any]:
+    return [
+        prompt_of(question_id, "How many orders are there?", config) for question_id in question_ids
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.architectures import CONFIGS
+from tests.trainer.model_families import CONFIGS
 from tests.trainer.small_data import make_data
 from trainer import doctor
 from trainer.doctor import (

@@ -10,7 +10,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from typer.testing import CliRunner
 
-from tests.trainer.architectures import CONFIGS
+from tests.trainer.model_families import CONFIGS
 from trainer.__main__ import app
 from trainer.cli import configured
 from trainer.config import GRPOConfig

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.rollout.conftest import prompts_for
+from tests.trainer.conftest import FakeClient, prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import local_generator, play_episodes
 from trainer.rollout.tokens import codec_of

@@ -1,8 +1,18 @@
-"""The base model's card: README.md beside its weights, written from its pretraining record."""
+"""The base model's card: README.md beside its weights, written from its pretraining record, and the
+measurement of its success on unseen databases."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
+
+from trainer.config import GRPOConfig
+from trainer.evaluation.evaluate import choose
+from trainer.evaluation.run import run_evaluation
+from trainer.evaluation.settings import EvaluationSettings
+from trainer.rollout.dataset import load_question_prompts
+
+TRIES = 8  # sampled episodes per question
 CARD = """# {name}
 
 A Qwen3 of {parameters:,} parameters with its own byte-level BPE tokenizer ({vocab_size:,} tokens,
@@ -70,3 +80,24 @@ def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
 def rate_text(rate: Mapping[str, Any]) -> str:
     low, high = rate["ci95"]
     return f"{100 * rate['rate']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def unseen_success(config: GRPOConfig, console: Console, eval_limit: int = 0) -> dict[str, Any]:
+    """Return the success of `config.model_name` on the eval questions about unseen databases.
+
+    With `eval_limit`, these are of the questions that a run with this option plays. The keys are n
+    (questions), greedy and sampled (`{rate, n, ci95}`), and pass_at_8: the share of questions of
+    which any of 8 sampled answers is right.
+    """
+    rows = choose(load_question_prompts(config, "eval"), eval_limit)
+    asked: dict[str, Any] = {"config": config, "part": "unseen"}
+    asked["question_ids"] = tuple(row["question_id"] for row in rows)
+    greedy = run_evaluation(EvaluationSettings(**asked, temperature=None), console)
+    sampled = run_evaluation(EvaluationSettings(**asked, samples=TRIES), console)
+    tries = sampled["success"]["overall"]
+    return {
+        "n": greedy["questions"],
+        "greedy": greedy["success"]["overall"]["success"],
+        "sampled": tries["success"],
+        "pass_at_8": tries["pass_at"][str(TRIES)]["rate"],
+    }

@@ -1,4 +1,7 @@
-"""`python -m data audit`: every flag is raised where due, and on none of the shipped data."""
+"""`python -m data audit`: every flag is raised where due, and on none of the shipped data.
+
+Among them, whether a question's text gives its answer away.
+"""
 
 import json
 import os
@@ -10,6 +13,7 @@ from typer.testing import CliRunner
 
 from data.audit import ERRORS, NOTES, AuditReport, audit
 from data.audit.golds import states_number
+from data.choose import contains_answer
 from data.commands import app
 from data.golds.execute import GoldResult
 from data.sources.spider import import_spider
@@ -263,3 +267,24 @@ def test_an_import_of_spider_has_the_known_findings(tmp_path: Path) -> None:
     assert len(report.errors) < 0.02 * sum(report.questions.values())
     assert set(report.questions) == {"train", "eval, unseen"}
     assert {"null-cells", "guessable-mode"} <= {finding.flag for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "contained"),
+    [
+        ("Is it moo or low?", "Moo", True),
+        ("Who is José.Vega7?", "jose vega", True),
+        ("Which of Rex and Ida is older?", ["Ida", "Rex"], True),
+        ("Who wrote the book?", "A book", True),
+        ("What is a grade with the code 3?", "A", False),
+        ("What is a grade with the code 3?", "Grade A", False),
+        ("Who plays in The The?", "The The", True),
+        ("Which food has most vitamin A in it?", "Vitamin A", True),
+        ("Which state is it in?", "IN", False),
+        ("What is the driver's size?", "S", False),
+        ("Which sign has the code 3?", "+", False),
+        ("Which code has the sign?", 3, False),
+    ],
+)
+def test_an_answer_in_the_text(text: str, answer: Any, contained: bool) -> None:
+    assert contains_answer(text, answer) is contained

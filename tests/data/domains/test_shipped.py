@@ -1,6 +1,11 @@
-"""Properties of the committed databases and questions, beside those that the audit checks."""
+"""Properties of the committed databases and questions, beside those that the audit checks, and that
+`python -m data build` makes them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -9,6 +14,7 @@ import pytest
 from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
 from data.golds.execute import open_readonly
 from shared.dataset import check_databases, database_path, load_splits
+from tests.data.sources.importing import files_of
 
 SPLITS = load_splits(DATA_DIR)
 TRAIN, EVAL = SPLITS["train"], SPLITS["eval"]
@@ -46,3 +52,33 @@ def test_tables_have_the_promised_shape(shipped: Shipped, connection: apsw.Conne
     for table in shipped.domain.tables:
         assert 30 <= scalar(connection, f"SELECT COUNT(*) FROM {table.name}") <= 5000
     assert any(column.references for table in shipped.domain.tables for column in table.columns)
+
+
+def run_build(out: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "data", "build", "--out", str(out)],
+        cwd=DATA_DIR.parent,
+        env={**os.environ, "PYTHONHASHSEED": "31337"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_committed_data_is_what_the_code_builds(tmp_path: Path) -> None:
+    done = run_build(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for folder in ("databases", "questions"):
+        built, committed = files_of(tmp_path / folder), files_of(DATA_DIR / folder)
+        assert built.keys() == committed.keys()
+        assert [name for name in built if built[name] != committed[name]] == []
+
+
+def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way")
+    done = run_build(blocker / "data")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error:" in done.stderr

@@ -15,7 +15,7 @@ from env_server.audit.verify import verify_run
 from env_server.commands import command
 from shared.dataset import load_splits
 from shared.errors import DataError
-from tests.env_server.audit.run_folder import forge, read, record
+from tests.env_server.audit.conftest import forge, read, record
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
 

@@ -16,7 +16,7 @@ from env_server.audit.verify import Problem, Report, verify_run
 from env_server.commands import command
 from shared.errors import DataError, DigestMismatch
 from shared.run_files import CHECKSUMS, checksums, render_checksums
-from tests.env_server.audit.run_folder import forge, read, write, write_lines, write_results
+from tests.env_server.audit.conftest import forge, read, write, write_lines, write_results
 from tests.env_server.pool_driver import LocalSql
 
 Change = Callable[[dict[str, Any]], object]

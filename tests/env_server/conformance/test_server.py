@@ -1,8 +1,12 @@
-"""The conformance suite against a real server, its workers' CPU and memory watched from outside."""
+"""The conformance suite against a real server, its workers' CPU and memory watched from outside.
+
+And its hostile queries as data: complete, with a defence that their README describes.
+"""
 
 import asyncio
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +21,7 @@ from typer.testing import CliRunner, Result
 from env_server.conformance import command
 from env_server.conformance.check import CheckResult, run
 from env_server.conformance.command import GROUPS, all_checks, conformance
-from env_server.conformance.corpus import HostileQuery, load
+from env_server.conformance.corpus import DIRECTORY, SHOWN, HostileQuery, join, load
 from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.wire import Reply, Wire
 from shared.server_process import running_server
@@ -163,3 +167,26 @@ def test_what_cannot_be_checked_is_one_clear_line(options: list[str], named: str
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert named in done.stderr
+
+
+OUTCOMES = {"no_such_table", "sql_error", "sql_denied", "sql_budget", "sql_killed", SHOWN}
+
+
+def test_every_query_is_complete_and_fits_an_action() -> None:
+    queries = load()
+    assert len({query.name for query in queries}) == len(queries) == 143
+    table = (DIRECTORY / "README.md").read_text().partition("| defence | |")[2]
+    described = set(re.findall(r"^\| ([a-zA-Z -]+?) \| ", table, re.MULTILINE))
+    for query in queries:
+        sql = query.statement('odd "name"', "it's", "/tmp/it's")
+        assert not re.search(r"@\w+@", sql), query.name
+        assert len(sql) <= 20_000, query.name
+        assert query.what
+        assert query.defence in described
+        assert set() < set(query.expect) <= OUTCOMES, query.name
+        assert (SHOWN in query.expect) == (query.shows is not None), query.name
+
+
+def test_parts_are_repeated_and_numbered() -> None:
+    assert join("as it is, with @i@") == "as it is, with @i@"
+    assert join(["a", ["b@i@", 3], "c", [["x", 2], "@h@ ", 2]]) == "ab1b2b3cxx0 xx1 "

@@ -1,17 +1,27 @@
-"""What is refused before pydantic sees it, and what an error repeats."""
+"""What is refused before pydantic sees it, and what an error repeats.
+
+Also GET /questions and GET /databases: all that a reset can draw, in pages, and no answer; and when
+the server is ready.
+"""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import BaseModel
 
+from env_server.app import create_app
 from env_server.http.requests import MAX_BRACKETS, MAX_STEP_BYTES, parse, parse_item
+from env_server.questions import QuestionBank
+from env_server.settings import Settings
 from shared.actions import MAX_ARGUMENT_BYTES
 from shared.errors import InvalidRequest, SQLEnvError
-from shared.models import ResetRequest, StepBatchRequest, StepRequest
+from shared.models import MAX_PAGE, ResetRequest, StepBatchRequest, StepRequest
+from tests.env_server.sql.conftest import pids
 
+pytestmark = pytest.mark.anyio
 SOME_ACTION = "'TYPE: argument' with TYPE one of DESCRIBE, SAMPLE, QUERY, ANSWER, or an object of"
 
 
@@ -66,3 +76,99 @@ async def test_a_step_has_a_limit_of_its_own(http: httpx.AsyncClient) -> None:
     assert (reply.status_code, reply.json()["error"]["max_bytes"]) == (413, MAX_STEP_BYTES)
     reply = await http.post("/reset", content=b"{}" + b" " * MAX_STEP_BYTES)
     assert reply.status_code == 200
+
+
+FIELDS = ["question_id", "question", "db_id", "split", "difficulty"]
+
+
+async def pages(http: httpx.AsyncClient, path: str, **query: Any) -> list[dict[str, Any]]:
+    """Return the entries of all pages."""
+    entries: list[dict[str, Any]] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = (await http.get(path, params=query | {"offset": offset})).json()
+        assert list(page) == ["total", "next_offset", path[1:]]
+        entries += page[path[1:]]
+        offset = page["next_offset"]
+    assert len(entries) == page["total"]
+    return entries
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, MAX_PAGE])
+async def test_pages_hold_every_question_once_in_order(
+    http: httpx.AsyncClient, bank: QuestionBank, limit: int
+) -> None:
+    listed = await pages(http, "/questions", limit=limit)
+    assert [list(one) for one in listed] == [FIELDS] * 10
+    expected = [
+        (split, question.question_id, question.question_text, question.database_name)
+        for split in ("eval", "train")
+        for question in sorted(bank.splits[split], key=lambda one: one.question_id)
+    ]
+    names = ("split", "question_id", "question", "db_id")
+    assert [tuple(one[name] for name in names) for one in listed] == expected
+    listed = await pages(http, "/databases", limit=limit)
+    assert listed == [
+        {"db_id": "shop", "questions": {"eval": 1, "train": 6}},
+        {"db_id": "zoo", "questions": {"eval": 3}},
+    ]
+
+
+async def test_filters(http: httpx.AsyncClient) -> None:
+    for query, ids in (
+        ({"db_id": "zoo"}, "zoo-1 zoo-2 zoo-3"),
+        ({"split": "eval", "difficulty": "medium"}, "zoo-2"),
+        ({"split": "eval", "difficulty": ["medium", "easy", "easy"]}, "shop-7 zoo-1 zoo-2 zoo-3"),
+        ({"split": "train", "db_id": "zoo"}, ""),
+        ({"split": "nothing"}, ""),
+        ({"db_id": "nothing"}, ""),
+    ):
+        listed = await pages(http, "/questions", **query)
+        assert [one["question_id"] for one in listed] == ids.split()
+    for twice in ({"split": ["eval", "train"]}, {"limit": [1, 2]}):
+        assert (await http.get("/questions", params=twice)).status_code == 422
+    beyond = (await http.get("/questions", params={"offset": 99})).json()
+    assert beyond == {"total": 10, "next_offset": None, "questions": []}
+
+
+async def test_a_reset_draws_from_what_is_listed(http: httpx.AsyncClient) -> None:
+    listed = {one["question_id"] for one in await pages(http, "/questions", db_id="zoo")}
+    drawn = [
+        (await http.post("/reset", json={"db_id": "zoo", "seed": seed})).json()["info"]
+        for seed in range(30)
+    ]
+    assert {info["question_id"] for info in drawn} == listed
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=0", "limit: Input should be greater than or equal to 1 (got '0')"),
+        ("limit=501", "limit: Input should be less than or equal to 500"),
+        ("offset=-1", "offset: Input should be greater than or equal to 0"),
+        ("offset=" + "9" * 5000, "offset: Unable to parse input string as an integer"),
+        ("difficulty=hm", "difficulty: Input should be 'easy', 'medium' or 'hard'"),
+        ("gold=1", "gold: there is no such field; expected only offset, limit, split, "),
+    ],
+)
+async def test_a_wrong_query_is_named(http: httpx.AsyncClient, query: str, message: str) -> None:
+    reply = await http.get(f"/questions?{query}")
+    assert reply.status_code == 422
+    assert message in reply.json()["error"]["message"]
+
+
+async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path) -> None:
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
+
+        async def statuses() -> list[int]:
+            return [(await http.get("/health")).status_code, (await http.get("/ready")).status_code]
+
+        assert await statuses() == [200, 503]
+        reply = await http.post("/reset")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "not_ready")
+        async with app.router.lifespan_context(app):
+            assert await statuses() == [200, 200]
+            workers = pids(app.state.service.sql)
+        assert await statuses() == [200, 503]
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"

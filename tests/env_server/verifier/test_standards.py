@@ -1,17 +1,25 @@
-"""What each of the three standards accepts, of SQL results and texts; training uses strict."""
+"""What each of the three standards accepts, of SQL results and texts; training uses strict.
+
+And how they agree with the official Spider evaluator on a real agent's queries.
+"""
 
 import json
+import os
 import random
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from env_server.verifier import Gold, answer_verdicts, column_order, result_verdicts
+from env_server.sql import JobKind, SqlJob, SqlLimits
+from env_server.sql.run import SqlRunner
+from env_server.verifier import STANDARDS, Gold, answer_verdicts, column_order, result_verdicts
 from env_server.verifier.gold import Block
 
 ORDERED, UNORDERED = "SELECT a, b FROM t ORDER BY c", "SELECT a, b FROM t"
@@ -185,3 +193,39 @@ def test_a_search_without_an_end_is_given_up() -> None:
     began = time.thread_time()
     assert column_order(rows, gold, ordered=False) is None
     assert time.thread_time() - began < 2
+
+
+SPIDER = Path(os.environ.get("SPIDER_DIR", "missing"))
+MAX_ROWS = 100_000  # of one result; the official evaluator has no limit
+LIMITS = SqlLimits(gold_rows=MAX_ROWS, max_result_bytes=500_000_000)
+MAX_CELLS = 20_000_000  # of one search for an order of columns
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SPIDER.is_dir(), reason="SPIDER_DIR names no copy of Spider")
+def test_the_standards_agree_with_the_official_evaluator() -> None:
+    """Spider's always; strict but for the order of columns."""
+    agree, compared = Counter[str](), 0
+    with SqlRunner(LIMITS) as runner:
+        for line in (SPIDER / "verdict_pairs.jsonl").read_text().splitlines():
+            pair = json.loads(line)
+            if pair["pred_status"] != "ok":  # it did not run there
+                continue
+            path = str(SPIDER / "database" / pair["db_id"] / f"{pair['db_id']}.sqlite")
+            gold_rows, found = (
+                runner.run(SqlJob(JobKind.QUERY, path, pair[key], MAX_ROWS))
+                for key in ("gold", "pred")
+            )
+            assert gold_rows.error is found.error is None
+            gold = Gold.of([list(row) for row in gold_rows.rows], "table", pair["gold"])
+            compared += 1
+            for name, standard in STANDARDS.items():
+                right = standard.result(found.rows, gold)
+                agree[name] += right == pair["official_ex_keep_distinct"]
+                if name == "strict" and right != pair["official_ex_keep_distinct"]:
+                    order = column_order(found.rows, gold.rows, len(gold.blocks) > 1, MAX_CELLS)
+                    assert order, pair["dev_idx"]
+                    assert list(order) != sorted(order), pair["dev_idx"]
+    assert compared == 320
+    assert agree["spider"] == 320
+    assert agree["strict"] == 309

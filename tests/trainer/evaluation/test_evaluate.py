@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -5,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from data.golds.execute import KEEP_EMPTY
+from data.sources.spider import import_spider
+from env_server.audit.verify import verify_run
 from shared.dataset import load_questions
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
+from tests.data.sources.tiny_spider import make_spider
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import make_data
+from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
@@ -185,3 +192,42 @@ def test_measuring_needs_no_training_question_of_the_difficulty(small: GRPOConfi
     assert inputs.train == []
     with pytest.raises(QuestionLoadError, match="no question of difficulty hard"):
         load_inputs(hard, JobOptions())
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    """Return the import of a development split, with one gold of nothing but NULL."""
+    source = make_spider(tmp_path / "spider")
+    (source / "train_spider.json").unlink()
+    import_spider(source, tmp_path / "dev", keep=KEEP_EMPTY)
+    return tmp_path / "dev"
+
+
+def test_it_is_measured_end_to_end(dev: Path, tmp_path: Path) -> None:
+    out = tmp_path / "oracle"
+    arguments = ["evaluate", "--policy", "oracle", "--data", str(dev), "--out", str(out)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    result = json.loads((out / "evaluation.json").read_text())
+    success = result["success"]
+    assert success["overall"]["success"]["rate"] == 1.0
+    assert success["unseen"]["episodes"] == result["episodes"] == 3  # all databases are unseen
+    assert asyncio.run(verify_run(out, data_dir=dev)).problems == []
+
+
+def test_training_on_it_is_refused_with_a_remedy(dev: Path, small: GRPOConfig) -> None:
+    config = small.override(data_dir=dev)
+    with pytest.raises(QuestionLoadError, match=r"has no training questions.*trainer evaluate"):
+        load_inputs(config, JobOptions())
+    assert load_inputs(config, JobOptions(), training=False, with_model=False).train == []
+
+
+def test_data_without_eval_questions_is_refused_with_a_remedy(
+    tmp_path: Path, small: GRPOConfig
+) -> None:
+    source = make_spider(tmp_path / "spider")
+    (source / "dev.json").unlink()
+    import_spider(source, tmp_path / "train")
+    message = r"has no eval questions \(questions_eval\.json\).*--eval-questions"
+    with pytest.raises(QuestionLoadError, match=message):
+        load_inputs(small.override(data_dir=tmp_path / "train"), JobOptions())

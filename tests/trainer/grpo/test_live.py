@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from shared.run_stats import Rate
-from tests.trainer.conftest import FakeClient, prompts
-from tests.trainer.records import record
+from tests.trainer.conftest import FakeClient, prompts, record
 from trainer.config import GRPOConfig
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.evaluation.measure import model_play

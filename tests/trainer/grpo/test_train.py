@@ -1,4 +1,4 @@
-"""trl's trainer over our rollouts, with a fake server."""
+"""trl's trainer over our rollouts, with a fake server, and its settings."""
 
 import math
 import os
@@ -15,6 +15,8 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, TrainingDiverged
 from trainer.grpo.checkpoint import Guard
 from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
+from trainer.grpo.trl_config import trl_config
+from trainer.presets import PRESETS
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks
 
@@ -221,3 +223,19 @@ def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
     Settings.fp16 = False
     with pytest.raises(TrainingDiverged, match="step 4"):
         guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid_and_convert(name: str) -> None:
+    config = GRPOConfig.preset(name)
+    converted = trl_config(config, output_dir="elsewhere")
+    # one generation batch is one optimizer step, so every checkpoint ends a generation window
+    assert converted.generation_batch_size == config.rollouts_per_step
+    assert converted.steps_per_generation == converted.gradient_accumulation_steps
+    # trl sums the rewards to the server's ledger
+    assert converted.reward_weights == [1.0, 0.15, 1.0]
+    assert (converted.epsilon, converted.epsilon_high) == (0.2, 0.28)
+    assert (converted.loss_type, converted.max_grad_norm) == ("grpo", 1.0)
+    assert converted.max_completion_length == config.max_context_tokens
+    assert converted.report_to == []
+    assert converted.output_dir == "elsewhere"

@@ -1,4 +1,5 @@
-"""Imitation: the order of the rows, the loss, and that the model learns."""
+"""Imitation: the order of the rows, the loss, that the model learns; its initial weights and its
+tokenizer."""
 
 import random
 from collections import Counter
@@ -24,6 +25,7 @@ from trainer.pretraining.imitation import (
     plan_passes,
     use_float32,
 )
+from trainer.pretraining.induction_head import wire_induction
 from trainer.pretraining.tokenizer import train_tokenizer
 
 ARGUMENTS = ((3.4445, -4.775, 2.0315), 5, 1e-7)  # torch's defaults of Muon
@@ -40,7 +42,7 @@ def rows(count: int, seed: int = 0) -> list[Row]:
     return made
 
 
-def tokenizer():
+def small_tokenizer():
     return train_tokenizer(["some words to learn from"], vocab_size=300, max_length=64)
 
 
@@ -79,13 +81,13 @@ def test_it_computes_in_the_format_of_the_device(monkeypatch, number_format):
     monkeypatch.setattr(imitation, "imitation_loss", loss)
     replaced: list[bool] = []
     monkeypatch.setattr(imitation, "use_float32", lambda: replaced.append(True))
-    fit(build_model(SMALL, tokenizer()), [rows(2)], SMALL, 0)
+    fit(build_model(SMALL, small_tokenizer()), [rows(2)], SMALL, 0)
     assert seen == [number_format is torch.bfloat16]
     assert bool(replaced) == (number_format is torch.float32), "Muon's own function is in bfloat16"
 
 
 def test_loss_depends_on_marked_tokens_alone():
-    model = build_model(SMALL, tokenizer())
+    model = build_model(SMALL, small_tokenizer())
     ids = torch.tensor([[5, 6, 7, 8]])
     learn = torch.tensor([[False, False, True, False]])
     other = ids.clone()
@@ -104,7 +106,7 @@ def test_rate_warms_up_and_decays_to_nearly_zero():
 
 def test_fit_learns_and_counts_what_a_row_is_changed_to():
     row, other = Row([5, 6, 7], [0, 0, 1], True), Row([5, 6, 9, 10], [0, 0, 1, 1], True)
-    model = build_model(SMALL, tokenizer())
+    model = build_model(SMALL, small_tokenizer())
     figures = fit(model, [[row] * 4] * 60, SMALL, 0, change=lambda row, stream: other)
     losses = [
         imitation_loss(model, *collate([one], 0, torch.device("cpu"))).item()
@@ -133,3 +135,66 @@ def test_muon_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     weights.grad = gradient.clone()
     torch.optim.Muon([weights], lr=1.0, weight_decay=0.0, momentum=0.0, nesterov=False).step()
     assert torch.equal(weights.detach(), -orthogonalize(gradient, *ARGUMENTS))
+
+
+def hits(model, length: int = 40, rows: int = 8) -> float:
+    """Return the share of correct predictions in the second half of a repeated random sequence."""
+    vocabulary = model.config.vocab_size
+    stream = torch.Generator().manual_seed(1)
+    half = torch.stack(
+        [3 + torch.randperm(vocabulary - 3, generator=stream)[:length] for _ in range(rows)]
+    )
+    ids = torch.cat([half, half], dim=1)
+    with torch.no_grad():
+        guessed = model(ids).logits.argmax(-1)
+    return (guessed[:, length:-1] == ids[:, length + 1 :]).float().mean().item()
+
+
+@pytest.mark.parametrize("hidden_size", [64, 128, 192])
+def test_wired_model_copies_without_training_and_a_random_one_does_not(hidden_size):
+    texts = ["a few words of text to make merges from, and then some more of them"] * 10
+    tokenizer = train_tokenizer(texts, vocab_size=512, max_length=256)
+    config = PretrainConfig(hidden_size=hidden_size)
+    model = build_model(config, tokenizer)
+    assert hits(model) < 0.05
+    wire_induction(model)
+    assert hits(model) > 0.9
+
+
+TEXTS = [
+    "How many orders have a unit price over 120?",
+    "QUERY: SELECT unit_price FROM orders",
+    "orders: 120 rows\n",
+] * 20
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, vocab_size=400, max_length=512)
+
+
+@pytest.mark.parametrize(
+    "text", ["unit_price = 12.50", "São Paulo | 東京 | NULL\n", "  two  spaces\t", 'it\'s "quoted"']
+)
+def test_any_text_comes_back_to_the_byte(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"), [("unit_price", ["unit", "_", "price"]), ("2024", list("2024"))]
+)
+def test_names_split_into_the_words_that_a_question_says_and_numbers_into_digits(
+    tokenizer, text, pieces
+):
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode(text)) == pieces
+
+
+def test_vocabulary_is_bounded_and_its_ends_are_special(tokenizer):
+    assert len(tokenizer) <= 400
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
+
+
+def test_chat_template_is_chatml(tokenizer):
+    messages = [{"role": "user", "content": "hello"}]
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert rendered == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"

@@ -1,17 +1,20 @@
-"""Pretraining end to end, in miniature: generate, play over HTTP, imitate, save, load."""
+"""Pretraining end to end, in miniature: generate, play over HTTP, imitate, save, load, measure."""
 
+import io
 import json
 import shutil
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from shared.models import Outcome
 from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
+from trainer.pretraining import model_card as module
 from trainer.pretraining.imitation import PretrainConfig
-from trainer.pretraining.model_card import model_card
+from trainer.pretraining.model_card import TRIES, model_card, unseen_success
 from trainer.pretraining.pretrain import LONG, Stage, generate, play_demonstrations, pretrain
 from trainer.rollout.row import RolloutRow
 from trainer.runtime.models import load_model_and_tokenizer
@@ -97,3 +100,18 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     rows, counts = play_demonstrations(folder, None, tmp_path / "server.log")
     assert [row.learn for row in rows] == [[0, 1]]
     assert counts == {"episodes": 1, "episodes_lost": 1, "right": 1}
+
+
+def test_unseen_questions_are_played_greedily_and_sampled(small, monkeypatch):
+    played, run_evaluation = [], module.run_evaluation
+
+    def recorded(settings, console):
+        played.append((settings.mode, settings.samples, settings.part))
+        return run_evaluation(settings, console)
+
+    monkeypatch.setattr(module, "run_evaluation", recorded)
+    console = Console(file=io.StringIO(), width=200)
+    found = unseen_success(small.override(step_budget=1, max_new_tokens=4), console, eval_limit=6)
+    assert played == [("greedy", 1, "unseen"), ("sampled", TRIES, "unseen")]
+    assert 0 < found["n"] == found["greedy"]["n"] == found["sampled"]["n"] < 6
+    assert found["greedy"]["rate"] == found["pass_at_8"] == 0

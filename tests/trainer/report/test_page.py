@@ -1,6 +1,6 @@
 """The page of a finished, an interrupted and a damaged run, and of an evaluation.
 
-None of their texts is markup.
+None of their texts is markup. And the groups of rollouts that it shows.
 """
 
 import json
@@ -21,6 +21,7 @@ from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.report import command
 from trainer.report import groups as report_groups
+from trainer.report.groups import groups
 from trainer.report.page import run_page
 from trainer.report.tables import mean_ledger
 from trainer.run.folder import Run, append_lines, read_json, read_lines, write_json
@@ -324,3 +325,25 @@ def test_without_a_path_the_newest_run_is_reported(
     assert (own / "report.html").exists()
     shutil.rmtree(own)
     assert "no run is in" in CliRunner().invoke(app, ["report"]).output
+
+
+def test_a_question_that_comes_twice_in_a_batch_is_two_groups() -> None:
+    rows = [
+        {"question_id": question, "reward": reward, "outcome": outcome}
+        for question, reward, outcome in (
+            *(("a", 1.0, "correct"), ("a", 0.0, "wrong"), ("b", None, "infra_failed")),
+            *(("b", 1.0, "correct"), ("a", 0.5, "wrong"), ("a", 0.25, "wrong")),
+        )
+    ]
+    found = groups(1, rows, 2)
+    assert [(group.question_id, group.mean) for group in found] == [
+        ("a", 0.5),
+        ("a", 0.375),
+        ("b", 1.0),
+    ]
+    # a lost rollout is no wrong one
+    assert [(group.correct, group.contrast) for group in found] == [
+        (1, True),
+        (0, False),
+        (1, False),
+    ]

@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from shared.actions import SQLAction
 from shared.errors import SQLEnvError
 from shared.models import StepResult
-from tests.trainer.conftest import CHATML, FakeClient, make_tokenizer
-from tests.trainer.rollout.conftest import AFTER, NAMES, prompts_for
+from tests.trainer.conftest import AFTER, CHATML, NAMES, FakeClient, make_tokenizer, prompts_for
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.base import Sample

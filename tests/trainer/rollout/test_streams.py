@@ -9,8 +9,7 @@ import pytest
 from accelerate import Accelerator
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from tests.trainer.conftest import FakeClient
-from tests.trainer.rollout.conftest import prompts_for
+from tests.trainer.conftest import FakeClient, prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.episode import start_episodes

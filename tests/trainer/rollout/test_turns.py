@@ -11,8 +11,7 @@ from shared.actions import SQLAction
 from shared.errors import ServerUnreachable
 from shared.models import StepResult
 from tests.trainer.chat_server import ChatServer, Messages, served
-from tests.trainer.conftest import FakeClient
-from tests.trainer.rollout.conftest import prompts_for
+from tests.trainer.conftest import FakeClient, prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import play_episodes

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 
 from shared.run_stats import behaviour
-from tests.trainer.records import record
+from tests.trainer.conftest import record
 from trainer.run.console import behaviour_table
 
 

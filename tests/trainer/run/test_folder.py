@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from shared.run_files import check_seal, read_episode
+from tests.trainer.conftest import record
+from tests.trainer.played_run import record_run
 from trainer.errors import RunError
 from trainer.run.folder import (
+    Run,
     append_lines,
     check_writable,
     create_run,
@@ -15,9 +19,12 @@ from trainer.run.folder import (
     point_latest,
     read_json,
     read_lines,
+    to_json,
     write_json,
     write_text,
 )
+from trainer.run.observations import drop_observations, read_observations
+from trainer.run.records import EpisodeRecord, Turn
 
 
 def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
@@ -103,3 +110,56 @@ def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> No
         read_json(run.config)
     with pytest.raises(RunError, match="no run at"):
         open_run(tmp_path / "nowhere")
+
+
+RECORD = record(
+    operational=0.01,
+    reward=1.01,
+    turns=(Turn("describe orders", "id, price"), Turn("ANSWER: 1", "")),
+    actions=("DESCRIBE: orders", "ANSWER: 1"),
+    rewards=(0.01, 1.0),
+    observations=("0" * 16, "1" * 16, "2" * 16),
+    parts=({"step_cost": -0.02, "exec_ok": 0.02, "new_info": 0.01}, {"correctness": 1.0}),
+)
+
+
+def test_a_line_has_what_an_audit_compares() -> None:
+    line = to_json(RECORD.as_line("train", "sampled", 3)).encode() + b"\n"
+    check_seal(line)
+    episode = read_episode(line)
+    assert (episode.phase, episode.mode, episode.step) == ("train", "sampled", 3)
+    assert episode.texts == ["describe orders", None]  # only where it is not the canonical text
+    assert episode.parts == RECORD.parts
+    assert [round(sum(parts.values()), 6) for parts in RECORD.parts] == episode.rewards
+    assert (episode.correct, episode.finished) == (True, True)
+
+
+def test_a_record_is_read_back() -> None:
+    assert EpisodeRecord.model_validate(json.loads(to_json(RECORD.model_dump()))) == RECORD
+
+
+def test_observations_belong_to_the_training_lines(tmp_path: Path) -> None:
+    run = Run(record_run(tmp_path, until="train", steps=2))
+    lines = [line for line in read_lines(run.episodes) if line["phase"] == "train"]
+    kept = list(read_observations(run.observations))
+    assert [(one["step"], one["question_id"]) for one in kept] == [
+        (line["step"], line["question_id"]) for line in lines
+    ]
+    for one, line in zip(kept, lines, strict=True):
+        assert one["observations"][0].startswith("Question: ")
+        # the last action of an answered episode has no reply
+        answered = line["outcome"] in ("correct", "wrong")
+        assert len(one["observations"]) == len(line["actions"]) + (not answered)
+
+
+def test_a_cut_file_keeps_its_whole_members(tmp_path: Path) -> None:
+    run = Run(record_run(tmp_path, until="train", steps=2))
+    first = [one for one in read_observations(run.observations) if one["step"] == 1]
+    path = run.observations
+    path.write_bytes(path.read_bytes()[:-40])
+    assert list(read_observations(path))[: len(first)] == first
+    drop_observations(path, 1)
+    assert list(read_observations(path)) == first
+    drop_observations(path, 0)
+    assert list(read_observations(path)) == []
+    assert list(read_observations(tmp_path / "missing.gz")) == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from trainer.run.charts import Point
+from trainer.run.charts import Baseline, Chart, Point, Series, png
 from trainer.run.plots import headline, learning_curve, points, smoothed
 
 
@@ -70,3 +70,11 @@ def test_the_headline_says_the_result_once_there_is_one() -> None:
     title = headline("tiny", 1, before | {"after": rates(0.794)})
     changes = "greedy 40.0 % → 79.4 %, sampled 40.0 % → 79.4 %"
     assert title == f"GRPO of tiny, seed 1: success {changes}"
+
+
+@pytest.mark.parametrize(
+    "series", [[], [Series("s", [Point(3, 1.0, 0.5, 1.5)], "blue", band=True)]]
+)
+def test_a_chart_with_few_or_no_points_is_drawn(series: list[Series]) -> None:
+    chart = Chart("k", "T", series, [Baseline("chance", 0.2)], steps=9)
+    assert png([chart], "title").startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from shared.models import Outcome
-from tests.trainer.records import record
+from tests.trainer.conftest import record
 from trainer.rollout.row import RolloutRow
 from trainer.run.records import EpisodeRecord, Turn, turns_of
 from trainer.run.transcripts import COUNT, pick, transcripts

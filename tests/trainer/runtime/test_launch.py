@@ -1,6 +1,8 @@
-"""How many processes train, by default and in a resumed run."""
+"""How many processes train, by default and in a resumed run, and the CPU cores
+that a container may use."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.trainer.architectures import CONFIGS
+from shared.console import counted
 from tests.trainer.conftest import FakeClient
+from tests.trainer.model_families import CONFIGS
 from tests.trainer.small_job import begin, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
+from trainer.doctor import check_device
 from trainer.run.folder import Run, read_json, write_json
+from trainer.runtime.cpu_budget import usable_cores, usable_threads
 from trainer.runtime.launch import default_processes
 from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.ranks import LAUNCHER
@@ -140,3 +145,22 @@ def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
     write_json(run.summary, {})
     assert "found it" in train("--resume-or-new")
     assert started == [2]
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("150000 100000", 2), ("20000 100000", 1), ("max 100000", 64), ("", 64)]
+)
+def test_a_containers_quota_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int
+) -> None:
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    monkeypatch.setattr("trainer.runtime.cpu_budget.CGROUP_CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert usable_cores() == cores
+    assert usable_threads(64) == cores
+    assert usable_threads(1) == 1
+    details = {diagnosis.name: diagnosis.detail for diagnosis in check_device()}
+    assert details["threads"].startswith(f"{counted(cores, 'CPU core')} for this process")
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    assert usable_threads(64) == 64

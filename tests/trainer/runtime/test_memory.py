@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tests.trainer.architectures import CONFIGS
+from tests.trainer.model_families import CONFIGS
 from trainer.config import GRPOConfig
 from trainer.presets import MEMORY_GB, PRESETS, SAVED_AS, SIZES
 from trainer.runtime import memory

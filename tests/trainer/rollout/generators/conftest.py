@@ -10,8 +10,7 @@ import pytest
 from shared.errors import SQLEnvError
 from shared.models import SQLObservation
 from tests.trainer.chat_server import ChatServer, Messages, served
-from tests.trainer.conftest import FakeClient, observation
-from tests.trainer.rollout.conftest import prompts_for
+from tests.trainer.conftest import FakeClient, observation, prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.openai import OpenAIPolicy

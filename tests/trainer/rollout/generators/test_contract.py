@@ -12,9 +12,8 @@ import httpx
 import pytest
 
 from tests.trainer.chat_server import ModelBehind, served
-from tests.trainer.conftest import FakeClient
+from tests.trainer.conftest import FakeClient, prompts_for
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
-from tests.trainer.rollout.conftest import prompts_for
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import OpenAIPolicy

@@ -1,1 +1,0 @@
-"""Real servers that are killed, stopped, restarted and cut off while episodes are played."""

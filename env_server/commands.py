@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from env_server.app import create_app
 from env_server.audit.command import rescore, verify
 from env_server.conformance.command import conformance
-from env_server.http.protocol import SOCKET_OPTIONS, Connections, Protocol, Socket
+from env_server.http.protocol import Connections, Protocol
+from env_server.http.websocket import SOCKET_OPTIONS, Socket
 from env_server.questions import QuestionBank
 from env_server.service import Service
 from env_server.settings import ENV_PREFIX, Settings, settings_table

@@ -47,7 +47,7 @@ from shared.models import (
     StepInfo,
     StepResult,
 )
-from shared.sqltext import unquote_identifier
+from shared.sqltext import find_table
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
@@ -393,14 +393,3 @@ def comparable(action: SQLAction, tables: list[str]) -> str:
 def digest_of(text: str) -> bytes:
     """Return a hash of a text, to remember it in 16 bytes."""
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
-
-
-def find_table(argument: str, tables: list[str]) -> str | None:
-    """Return the table that an agent names, whatever its letter case, quotes or final semicolon."""
-    text = argument.strip().rstrip(";").strip()
-    for name in (text, unquote_identifier(text)):
-        if name in tables:
-            return name
-        if found := next((table for table in tables if table.lower() == name.lower()), None):
-            return found
-    return None

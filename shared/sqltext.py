@@ -50,3 +50,14 @@ def split_names(text: str) -> list[str]:
 def quote_text(text: str) -> str:
     """Return a string as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def find_table(argument: str, tables: list[str]) -> str | None:
+    """Return the table that an agent names, whatever its letter case, quotes or final semicolon."""
+    text = argument.strip().rstrip(";").strip()
+    for name in (text, unquote_identifier(text)):
+        if name in tables:
+            return name
+        if found := next((table for table in tables if table.lower() == name.lower()), None):
+            return found
+    return None

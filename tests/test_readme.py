@@ -40,7 +40,8 @@ ELSEWHERE = {
     "python -m trainer play --adapter data/models/qwen2.5-coder-0.5b-spider --db my.sqlite": (
         "tests/trainer/runtime/test_lora.py"
     ),
-    "make improve MODEL=Qwen/Qwen2.5-Coder-0.5B-Instruct DATA=/data/spider GOLD=no": (
+    "python -m data import spider DIR --out spider-data": "tests/data/sources/test_spider.py",
+    "make improve MODEL=Qwen/Qwen2.5-Coder-0.5B-Instruct DATA=spider-data GOLD=no SEED=1": (
         "tests/trainer/improve/test_rounds.py"
     ),
     "make serve": "tests/env_server/test_server_process.py",

@@ -71,11 +71,11 @@ class Hosted(Environment):  # type: ignore[misc]
 
     def reset(self, **_: Any) -> HostedObservation:
         """Refuse: the server calls `reset_async`."""
-        raise NotImplementedError
+        raise RuntimeError("call reset_async")
 
     def step(self, action: HostedAction, **_: Any) -> HostedObservation:
         """Refuse: the server calls `step_async`."""
-        raise NotImplementedError
+        raise RuntimeError("call step_async")
 
     @property
     def state(self) -> State:

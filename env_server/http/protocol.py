@@ -1,4 +1,4 @@
-"""Uvicorn's protocols with limits on what a connection may send, hold and wait for.
+"""Uvicorn's HTTP protocol with limits on what a connection may send, hold and wait for.
 
 They apply before any check of a request sees it. llhttp gathers a header until its end, so bytes
 are counted before they reach it, in slices; what a request has beside its body (request line,
@@ -15,16 +15,14 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Literal
+from typing import Protocol as Interface
 
 import httptools
 from pydantic_core import to_json
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
 
 from env_server.http.openenv import SOCKET
-from env_server.http.requests import MAX_STEP_BYTES
 from env_server.http.responses import http_code, http_error_bytes
 from env_server.settings import Settings
 from env_server.telemetry import Metrics
@@ -38,14 +36,6 @@ SLICE_BYTES = 4096
 LINGER_S = 1.0
 MAX_HEADERS = 100  # a client sends 8, gateways add some
 SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
-MAX_FRAGMENTS = 1000  # of a WebSocket's message; empty ones cost no bytes of it
-TRY_AGAIN_LATER, TOO_BIG = 1013, 1009
-# No pings: a client that generates text for minutes may not answer, and idle ones are closed.
-SOCKET_OPTIONS: dict[str, Any] = {
-    "ws_max_size": MAX_STEP_BYTES,
-    "ws_per_message_deflate": False,  # a small frame could become a large one
-    "ws_ping_interval": None,
-}
 
 
 class Refusal(Exception):
@@ -64,6 +54,13 @@ class Overloaded(Refusal):
         self.body = to_json(NotReady(message, retry_after_s=1).to_wire())
 
 
+class Idle(Interface):
+    """A connection that may have to give way to others."""
+
+    def evict(self, message: str) -> None:
+        """Close the connection now, for this reason."""
+
+
 class Connections:
     """The connections of one server, and what they have sent of unfinished bodies."""
 
@@ -72,13 +69,13 @@ class Connections:
         self.max_open = _within_descriptors(settings.max_connections)
         # dicts as ordered sets, the oldest first
         self.unfinished: dict[Protocol, None] = {}  # whose request has not arrived in full
-        self.idle: dict[Protocol | Socket, None] = {}  # which wait for their next request
+        self.idle: dict[Idle, None] = {}  # which wait for their next request
         self.body_bytes = 0  # of all unfinished bodies
 
-    def make_room(self, newest: "Protocol") -> None:
+    def make_room(self, newest: Idle) -> None:
         """Close the oldest connection that waits for no reply, else the newest one."""
         message = f"the server has {self.max_open:,} connections, the most it takes: try again"
-        others: Iterator[Protocol | Socket] = chain(self.unfinished, self.idle)
+        others: Iterator[Idle] = chain(self.unfinished, self.idle)
         next((one for one in others if one is not newest), newest).evict(message)
 
     def shed(self) -> None:
@@ -349,60 +346,3 @@ class Protocol(HttpToolsProtocol):
         """Count the current request's body no longer: it is complete, or nobody will read it."""
         self.shared.body_bytes -= self.body_bytes
         self.body_bytes = 0
-
-
-class Socket(WebSocketsSansIOProtocol):
-    """One WebSocket. It gives way to newer ones: its episode can be continued on another."""
-
-    def __init__(self, shared: Connections, **options: Any) -> None:
-        super().__init__(**options)
-        self.shared = shared
-        self.send_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.shared.idle[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.shared.idle.pop(self, None)
-        if self.send_timer is not None:
-            self.send_timer.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self.shared.idle.pop(self, "") is None:  # those that were used last give way last
-            self.shared.idle[self] = None
-        super().data_received(data)
-
-    def handle_cont(self, event: Frame) -> None:
-        if len(self.frames) >= MAX_FRAGMENTS:
-            self._fail(TOO_BIG, f"a message of over {MAX_FRAGMENTS:,} fragments")
-        else:
-            super().handle_cont(event)
-
-    def handle_parser_exception(self) -> None:
-        if self.conn.close_sent is None:  # of the handshake
-            self.transport.abort()
-        else:
-            super().handle_parser_exception()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        timeout_s = self.shared.settings.send_timeout_s
-        self.send_timer = self.loop.call_later(timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self.send_timer is not None:
-            self.send_timer.cancel()
-
-    def evict(self, message: str) -> None:
-        self.shared.idle.pop(self, None)
-        self._fail(TRY_AGAIN_LATER, message)
-
-    def _fail(self, code: int, reason: str) -> None:
-        if self.handshake_complete and not self.close_sent:
-            self.conn.fail(code, reason)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-            self.close_sent = self.disconnected = True  # nothing can be sent from now on
-        self.transport.close()

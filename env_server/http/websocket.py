@@ -1,0 +1,79 @@
+"""Uvicorn's WebSocket protocol with limits on what a connection may send, hold and wait for.
+
+`protocol.Protocol` hands over a connection when its request asks for it. Needs websockets.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+from env_server.http.protocol import Connections
+from env_server.http.requests import MAX_STEP_BYTES
+
+MAX_FRAGMENTS = 1000  # of a message; empty ones cost no bytes of it
+TRY_AGAIN_LATER, TOO_BIG = 1013, 1009
+# No pings: a client that generates text for minutes may not answer, and idle ones are closed.
+SOCKET_OPTIONS: dict[str, Any] = {
+    "ws_max_size": MAX_STEP_BYTES,
+    "ws_per_message_deflate": False,  # a small frame could become a large one
+    "ws_ping_interval": None,
+}
+
+
+class Socket(WebSocketsSansIOProtocol):
+    """One WebSocket. It gives way to newer ones: its episode can be continued on another."""
+
+    def __init__(self, shared: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self.shared = shared
+        self.send_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.shared.idle[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.shared.idle.pop(self, None)
+        if self.send_timer is not None:
+            self.send_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.shared.idle.pop(self, "") is None:  # those that were used last give way last
+            self.shared.idle[self] = None
+        super().data_received(data)
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= MAX_FRAGMENTS:
+            self._fail(TOO_BIG, f"a message of over {MAX_FRAGMENTS:,} fragments")
+        else:
+            super().handle_cont(event)
+
+    def handle_parser_exception(self) -> None:
+        if self.conn.close_sent is None:  # of the handshake
+            self.transport.abort()
+        else:
+            super().handle_parser_exception()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        timeout_s = self.shared.settings.send_timeout_s
+        self.send_timer = self.loop.call_later(timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.send_timer is not None:
+            self.send_timer.cancel()
+
+    def evict(self, message: str) -> None:
+        self.shared.idle.pop(self, None)
+        self._fail(TRY_AGAIN_LATER, message)
+
+    def _fail(self, code: int, reason: str) -> None:
+        if self.handshake_complete and not self.close_sent:
+            self.conn.fail(code, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = self.disconnected = True  # nothing can be sent from now on
+        self.transport.close()

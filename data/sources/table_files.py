@@ -19,7 +19,7 @@ from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
 from shared.console import counted
 from shared.errors import DataError
-from shared.sqltext import quote_identifier
+from shared.sqltext import RESERVED, quote_identifier
 
 TEXT_SUFFIXES, LINE_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, *LINE_SUFFIXES, ".parquet")
@@ -58,7 +58,7 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 
     Raise one `DataError` for all files that can't be read.
     """
-    twice = [name for name, n in Counter(path.stem.lower() for path in files).items() if n > 1]
+    twice = [name for name, n in Counter(table_name(path).lower() for path in files).items() if n > 1]
     faults = [f"two files would become the table {name}: rename one" for name in twice]
     with new_database(target) as connection:
         for path in files:
@@ -78,15 +78,16 @@ def _add_table(
         if path.suffix.lower() in TEXT_SUFFIXES:
             if _as_utf8(path, scratch / "utf8") == GUESS:
                 report.notes.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
-            names = _load_text(duck, path, scratch / "utf8", report)
-            columns = [column_of(duck, "t", f"c{index}") for index in range(len(names))]
+            header = _load_text(duck, path, scratch / "utf8", report)
+            columns = [column_of(duck, "t", f"c{index}") for index in range(len(header))]
         else:
-            names, columns = _load_typed(duck, path)
+            header, columns = _load_typed(duck, path)
+        names, title = _column_names(path, header, report), table_name(path)
         for name, column in zip(names, columns, strict=True):
             if column.note:
-                report.notes.append(f"{path.stem}.{name} {column.note}")
+                report.notes.append(f"{title}.{name} {column.note}")
         types = {name: column.kind for name, column in zip(names, columns, strict=True)}
-        table = quote_identifier(path.stem)
+        table = quote_identifier(title)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
         connection.execute(f"CREATE TABLE {table} ({declared})")
         values = ", ".join(column.values for column in columns)
@@ -96,7 +97,7 @@ def _add_table(
         while rows := duck.fetchmany(FETCHED_ROWS):
             connection.executemany(insert, rows)
             count += len(rows)
-        report.tables.append(ConvertedTable(path.stem, count, types))
+        report.tables.append(ConvertedTable(title, count, types))
 
 
 def _as_utf8(path: Path, target: Path) -> str:
@@ -127,7 +128,7 @@ def _as_utf8(path: Path, target: Path) -> str:
 def _load_text(
     duck: duckdb.DuckDBPyConnection, path: Path, utf8: Path, report: ImportReport
 ) -> list[str]:
-    """Load a CSV file into the table t with columns c0, c1, ... of text; return their names."""
+    """Load a CSV file into the table t with columns c0, c1, ... of text; return its header."""
     with utf8.open(encoding="utf-8", newline="") as file:
         first = file.readline()
         delimiter = delimiter_of(path, first)
@@ -153,22 +154,40 @@ def _load_text(
         remedy = f"quote cells that contain {delimiter!r}"
         report.problems.append(f"{what} (first: row {long[0]}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
-    return _column_names(path, header, report)
+    return header
+
+
+def table_name(path: Path) -> str:
+    """Return the name of a file's table."""
+    return _plain(path.stem) or "table_1"
+
+
+def _plain(text: str) -> str:
+    """Return a name that SQL reads without quotes: `Rent_EUR` for "Rent (EUR)"."""
+    name = "_".join(re.findall(r"\w+", text))
+    if name[:1].isdigit():
+        return f"_{name}"
+    return f"{name}_" if RESERVED.fullmatch(name) else name
 
 
 def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:
-    """Return distinct names: an empty one is numbered, and so is one that came before."""
+    """Return distinct plain names: an empty one is numbered, and so is one that came before."""
     names: list[str] = []
     taken: set[str] = set()
     for index, text in enumerate(header, 1):
-        base = text.strip() or f"column_{index}"
+        base = _plain(text) or f"column_{index}"
         name, number = base, 2
         while name.lower() in taken:
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
         names.append(name)
-        if name != text.strip():
-            report.notes.append(f"{path.name}: column {index}, {text!r}, is called {name}")
+    renamed = [
+        f"{old!r} is called {name}"
+        for old, name in zip(header, names, strict=True)
+        if name != old.strip()
+    ]
+    if renamed:
+        report.notes.append(f"{path.name}: {', '.join(renamed)}")
     return names
 
 

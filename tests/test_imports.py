@@ -4,6 +4,7 @@ depth of the code. And every third-party module that a package imports is declar
 import ast
 import functools
 import graphlib
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -213,3 +214,12 @@ def test_every_import_is_declared(package: str) -> None:
     known = declared(EXTRAS[package])
     assert {module for module, choices in names.items() if not choices & known} == set()
     assert names  # the check sees something
+
+
+def test_training_and_play_need_no_library_of_an_optional_extra() -> None:
+    """In a process of its own, in which the libraries of `api` and `lora` cannot be imported."""
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['openai', 'peft'])\n"
+        "import trainer.grpo.job, trainer.play.agent, trainer.evaluation.run"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

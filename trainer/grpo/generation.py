@@ -22,7 +22,6 @@ from trainer.errors import ModelServerError
 from trainer.rollout.generators.base import Generator
 from trainer.rollout.loop import sampling
 from trainer.rollout.prompts import opening_messages
-from trainer.rollout.served import completions_generator
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.ranks import Ranks
 
@@ -37,6 +36,8 @@ class GenerationServer:
     """The vLLM server at `config.generation_url`. All processes call its methods together."""
 
     def __init__(self, config: GRPOConfig, tokenizer: Any, ranks: Ranks) -> None:
+        from trainer.rollout.served import completions_generator  # needs the openai library
+
         self.config, self._ranks = config, ranks
         self._codec = codec_of(tokenizer, config.thinking)
         self.generator = completions_generator(

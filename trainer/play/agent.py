@@ -7,7 +7,6 @@ from typing import Any
 
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import local_generator
-from trainer.rollout.served import served_model
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
@@ -54,6 +53,8 @@ def local_agent(config: GRPOConfig, about: str) -> Agent:
 
 def served_agent(config: GRPOConfig, about: str, base_url: str) -> Agent:
     """Return the model of `config` on a server, or raise `ModelServerError`."""
+    from trainer.rollout.served import served_model  # needs the openai library
+
     greedy, retry = (
         served_model(config, base_url, temperature=temperature)
         for temperature in (0.0, RETRY_TEMPERATURE)

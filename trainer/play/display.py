@@ -76,7 +76,7 @@ class Screen:
             answer = Text("nothing found" if nothing else printable(played.answer), "bold")
             title = "answer, unchecked"
             self._console.print(
-                Panel(answer, title=title, title_align="left", expand=False, border_style="green")
+                Panel(answer, title=title, title_align="left", expand=False, border_style="blue")
             )
             self._print(Text("from ").append_text(_argument(played.source)))
         else:
@@ -114,7 +114,8 @@ def no_answer(played: PlayedQuestion) -> str:
     if played.context_overflow:
         return "no answer: the agent's context window is full; use a model with a larger one"
     if played.outcome == Outcome.BUDGET:
-        return f"no answer within {counted(len(played.steps), 'step')}; --step-budget allows more"
+        within = f"no answer within {counted(len(played.steps), 'step')}"
+        return within + ("; --step-budget allows more" if played.queries else ": no query worked")
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"

@@ -77,6 +77,7 @@ def asked(shop: Path, tmp_path: Path) -> Iterator[Asked]:
         ((GOOD, "ANSWER: 3"), Outcome.ANSWERED, "3", ""),
         (("ANSWER: [1, 2]",), Outcome.ANSWERED, "[1, 2]", "the answer is not confirmed"),
         ((BAD, "DESCRIBE: orders", GOOD, "SAMPLE: orders"), Outcome.BUDGET, None, "--step-budget"),
+        ((BAD, *["DESCRIBE: orders"] * 3), Outcome.BUDGET, None, "no query worked"),
         (("DESCRIBE: orders",), Outcome.ABANDONED, None, "the agent stopped"),
     ],
 )

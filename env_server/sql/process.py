@@ -195,9 +195,11 @@ class WorkerProcess(asyncio.Protocol):
     async def start(self) -> None:
         """Start the process and connect to it. It reports later that it is ready."""
         self._reap()
-        # Nothing of the parent's environment, which may hold secrets; UTC for the modifier
-        # 'localtime'; one malloc arena, since a second would reserve 64 MB of address space.
-        environment = {"PYTHONPATH": str(_ROOT), "PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+        # Of the parent's environment, which may hold secrets, only where packages are; UTC for the
+        # modifier 'localtime'; one malloc arena: a second would reserve 64 MB of address space.
+        path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {"PYTHONPATH": os.pathsep.join(path)}
+        environment |= {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
         environment |= {"TZ": "UTC", "MALLOC_ARENA_MAX": "1"}
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as page:

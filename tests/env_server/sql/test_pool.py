@@ -266,11 +266,17 @@ def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_a_worker_has_nothing_of_the_parents_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_has_only_the_parents_packages_of_its_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Packages may be where only PYTHONPATH leads, as after `pip install --target`."""
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
     async def body(pool: SqlPool) -> None:
         assert b"hunter2" not in Path(f"/proc/{pids(pool)[0]}/environ").read_bytes()
+        assert (tmp_path / "seen").exists()
 
     in_pool(body)
 

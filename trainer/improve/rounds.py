@@ -36,8 +36,15 @@ from trainer.evaluation.settings import EvaluationSettings
 from trainer.grpo.job import run_job
 from trainer.improve.report import Result, Round, result_of, write_report
 from trainer.rollout.dataset import load_question_prompts
-from trainer.run.folder import LATEST, Run, append_lines, begin_or_resume, read_json, read_lines
-from trainer.run.lock import held
+from trainer.run.folder import (
+    LATEST,
+    Run,
+    append_lines,
+    begin_or_resume,
+    held,
+    read_json,
+    read_lines,
+)
 from trainer.runtime.interrupt import Interrupted
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN

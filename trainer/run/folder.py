@@ -1,6 +1,7 @@
 """The folder of a training run, and files written so that a crash never leaves a partial one."""
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -60,6 +62,26 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise RunError(f"can't write {path}: {error.strerror}; choose another --out") from error
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Lock a folder for the block; `RunError` if another process holds it.
+
+    A process that ends, also by SIGKILL, holds it no longer. Some file systems have no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another process uses {path}: wait for its end, or stop it"
+            raise RunError(message) from error
+        except OSError as error:
+            log.info("can't hold %s: %s", path, error.strerror)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -181,7 +203,7 @@ def checkpoint_step(path: Path) -> int:
 
 def create_run(out: Path, label: str) -> Run:
     """Create the folder `out`/<UTC time>-<label>. Call `point_latest` once it can be resumed."""
-    path = out.absolute() / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}"
+    path = out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}"
     if path.exists():  # two runs started in the same second
         path = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     try:
@@ -193,12 +215,17 @@ def create_run(out: Path, label: str) -> Run:
 
 def open_run(path: Path) -> Run:
     """Return the run in a folder. `RunError` names what is missing."""
-    run, remedy = Run(path.resolve()), "name the folder of a run, such as runs/latest"
+    run, remedy = Run(short_path(path.resolve())), "name the folder of a run, such as runs/latest"
     if not run.path.is_dir():
         raise RunError(f"no run at {path}; {remedy}")
     if not run.config.is_file():
         raise RunError(f"{path} is not a run: it has no {run.config.name}; {remedy}")
     return run
+
+
+def short_path(path: Path) -> Path:
+    """Return a path relative to the working directory if it is inside it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def runs_in(out: Path) -> list[Run]:

@@ -25,8 +25,7 @@ from trainer.evaluation.measure import Connection, model_play, play_with
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy
-from trainer.run.folder import read_lines
-from trainer.run.lock import held
+from trainer.run.folder import held, read_lines
 from trainer.runtime.interrupt import Interrupted
 
 RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"

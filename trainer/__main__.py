@@ -274,7 +274,6 @@ def run_program(module: str, arguments: Sequence[str]) -> None:
 def doctor(
     data: DataOption = Path("data"),
     model: Annotated[str, Option(help="Base model.")] = OFFLINE_MODEL,
-    server: ServerOption = None,
 ) -> None:
     """Check this machine: print what a run has, what is missing and how to get it.
 
@@ -282,7 +281,7 @@ def doctor(
     """
     from trainer.doctor import Status, examine
 
-    diagnoses = examine(data, model, server or [])
+    diagnoses = examine(data, model)
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
     for diagnosis in diagnoses:
         line = f"{diagnosis.status.upper():5} {diagnosis.name:18} {diagnosis.detail}"

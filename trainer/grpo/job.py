@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -95,7 +95,7 @@ def run_job(
         threads = limit_threads(ranks.local_count)
         ranks.together(lambda: check_shared_server(options.servers, ranks))
         check_same_settings(shared_settings(config, options, resume), ranks)
-        inputs = ranks.together(lambda: load_inputs(config, options))
+        inputs = ranks.together(lambda: load_inputs(config, options, kind.split))
         ranks.together(lambda: kind.check(config, inputs))
         if resume is not None:
             result = ranks.first(lambda: finished_result(resume, inputs, config))
@@ -165,6 +165,7 @@ class Job:
     console: Console
     ranks: Ranks
     generation: GenerationServer | None = None  # what samples the rollouts, if not this process
+    split: ClassVar[str | None] = "eval"  # of the questions that are measured
 
     def __post_init__(self) -> None:
         self._config, self._client = self.connection.config, self.connection.client
@@ -351,7 +352,7 @@ class Job:
             self.folder,
             evaluations=self._summaries(),
             train_steps=steps,
-            wall_s=self._elapsed.total(),
+            **self._elapsed.totals(),
             seed=self._config.seed,
             standard=self._config.standard,
             config=asdict(self._config),
@@ -363,8 +364,6 @@ class Job:
                 "model": self.inputs.model_digest,
                 "trained_model": trained_digest,
             },
-            sessions=self._elapsed.sessions,
-            server_restarts=self._elapsed.restarts(),
             processes=self.ranks.count,
             **more,
         )

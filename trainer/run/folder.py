@@ -28,7 +28,7 @@ from shared.run_files import (
 )
 from trainer.errors import RunError
 
-LATEST, OBSERVATIONS = "latest", "observations.jsonl.gz"
+LATEST, OBSERVATIONS, SERVER_LOG = "latest", "observations.jsonl.gz", "server.log"
 log = logging.getLogger(__name__)
 
 
@@ -102,18 +102,28 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is not JSON: {error}") from error
 
 
-def begin_or_resume(path: Path, settings: Mapping[str, Any]) -> None:
+def begin_or_resume(
+    path: Path,
+    settings: Mapping[str, Any],
+    deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> None:
     """Write the settings of a command to `path`, or check that its first call had the same.
 
-    `RunError` names those that differ, or a folder of other files.
+    `deciding` returns those of them that must be the same. `RunError` names the ones that differ,
+    or a folder of other files.
     """
-    if not path.exists():
-        if path.parent.is_dir() and any(path.parent.iterdir()):
+    first = deciding(read_json(path)) if path.exists() else {}
+    if not first:
+        if any(one.name != SERVER_LOG for one in path.parent.glob("*")):
             raise RunError(f"{path.parent} holds other files: choose another --out")
         write_json(path, settings)
         return
-    saved, now = read_json(path), json.loads(to_json(settings))
-    if changed := ", ".join(sorted(name for name in now if saved.get(name) != now[name])):
+    changed = "; ".join(
+        f"{name} was {first.get(name)!r} and is {value!r}"
+        for name, value in deciding(json.loads(to_json(settings))).items()
+        if first.get(name) != value
+    )
+    if changed:
         raise RunError(
             f"{path.parent} was begun with other settings ({changed}): repeat them to resume it, "
             "or choose another --out"
@@ -168,7 +178,7 @@ class Run(RunFiles):
     transcripts = InFolder("transcripts.md")
     observations = InFolder(OBSERVATIONS)
     report = InFolder(REPORT)
-    server_log = InFolder("server.log")
+    server_log = InFolder(SERVER_LOG)
     model = InFolder("model")
     checkpoints = InFolder("checkpoints")
 

@@ -156,7 +156,7 @@ part3() {
   works "play" "exit code 0 or 3" docker compose run --rm -T -v "$DATA/databases/bakery/bakery.sqlite:/my.sqlite:ro" \
     trainer sh -c 'python -m trainer play --db /my.sqlite -q "How many products are there?" --step-budget 3 --json -; s=$?
       [ $s = 0 ] || [ $s = 3 ] && echo "exit code 0 or 3"'
-  works "doctor" "the offline job can run" "${run[@]}" python -m trainer doctor --server http://env-server:8000
+  works "doctor" "the offline job can run" "${run[@]}" python -m trainer doctor
   works "packages" "peft, tensorboard, openai" "${run[@]}" python -c 'import peft, tensorboard, openai; print("peft, tensorboard, openai")'
   OPENAI_API_KEY=k1 works "passed on" "OPENAI_API_KEY=k1" docker compose run --rm -T -e OPENAI_API_KEY trainer env
   expect "servers afterwards" "$(ids env-server)" "$servers"

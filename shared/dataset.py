@@ -81,6 +81,13 @@ _REMEDY = (
 )
 
 
+def _remedy(data_dir: Path) -> str:
+    if (data_dir / "tables.json").is_file():
+        command = f"python -m data import spider {data_dir} --out DIR"
+        return f"it is a folder of Spider's own files: run '{command}', and pass --data DIR"
+    return _REMEDY
+
+
 def is_dev_question(question_id: str) -> bool:
     """Return whether a question belongs to a published development split."""
     return question_id.startswith(DEV_PREFIXES)
@@ -119,7 +126,8 @@ def load_splits(data_dir: Path) -> dict[str, list[Question]]:
     folder = data_directory(data_dir) / "questions"
     paths = sorted(folder.glob("questions_*.json"))
     if not paths and not open_questions_path(folder.parent).exists():
-        raise QuestionLoadError(f"no questions_<split>.json in {folder}; {_REMEDY}")
+        remedy = _remedy(folder.parent)
+        raise QuestionLoadError(f"no questions_<split>.json in {folder}; {remedy}")
     return {path.stem.removeprefix("questions_"): load_questions(path) for path in paths}
 
 
@@ -178,7 +186,7 @@ def _load(path: Path, kind: TypeAdapter[list[T]]) -> list[T]:
         questions = kind.validate_json(shipped_path(path).read_bytes())
     except OSError as error:
         problem = f"can't read the questions file {path}: {error.strerror}"
-        raise QuestionLoadError(f"{problem}; {_REMEDY}") from error
+        raise QuestionLoadError(f"{problem}; {_remedy(path.parent.parent)}") from error
     except ValidationError as error:
         problem = first_problem(error, "top level")
         raise QuestionLoadError(f"{path} is not a questions file: {problem}") from error

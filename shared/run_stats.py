@@ -42,15 +42,13 @@ class PlayedEpisode(BaseModel):
     parse_failures: int
     env_errors: int  # actions that the environment answered with an error
     context_overflow: bool  # it ended because the context window was full
-    # how often its context was shortened; None in runs that did not count it
-    context_truncations: int | None = None
-    inferred_actions: int = 0  # texts of SQL alone or a tool call, read as the action they mean
-    too_large: bool = False  # it ended as its actions reached the server's limit on bytes
+    context_truncations: int  # how often its context was shortened
+    inferred_actions: int  # texts of SQL alone or a tool call, read as the action they mean
+    too_large: bool  # it ended as its actions reached the server's limit on bytes
     actions: list[str]  # canonical texts of the answered steps
     rewards: list[float]  # per answered step
     observations: list[str]  # `run_files.observation_digest` of the reset and of each step
-    # per answered step, the named parts of its reward; None in runs that did not record them
-    parts: list[dict[str, float]] | None = None
+    parts: list[dict[str, float]]  # per answered step, the named parts of its reward
 
     @property
     def finished(self) -> bool:
@@ -177,7 +175,7 @@ def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
         "steps": mean(episode.steps for episode in played),
         "repeats": mean(len(one.actions) - len(set(one.actions)) for one in played),
         "errors": mean(episode.env_errors for episode in played),
-        "truncated": mean(bool(episode.context_truncations) for episode in played),
+        "truncated": mean(episode.context_truncations > 0 for episode in played),
     }
 
 
@@ -224,7 +222,7 @@ def counts(episodes: Sequence[PlayedEpisode]) -> Counts:
         "parse_failures": sum(episode.parse_failures for episode in episodes),
         "context_overflows": sum(episode.context_overflow for episode in episodes),
         "episodes_too_large": sum(episode.too_large for episode in episodes),
-        "episodes_truncated": sum(bool(episode.context_truncations) for episode in episodes),
+        "episodes_truncated": sum(episode.context_truncations > 0 for episode in episodes),
     }
 
 

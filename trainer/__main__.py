@@ -18,7 +18,6 @@ from shared.console import errors, print_line
 from shared.seeds import MAX_SEED
 from trainer.cli import (
     DATA,
-    AdapterOption,
     DataOption,
     ModelOption,
     OutOption,
@@ -31,7 +30,6 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
-    model_settings,
     settings_of,
 )
 from trainer.config import GRPOConfig
@@ -113,7 +111,6 @@ def train(
     ] = None,
     data: Annotated[Path | None, DATA] = None,
     model: ModelOption = None,
-    adapter: AdapterOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
     generation_url: Annotated[
@@ -185,7 +182,7 @@ def train(
     overrides = settings_of(
         context,
         set_,
-        **model_settings(model, adapter),
+        model_name=model,
         max_steps=steps,
         data_dir=data,
         standard=standard,
@@ -277,7 +274,6 @@ def run_program(module: str, arguments: Sequence[str]) -> None:
 def doctor(
     data: DataOption = Path("data"),
     model: Annotated[str, Option(help="Base model.")] = OFFLINE_MODEL,
-    server: ServerOption = None,
 ) -> None:
     """Check this machine: print what a run has, what is missing and how to get it.
 
@@ -285,7 +281,7 @@ def doctor(
     """
     from trainer.doctor import Status, examine
 
-    diagnoses = examine(data, model, server or [])
+    diagnoses = examine(data, model)
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
     for diagnosis in diagnoses:
         line = f"{diagnosis.status.upper():5} {diagnosis.name:18} {diagnosis.detail}"

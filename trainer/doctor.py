@@ -88,33 +88,6 @@ def check_device() -> Iterator[Diagnosis]:
     yield Diagnosis("threads", Status.OK, detail)
 
 
-def check_server(urls: list[str]) -> Iterator[Diagnosis]:
-    """Check every URL's version and data."""
-    if not urls:
-        yield Diagnosis("server", Status.OK, "no --server given: a run starts its own")
-        return
-    import httpx
-
-    from shared.client.auth import bearer
-    from shared.client.proxies import proxy_of, through_proxy
-
-    start = "python -m env_server --host 127.0.0.1 --port 8000 --data data   (or omit --server)"
-    for url in urls:
-        try:
-            transport = httpx.HTTPTransport(proxy=proxy_of(url))
-            with httpx.Client(transport=transport, headers=bearer(), timeout=5.0) as http:
-                found = http.get(f"{url.rstrip('/')}/metadata").raise_for_status().json()
-            detail = (
-                f"{url}: version {found['version']}, rewards {found['reward_version']}, "
-                f"SQLite {found['sqlite_version']}, questions {found['questions']} on "
-                f"{found['databases']} databases, data {found['data_digest']}"
-            )
-            yield Diagnosis("server", Status.OK, detail)
-        except Exception as error:  # of the network, a proxy or another program at the URL
-            detail = f"{url}{through_proxy(url)}: {type(error).__name__}: {error}"
-            yield Diagnosis("server", Status.FAIL, detail, start)
-
-
 def check_data(data_dir: Path) -> Iterator[Diagnosis]:
     """Check the questions and databases of a data directory."""
     from shared import dataset
@@ -190,12 +163,11 @@ def check_memory(name: str) -> Iterator[Diagnosis]:
         yield Diagnosis("memory", Status.NOTE, detail, "; or ".join(remedies(config)))
 
 
-def examine(data_dir: Path, model: str, urls: list[str]) -> list[Diagnosis]:
+def examine(data_dir: Path, model: str) -> list[Diagnosis]:
     """Run every check; one that raises becomes a failed diagnosis and doesn't stop the others."""
     checks: dict[str, Callable[[], Iterator[Diagnosis]]] = {
         "packages": check_packages,
         "device": check_device,
-        "server": lambda: check_server(urls),
         "data": lambda: check_data(data_dir),
         "model": lambda: check_model(model),
         "memory": lambda: check_memory(model),

@@ -352,6 +352,9 @@ def record(**changes: Any) -> EpisodeRecord:
         "parse_failures": 0,
         "env_errors": 0,
         "context_overflow": False,
+        "context_truncations": 0,
+        "inferred_actions": 0,
+        "too_large": False,
         "turns": (),
     }
     return EpisodeRecord(**{**fields, **changes})

@@ -9,15 +9,7 @@ import pytest
 from tests.trainer.model_families import CONFIGS
 from tests.trainer.small_data import make_data
 from trainer import doctor
-from trainer.doctor import (
-    Status,
-    check_data,
-    check_memory,
-    check_model,
-    check_packages,
-    check_server,
-    examine,
-)
+from trainer.doctor import Status, check_data, check_memory, check_model, check_packages, examine
 
 
 @pytest.mark.parametrize(
@@ -60,15 +52,6 @@ def test_missing_data_names_the_path_and_the_command(tmp_path: Path) -> None:
         assert missing.detail.count("python -m data build") == 1
 
 
-def test_an_unreachable_server_is_named() -> None:
-    (diagnosis,) = check_server(["http://127.0.0.1:9"])
-    assert diagnosis.status is Status.FAIL
-    assert "http://127.0.0.1:9" in diagnosis.detail
-    assert "python -m env_server" in diagnosis.remedy
-    (diagnosis,) = check_server(["no url"])
-    assert diagnosis.status is Status.FAIL
-
-
 def test_the_model_is_checked(base: Path) -> None:
     (found,) = check_model(str(base))
     assert found.status is Status.OK
@@ -108,7 +91,7 @@ def test_one_broken_check_does_not_end_the_others(
         raise RuntimeError("driver mismatch")
 
     monkeypatch.setattr(doctor, "check_device", broken)
-    found = {one.name: one for one in examine(make_data(tmp_path), str(tmp_path), [])}
+    found = {one.name: one for one in examine(make_data(tmp_path), str(tmp_path))}
     assert found["device"].status is Status.FAIL
     assert "driver mismatch" in found["device"].detail
     assert found["data digest"].status is Status.OK

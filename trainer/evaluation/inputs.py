@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shared.dataset import check_databases, data_digest, load_questions
+from shared.dataset import Question, check_databases, data_digest, load_questions
 from shared.errors import QuestionLoadError, SQLEnvError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
@@ -76,12 +76,12 @@ class Inputs:
 def load_inputs(
     config: GRPOConfig,
     options: JobOptions,
-    split: str = "eval",
+    split: str | None = "eval",
     *,
     training: bool = True,
     with_model: bool = True,
 ) -> Inputs:
-    """Load questions, databases and model; `split` is what is measured.
+    """Load questions, databases and model; `split` is what is measured, if anything is.
 
     Without `training` there are no prompts to train on, and the data needs no training questions.
     Without `with_model` the model and tokenizer are None, and the digest is empty.
@@ -90,7 +90,6 @@ def load_inputs(
 
     logging.disable_progress_bar()  # of loading and saving, between the job's own lines
     path = Path(config.questions_path)
-    measured = path.with_name(f"questions_{split}.json")
     has_training = shipped_path(path).exists()
     if training and not has_training and shipped_path(path.parent).is_dir():
         raise QuestionLoadError(
@@ -98,12 +97,17 @@ def load_inputs(
             f"or measure a model on it with 'python -m trainer evaluate --data {config.data_dir}'"
         )
     train_questions = load_questions(path) if has_training or training else []
-    if has_training and not shipped_path(measured).exists():
-        raise QuestionLoadError(
-            f"{path.parent} has no {split} questions ({measured.name}) to measure success on: name "
-            "other data with --data, or import some with --eval-questions"
-        )
-    eval_questions = load_questions(measured)
+    eval_questions: list[Question] = []
+    evaluation: Sequence[PromptRow] = []
+    if split is not None:
+        measured = path.with_name(f"questions_{split}.json")
+        if has_training and not shipped_path(measured).exists():
+            raise QuestionLoadError(
+                f"{path.parent} has no {split} questions ({measured.name}) to measure success on: "
+                "name other data with --data, or import some with --eval-questions"
+            )
+        eval_questions = load_questions(measured)
+        evaluation = choose(load_question_prompts(config, split), options.eval_limit)
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     if training:
         check_extras(config)
@@ -112,7 +116,7 @@ def load_inputs(
     model, tokenizer = load_model_and_tokenizer(config) if with_model else (None, None)
     return Inputs(
         train=train,
-        evaluation=choose(load_question_prompts(config, split), options.eval_limit),
+        evaluation=evaluation,
         book=Book(train_questions, eval_questions),
         data_digest=data_digest(config.data_dir),
         model_digest=model_digest(model) if with_model else "",

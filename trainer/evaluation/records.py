@@ -13,7 +13,7 @@ from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_se
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
 from trainer.presets import MODEL_SETTINGS
-from trainer.run.folder import OBSERVATIONS, read_json, write_json
+from trainer.run.folder import OBSERVATIONS, SERVER_LOG, begin_or_resume, read_json
 from trainer.run.observations import drop_observations, read_observations
 from trainer.run.records import EpisodeRecord
 
@@ -25,40 +25,26 @@ RUN_SETTINGS = (
 )
 
 
+def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings, of config.json, that a resumed evaluation must keep."""
+    kept = settings.get("evaluation", {})
+    return {name: value for name, value in kept.items() if name != "samples"}
+
+
 @dataclass(frozen=True)
 class EvaluationFolder(RunFiles):
     """The files of one evaluation. They may not exist yet."""
 
     result = InFolder(EVALUATION)
     observations = InFolder(OBSERVATIONS)
-    server_log = InFolder("server.log")
+    server_log = InFolder(SERVER_LOG)
 
     def start(self, settings: Mapping[str, Any]) -> None:
         """Create the folder with these settings, or resume one that has the same.
 
         `RunError` names the settings that differ. Only the number of samples may.
         """
-        if not self.config.exists():
-            if self.path.is_dir() and any(one != self.server_log for one in self.path.iterdir()):
-                raise RunError(
-                    f"{self.path} is not empty, and holds no evaluation: choose another --out"
-                )
-            write_json(self.config, settings)
-            return
-        saved = read_json(self.config)
-        first = saved.get("evaluation") if isinstance(saved, dict) else None
-        if not isinstance(first, dict):
-            raise RunError(f"{self.path} is not an evaluation's folder: choose another --out")
-        changed = "; ".join(
-            f"{name} was {first.get(name)!r} and is {value!r}"
-            for name, value in settings["evaluation"].items()
-            if first.get(name) != value and name != "samples"
-        )
-        if changed:
-            raise RunError(
-                f"{self.path} holds another evaluation ({changed}): choose another --out, or "
-                "repeat its settings"
-            )
+        begin_or_resume(self.config, settings, deciding)
         if self.episodes.exists():  # without a last line that a crash cut
             os.truncate(self.episodes, self.episodes.read_bytes().rfind(b"\n") + 1)
         drop_observations(self.observations, 0)  # of a batch that a crash cut

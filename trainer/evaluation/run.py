@@ -30,8 +30,7 @@ from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient, raise_if_lost
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import Bar, bar
-from trainer.run.folder import append_lines, check_writable, write_json
-from trainer.run.lock import held
+from trainer.run.folder import append_lines, check_writable, held, write_json
 from trainer.run.observations import append_observations
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
@@ -300,8 +299,9 @@ def show(result: EvaluationResult, console: Console) -> None:
     console.print(behaviour_table(result["success"]))
     if paired := result.get("paired"):
         console.print(paired_table(paired))
-        names = ", ".join(paired["differs"]) or "none: it is the same measurement"
-        print_line(console, f"settings that differ: {names}")
+        names = [name for name in paired["differs"] if name != "model_digest"]
+        if names:
+            print_line(console, f"settings that differ: {', '.join(names)}")
     if (dropped := result.get("left_out")) and dropped["reasons"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped["reasons"].items())
         count = sum(dropped["reasons"].values())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -40,7 +40,7 @@ from trainer.evaluation.measure import (
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
 from trainer.grpo.results import draw_report, print_files, print_success
-from trainer.grpo.resume import drop_after, finished_result, shared_checkpoint, short_path
+from trainer.grpo.resume import drop_after, finished_result, shared_checkpoint
 from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
@@ -52,6 +52,7 @@ from trainer.run.folder import (
     append_lines,
     checkpoint_step,
     create_run,
+    held,
     how_to_resume,
     keep_lines,
     point_latest,
@@ -60,7 +61,6 @@ from trainer.run.folder import (
     write_json,
     write_text,
 )
-from trainer.run.lock import held
 from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import build_summary, git_state, model_digest, versions
 from trainer.run.transcripts import transcripts
@@ -95,13 +95,12 @@ def run_job(
         threads = limit_threads(ranks.local_count)
         ranks.together(lambda: check_shared_server(options.servers, ranks))
         check_same_settings(shared_settings(config, options, resume), ranks)
-        inputs = ranks.together(lambda: load_inputs(config, options))
+        inputs = ranks.together(lambda: load_inputs(config, options, kind.split))
         ranks.together(lambda: kind.check(config, inputs))
         if resume is not None:
             result = ranks.first(lambda: finished_result(resume, inputs, config))
             if result is not None:
-                name = short_path(resume.path)
-                print_line(console, f"{name} is finished; a larger --steps resumes it")
+                print_line(console, f"{resume.path} is finished; a larger --steps resumes it")
                 return result
         if options.servers:  # no folder for a run that can't start
             given = replace(config, server_urls=list(options.servers))
@@ -146,7 +145,7 @@ def run_job(
             problem = None if known else storage_problem(error, folder.path)
             begun = folder.config.exists()
             settings = {"command": options.command}
-            command = how_to_resume(Path(short_path(folder.path)), settings, options.servers)
+            command = how_to_resume(folder.path, settings, options.servers)
             if isinstance(error, Interrupted) and begun:
                 print_line(console, f"stopped. Resume with:  {command}")
             if problem is None:
@@ -166,6 +165,7 @@ class Job:
     console: Console
     ranks: Ranks
     generation: GenerationServer | None = None  # what samples the rollouts, if not this process
+    split: ClassVar[str | None] = "eval"  # of the questions that are measured
 
     def __post_init__(self) -> None:
         self._config, self._client = self.connection.config, self.connection.client
@@ -352,7 +352,7 @@ class Job:
             self.folder,
             evaluations=self._summaries(),
             train_steps=steps,
-            wall_s=self._elapsed.total(),
+            **self._elapsed.totals(),
             seed=self._config.seed,
             standard=self._config.standard,
             config=asdict(self._config),
@@ -364,8 +364,6 @@ class Job:
                 "model": self.inputs.model_digest,
                 "trained_model": trained_digest,
             },
-            sessions=self._elapsed.sessions,
-            server_restarts=self._elapsed.restarts(),
             processes=self.ranks.count,
             **more,
         )

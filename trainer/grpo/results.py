@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from shared.console import print_line
-from trainer.grpo.resume import short_path
 from trainer.report.page import run_page
 from trainer.run.console import behaviour_table, success_table
 from trainer.run.folder import Run, write_text
@@ -22,7 +21,7 @@ def draw_report(folder: Run) -> None:
     try:
         write_text(folder.report, run_page(folder.path)[0])
     except Exception:
-        command = shlex.join(["python", "-m", "trainer", "report", short_path(folder.path)])
+        command = shlex.join(["python", "-m", "trainer", "report", str(folder.path)])
         log.exception("the report was not drawn; try again with: %s", command)
 
 
@@ -39,4 +38,4 @@ def print_files(console: Console, folder: Run, names: Iterable[str]) -> None:
     for name in names:
         path = getattr(folder, name)
         if path.exists():
-            print_line(console, f"{name:12} {short_path(path)}")
+            print_line(console, f"{name:12} {path}")

@@ -49,16 +49,15 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
     digests of the model and of the servers. The run is finished if its summary exists.
     """
     other = ""
-    for run in runs_in(options.out.absolute()):
+    for run in runs_in(options.out):
         try:
             differing = _differences(run, config, options)
         except RunError:  # of another command
             continue
-        name = short_path(run.path)
         if not differing:
             state = "finished: nothing is trained" if run.finished else "not finished: resuming it"
-            return run, f"{name} has these settings and is {state}"
-        other = other or f": {name} has other settings ({', '.join(differing)})"
+            return run, f"{run.path} has these settings and is {state}"
+        other = other or f": {run.path} has other settings ({', '.join(differing)})"
     return None, f"starting a new run{other or f': {options.out} holds none with these settings'}"
 
 
@@ -114,8 +113,3 @@ def drop_after(folder: Run, done: int) -> None:
     results = (folder.summary, folder.transcripts, folder.report, folder.checksums)
     for path in (*results, *(folder.evaluation("after", mode) for mode in MODES)):
         path.unlink(missing_ok=True)
-
-
-def short_path(path: Path) -> str:
-    """Return a path relative to the working directory if it is inside it."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -9,7 +9,6 @@ from typer import Option
 from shared.console import print_line
 from trainer.cli import (
     DATA,
-    AdapterOption,
     ModelOption,
     PresetOption,
     SeedOption,
@@ -19,7 +18,6 @@ from trainer.cli import (
     configured,
     console,
     guarded,
-    model_settings,
     settings_of,
 )
 
@@ -30,7 +28,6 @@ AS_GIVEN = ("gold", "rounds", "questions", "samples", "development", "eval_limit
 def improve(
     context: typer.Context,
     model: ModelOption = None,
-    adapter: AdapterOption = None,
     data: Annotated[Path | None, DATA] = None,
     gold: Annotated[
         bool,
@@ -71,8 +68,9 @@ def improve(
     the start model on all kept so far. Writes improvement.md, improvement.png, improvement.json
     and model, a link to the best model, which play, evaluate and train take as --model.
     """
-    named = model_settings(model, adapter)
-    overrides = settings_of(context, set_, data_dir=data, standard=standard, seed=seed, **named)
+    overrides = settings_of(
+        context, set_, data_dir=data, standard=standard, seed=seed, model_name=model
+    )
 
     with guarded():
         from trainer.runtime.ranks import check_not_launched

@@ -29,15 +29,21 @@ from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.evaluate import PromptRow, choose
-from trainer.evaluation.inputs import resumed_settings
+from trainer.evaluation.inputs import JobOptions, load_inputs, resumed_settings
 from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult, run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.grpo.job import run_job
 from trainer.improve.report import Result, Round, result_of, write_report
-from trainer.rollout.dataset import load_question_prompts
-from trainer.run.folder import LATEST, Run, append_lines, begin_or_resume, read_json, read_lines
-from trainer.run.lock import held
+from trainer.run.folder import (
+    LATEST,
+    Run,
+    append_lines,
+    begin_or_resume,
+    held,
+    read_json,
+    read_lines,
+)
 from trainer.runtime.interrupt import Interrupted
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN
@@ -131,8 +137,7 @@ class Improver:
     def __init__(self, settings: ImproveSettings, console: Console) -> None:
         self._settings, self._console = settings, console
         self._out = settings.out
-        rows = load_question_prompts(settings.config(), "train")
-        self._rows = rows
+        self._rows = rows = load_inputs(settings.config(), JobOptions(), with_model=False).train
         self._development = development_questions(rows, settings.development, settings.seed)
         if not self._development:
             raise ConfigError(

@@ -13,13 +13,11 @@ from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
 from trainer.cli import (
     PLAYED_MODEL,
-    AdapterOption,
     PresetOption,
     SetOption,
     configured,
     console,
     guarded,
-    model_settings,
     settings_of,
 )
 from trainer.presets import TRAINED_MODEL
@@ -41,12 +39,11 @@ def play(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Model directory, checkpoint or Hugging Face name; with --base-url, its name on "
-            "that server.",
+            help="Directory of a model, checkpoint or LoRA adapter, or Hugging Face name; with "
+            "--base-url, its name on that server.",
             show_default=PLAYED_MODEL,
         ),
     ] = None,
-    adapter: AdapterOption = None,
     base_url: Annotated[
         str | None,
         typer.Option(
@@ -78,11 +75,9 @@ def play(
     Exit code: 0 if every question got an answer that a query of the agent's returned, 3 if one got
     none, 1 on an error, 2 for contradictory options.
     """
-    named = model_settings(model, adapter)
-    settings = settings_of(context, set_, step_budget=step_budget, **named)
+    settings = settings_of(context, set_, step_budget=step_budget, model_name=model)
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
-        ("--adapter", "is for a model in this process", bool(base_url and adapter)),
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
         ("--question", "is empty", any(not text.strip() for text in question or ())),

@@ -64,7 +64,7 @@ def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:
                     "servers: start them, or name others with --server",
                     **error.details,
                 ) from error
-            log.warning("waiting up to %.0f s for an environment server: %s", left_s, error)
+            log.warning("waiting up to %.0f s for %s", left_s, ", ".join(urls))
 
 
 @contextmanager

@@ -133,16 +133,10 @@ def behaviour_table(title: str, results: Results) -> RenderableType:
 
 
 def cost_lines(cost: Mapping[str, Any]) -> list[str]:
-    """Return what training cost, in two lines."""
-    targets = list(next(iter(cost["seconds_to"].values())))
-    reached = [
-        f"{100 * float(target):.0f} % {mode} {_after(modes[target])}"
-        for target in targets
-        for mode, modes in cost["seconds_to"].items()
-    ]
+    """Return what training cost."""
     step = {name: number(value) for name, value in cost["step"].items()}
     return [
-        f"in {number(cost['train_s'], '.0f')} s of training, success reached {', '.join(reached)}",
+        f"{number(cost['train_s'], '.0f')} s of training",
         f"per step {step['train_s']} s: generate {step['generate_s']}, "
         f"env wait {step['env_wait_s']}, other rollout {step['other_rollout_s']}, "
         f"update {step['update_s']}; plus evaluation {step['evaluation_s']}; "
@@ -165,9 +159,3 @@ def limit_lines(summary: RunSummary) -> list[str]:
         for name, what in limits.items()
         if (count := summary.get(name))
     ]
-
-
-def _after(seconds: float | None) -> str:
-    if seconds is None:
-        return "never"
-    return f"after {seconds:.0f} s" if seconds else "from the start"

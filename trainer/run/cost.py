@@ -1,4 +1,4 @@
-"""What training costs: seconds to a success rate, CPU-seconds per episode, the split of a step.
+"""What training costs: seconds, CPU-seconds per episode, the split of a step.
 
 The sums follow from metrics.jsonl, whose rows have the time of training steps only: no evaluation,
 no loading, no writing of checkpoints. A resumed run drops the rows of steps that it plays again.
@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.run_files import MetricsRow
-from shared.run_stats import MODES
 from trainer.run.folder import read_json, write_json
 
-TARGETS = (0.5, 0.75)  # success rates whose time is reported
 # seconds since the start of a run: wall, CPU of all the trainer's threads and processes, CPU of the
 # server that the run started
 SINCE_START = ("train_s", "cpu_s", "server_cpu_s")
@@ -37,21 +35,21 @@ class ElapsedTime:
 
     def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
         self._path, self._own_restarts = path, own_restarts
-        earlier = read_json(path) if path.exists() else {"wall_s": 0.0, "sessions": 0}
-        self._earlier_s, self.sessions = float(earlier["wall_s"]), int(earlier["sessions"]) + 1
-        self._earlier_restarts = int(earlier.get("server_restarts", 0))
+        none = {"wall_s": 0.0, "sessions": 0, "server_restarts": 0}
+        self._earlier = read_json(path) if path.exists() else none
         self._started = time.monotonic()
 
-    def total(self) -> float:
-        return self._earlier_s + time.monotonic() - self._started
-
-    def restarts(self) -> int:
-        return self._earlier_restarts + self._own_restarts()
+    def totals(self) -> dict[str, Any]:
+        """Return the keys of summary.json."""
+        earlier, seconds = self._earlier, time.monotonic() - self._started
+        return {
+            "wall_s": round(earlier["wall_s"] + seconds, 3),
+            "sessions": earlier["sessions"] + 1,
+            "server_restarts": earlier["server_restarts"] + self._own_restarts(),
+        }
 
     def save(self) -> None:
-        total, restarts = round(self.total(), 3), self.restarts()
-        saved = {"wall_s": total, "sessions": self.sessions, "server_restarts": restarts}
-        write_json(self._path, saved)
+        write_json(self._path, self.totals())
 
     def __enter__(self) -> "ElapsedTime":
         return self
@@ -63,17 +61,6 @@ class ElapsedTime:
 def known(seconds: float, digits: int = 4) -> float | None:
     """Round; None for unknown."""
     return round(seconds, digits) if math.isfinite(seconds) else None
-
-
-def seconds_to(rows: Iterable[Mapping[str, Any]], mode: str, target: float) -> float | None:
-    """Return the seconds of training at the first point of the eval curve with success >= target.
-
-    `rows` are those of metrics.jsonl. None if no point reached it, or if its time is unknown.
-    """
-    name = f"eval_{mode}_success"
-    reached = [row for row in rows if "eval_n" in row and (row.get(name) or 0.0) >= target]
-    first = min(reached, key=lambda row: int(row["step"]), default=None)
-    return None if first is None else first.get("train_s")
 
 
 def cost(
@@ -100,10 +87,6 @@ def cost(
         "evaluation_s": parts["eval_s"],
     }
     return {
-        "seconds_to": {
-            mode: {f"{target:g}": seconds_to(rows, mode, target) for target in TARGETS}
-            for mode in MODES
-        },
         "train_s": known(total["train_s"]),
         "train_episodes": episodes,
         "cpu_s": known(total["cpu_s"]),

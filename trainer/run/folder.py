@@ -1,6 +1,7 @@
 """The folder of a training run, and files written so that a crash never leaves a partial one."""
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +28,7 @@ from shared.run_files import (
 )
 from trainer.errors import RunError
 
-LATEST, OBSERVATIONS = "latest", "observations.jsonl.gz"
+LATEST, OBSERVATIONS, SERVER_LOG = "latest", "observations.jsonl.gz", "server.log"
 log = logging.getLogger(__name__)
 
 
@@ -62,6 +64,26 @@ def check_writable(path: Path) -> None:
         raise RunError(f"can't write {path}: {error.strerror}; choose another --out") from error
 
 
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Lock a folder for the block; `RunError` if another process holds it.
+
+    A process that ends, also by SIGKILL, holds it no longer. Some file systems have no locks.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another process uses {path}: wait for its end, or stop it"
+            raise RunError(message) from error
+        except OSError as error:
+            log.info("can't hold %s: %s", path, error.strerror)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
@@ -80,18 +102,28 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} is not JSON: {error}") from error
 
 
-def begin_or_resume(path: Path, settings: Mapping[str, Any]) -> None:
+def begin_or_resume(
+    path: Path,
+    settings: Mapping[str, Any],
+    deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> None:
     """Write the settings of a command to `path`, or check that its first call had the same.
 
-    `RunError` names those that differ, or a folder of other files.
+    `deciding` returns those of them that must be the same. `RunError` names the ones that differ,
+    or a folder of other files.
     """
-    if not path.exists():
-        if path.parent.is_dir() and any(path.parent.iterdir()):
+    first = deciding(read_json(path)) if path.exists() else {}
+    if not first:
+        if any(one.name != SERVER_LOG for one in path.parent.glob("*")):
             raise RunError(f"{path.parent} holds other files: choose another --out")
         write_json(path, settings)
         return
-    saved, now = read_json(path), json.loads(to_json(settings))
-    if changed := ", ".join(sorted(name for name in now if saved.get(name) != now[name])):
+    changed = "; ".join(
+        f"{name} was {first.get(name)!r} and is {value!r}"
+        for name, value in deciding(json.loads(to_json(settings))).items()
+        if first.get(name) != value
+    )
+    if changed:
         raise RunError(
             f"{path.parent} was begun with other settings ({changed}): repeat them to resume it, "
             "or choose another --out"
@@ -146,7 +178,7 @@ class Run(RunFiles):
     transcripts = InFolder("transcripts.md")
     observations = InFolder(OBSERVATIONS)
     report = InFolder(REPORT)
-    server_log = InFolder("server.log")
+    server_log = InFolder(SERVER_LOG)
     model = InFolder("model")
     checkpoints = InFolder("checkpoints")
 
@@ -181,7 +213,7 @@ def checkpoint_step(path: Path) -> int:
 
 def create_run(out: Path, label: str) -> Run:
     """Create the folder `out`/<UTC time>-<label>. Call `point_latest` once it can be resumed."""
-    path = out.absolute() / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}"
+    path = out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}"
     if path.exists():  # two runs started in the same second
         path = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     try:
@@ -193,12 +225,17 @@ def create_run(out: Path, label: str) -> Run:
 
 def open_run(path: Path) -> Run:
     """Return the run in a folder. `RunError` names what is missing."""
-    run, remedy = Run(path.resolve()), "name the folder of a run, such as runs/latest"
+    run, remedy = Run(short_path(path.resolve())), "name the folder of a run, such as runs/latest"
     if not run.path.is_dir():
         raise RunError(f"no run at {path}; {remedy}")
     if not run.config.is_file():
         raise RunError(f"{path} is not a run: it has no {run.config.name}; {remedy}")
     return run
+
+
+def short_path(path: Path) -> Path:
+    """Return a path relative to the working directory if it is inside it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def runs_in(out: Path) -> list[Run]:

@@ -48,6 +48,7 @@ class SftJob(Job):
     """One warm start over an open client."""
 
     options: SftOptions
+    split: ClassVar[str | None] = None
 
     @staticmethod
     def check(config: GRPOConfig, inputs: Inputs) -> None:

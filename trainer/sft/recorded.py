@@ -52,7 +52,7 @@ class Played:
         """The place of the first query that returned the gold's rows, by its rewards: the progress
         layer's sum is then its whole weight. None if there is none."""
         earned = 0.0
-        for index, parts in enumerate(self.line.parts or ()):
+        for index, parts in enumerate(self.line.parts):
             earned += parts.get("progress", 0.0)
             if earned > 0.999 * REWARD_WEIGHTS["progress"]:
                 return index
@@ -69,7 +69,7 @@ class Played:
     @property
     def failed_query(self) -> int | None:
         """The place of the first query that was answered with an error."""
-        for index, parts in enumerate(self.line.parts or ()):
+        for index, parts in enumerate(self.line.parts):
             if "exec_ok" not in parts and self.actions[index].startswith(ActionType.QUERY):
                 return index
         return None

@@ -25,8 +25,7 @@ from trainer.evaluation.measure import Connection, model_play, play_with
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy
-from trainer.run.folder import read_lines
-from trainer.run.lock import held
+from trainer.run.folder import held, read_lines
 from trainer.runtime.interrupt import Interrupted
 
 RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"
@@ -183,7 +182,7 @@ def test_another_measurement_is_refused_in_its_folder(
 ) -> None:
     bench.run(tmp_path / "out", **api(chat))
     before = lines(tmp_path / "out")
-    with pytest.raises(RunError, match="holds another evaluation") as caught:
+    with pytest.raises(RunError, match="was begun with other settings") as caught:
         bench.run(tmp_path / "out", **{**api(chat), **change})
     assert named in caught.value.message
     assert lines(tmp_path / "out") == before
@@ -203,7 +202,7 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
     model.save_pretrained(small.model_name)
     with pytest.raises(RunError, match="model_digest was"):
         bench.run(tmp_path / "out", **settings)
-    with pytest.raises(RunError, match="is not empty, and holds no evaluation"):
+    with pytest.raises(RunError, match="holds other files"):
         bench.run(tmp_path)
 
 

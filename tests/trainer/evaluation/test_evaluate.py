@@ -216,6 +216,10 @@ def test_it_is_measured_end_to_end(dev: Path, tmp_path: Path) -> None:
 
 
 def test_training_on_it_is_refused_with_a_remedy(dev: Path, small: GRPOConfig) -> None:
+    original = small.override(data_dir=dev.parent / "spider")
+    (original.data_dir / "tables.json").write_text("[]")
+    with pytest.raises(QuestionLoadError, match=r"data import spider .*--data"):
+        load_inputs(original, JobOptions())
     config = small.override(data_dir=dev)
     with pytest.raises(QuestionLoadError, match=r"has no training questions.*trainer evaluate"):
         load_inputs(config, JobOptions())

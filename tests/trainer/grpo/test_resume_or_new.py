@@ -16,8 +16,7 @@ from trainer.errors import RunError, storage_problem
 from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.grpo.resume import find_run
-from trainer.run.folder import read_json, write_json
-from trainer.run.lock import held
+from trainer.run.folder import held, read_json, write_json
 from trainer.runtime.interrupt import Interrupted
 
 pytestmark = pytest.mark.usefixtures("blank_charts")

@@ -30,6 +30,7 @@ from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_
 
 @pytest.fixture
 def client(data_dir: Path) -> Iterator[EpisodeClient]:
+    (data_dir / "questions" / "questions_eval.json").unlink()  # a warm start measures nothing
     with in_process(create_app(Settings(data_dir=data_dir, sql_workers=1))).sync() as opened:
         yield opened
 
@@ -141,7 +142,7 @@ def test_demonstrations_that_cannot_be_taught_are_counted(
 
 def record(folder: Path, *lines: dict[str, Any]) -> None:
     folder.mkdir()
-    text = "".join(json.dumps({"step": 0, "steps": 2, **line}) + "\n" for line in lines)
+    text = "".join(json.dumps({"step": 0, "steps": 2, "parts": [], **line}) + "\n" for line in lines)
     (folder / "episodes.jsonl").write_text(text)
 
 

@@ -37,7 +37,7 @@ SMALL = {
 ELSEWHERE = {
     "git clone URL sqlenv": "the sources are those of this test",
     "cd sqlenv": "the same",
-    "python -m trainer play --model data/models/qwen2.5-coder-0.5b-spider --db my.sqlite": (
+    "python -m trainer play --adapter data/models/qwen2.5-coder-0.5b-spider --db my.sqlite": (
         "tests/trainer/runtime/test_lora.py"
     ),
     "python -m data import spider DIR --out spider-data": "tests/data/sources/test_spider.py",

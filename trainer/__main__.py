@@ -18,6 +18,7 @@ from shared.console import errors, print_line
 from shared.seeds import MAX_SEED
 from trainer.cli import (
     DATA,
+    AdapterOption,
     DataOption,
     ModelOption,
     OutOption,
@@ -30,6 +31,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     settings_of,
 )
 from trainer.config import GRPOConfig
@@ -111,6 +113,7 @@ def train(
     ] = None,
     data: Annotated[Path | None, DATA] = None,
     model: ModelOption = None,
+    adapter: AdapterOption = None,
     standard: StandardOption = None,
     server: ServerOption = None,
     generation_url: Annotated[
@@ -182,7 +185,7 @@ def train(
     overrides = settings_of(
         context,
         set_,
-        model_name=model,
+        **model_settings(model, adapter),
         max_steps=steps,
         data_dir=data,
         standard=standard,

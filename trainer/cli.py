@@ -79,10 +79,7 @@ TokenizerOption = Annotated[
 
 ModelOption = Annotated[
     str | None,
-    typer.Option(
-        help="Directory of a model or a LoRA adapter (PEFT), or Hugging Face name.",
-        show_default="the preset's",
-    ),
+    typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
 ]
 SeedOption = Annotated[
     int | None,
@@ -94,7 +91,36 @@ OutOption = Annotated[
 ]
 
 
+def _adapter(folder: Path | None) -> Path | None:
+    from trainer.runtime.lora import is_adapter
+
+    if folder is not None and not is_adapter(folder):
+        raise typer.BadParameter(
+            f"{folder} is no folder of a LoRA adapter: adapter_config.json and "
+            "adapter_model.safetensors, without a whole model beside them"
+        )
+    return folder
+
+
+AdapterOption = Annotated[
+    Path | None,
+    typer.Option(
+        callback=_adapter,
+        help="Folder of a LoRA adapter (PEFT), merged into the model at loading; --model is then "
+        "its base.",
+        show_default="none; the base: the one that the adapter names",
+    ),
+]
+
+
 PLAYED_MODEL = f"{TRAINED_MODEL}; with --preset, that of the preset"  # by evaluate and play
+
+
+def model_settings(model: str | None, adapter: Path | None) -> dict[str, str | None]:
+    """Return the fields of `GRPOConfig` that --model and --adapter mean."""
+    if adapter is None:
+        return {"model_name": model}
+    return {"model_name": str(adapter), "base_model": model}
 
 
 SetOption = Annotated[
@@ -109,6 +135,7 @@ OPTION_OF = {
     "server_urls": "server",
     "data_dir": "data",
     "model_name": "model",
+    "base_model": "adapter",
     "max_steps": "steps",
     "num_train_epochs": "epochs",
     "difficulty_filter": "difficulty",

@@ -10,6 +10,7 @@ from shared.console import print_line
 from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.cli import (
     PLAYED_MODEL,
+    AdapterOption,
     ApiOption,
     DataOption,
     PresetOption,
@@ -21,6 +22,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     settings_of,
 )
 from trainer.config import Part, PolicyName
@@ -46,11 +48,11 @@ def evaluate(
     model: Annotated[
         str | None,
         Option(
-            help="Directory of a model, checkpoint or LoRA adapter, or Hugging Face name; for "
-            "openai, the name that it serves.",
+            help="Model directory, checkpoint or Hugging Face name; for openai, its name.",
             show_default=PLAYED_MODEL,
         ),
     ] = None,
+    adapter: AdapterOption = None,
     base_url: Annotated[
         str, Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
@@ -122,13 +124,15 @@ def evaluate(
     overrides = settings_of(
         context,
         set_,
-        model_name=model,
+        **model_settings(model, adapter),
         data_dir=data,
         difficulty_filter=difficulty,
         standard=standard,
     )
     if api == "tools":
         overrides.setdefault("system_prompt", "tools")
+    if adapter is not None and policy != "model":
+        raise typer.BadParameter("is for a model in this process", param_hint="--adapter")
     if policy == "model" and preset is None:
         overrides.setdefault("model_name", TRAINED_MODEL)
     if model is None and policy == "openai":

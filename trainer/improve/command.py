@@ -9,6 +9,7 @@ from typer import Option
 from shared.console import print_line
 from trainer.cli import (
     DATA,
+    AdapterOption,
     ModelOption,
     PresetOption,
     SeedOption,
@@ -18,6 +19,7 @@ from trainer.cli import (
     configured,
     console,
     guarded,
+    model_settings,
     settings_of,
 )
 
@@ -28,6 +30,7 @@ AS_GIVEN = ("gold", "rounds", "questions", "samples", "development", "eval_limit
 def improve(
     context: typer.Context,
     model: ModelOption = None,
+    adapter: AdapterOption = None,
     data: Annotated[Path | None, DATA] = None,
     gold: Annotated[
         bool,
@@ -68,9 +71,8 @@ def improve(
     the start model on all kept so far. Writes improvement.md, improvement.png, improvement.json
     and model, a link to the best model, which play, evaluate and train take as --model.
     """
-    overrides = settings_of(
-        context, set_, data_dir=data, standard=standard, seed=seed, model_name=model
-    )
+    named = model_settings(model, adapter)
+    overrides = settings_of(context, set_, data_dir=data, standard=standard, seed=seed, **named)
 
     with guarded():
         from trainer.runtime.ranks import check_not_launched

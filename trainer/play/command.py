@@ -13,11 +13,13 @@ from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
 from trainer.cli import (
     PLAYED_MODEL,
+    AdapterOption,
     PresetOption,
     SetOption,
     configured,
     console,
     guarded,
+    model_settings,
     settings_of,
 )
 from trainer.presets import TRAINED_MODEL
@@ -39,11 +41,12 @@ def play(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Directory of a model, checkpoint or LoRA adapter, or Hugging Face name; with "
-            "--base-url, its name on that server.",
+            help="Model directory, checkpoint or Hugging Face name; with --base-url, its name on "
+            "that server.",
             show_default=PLAYED_MODEL,
         ),
     ] = None,
+    adapter: AdapterOption = None,
     base_url: Annotated[
         str | None,
         typer.Option(
@@ -75,9 +78,11 @@ def play(
     Exit code: 0 if every question got an answer that a query of the agent's returned, 3 if one got
     none, 1 on an error, 2 for contradictory options.
     """
-    settings = settings_of(context, set_, step_budget=step_budget, model_name=model)
+    named = model_settings(model, adapter)
+    settings = settings_of(context, set_, step_budget=step_budget, **named)
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
+        ("--adapter", "is for a model in this process", bool(base_url and adapter)),
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
         ("--question", "is empty", any(not text.strip() for text in question or ())),

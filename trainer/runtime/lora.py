@@ -35,7 +35,7 @@ def base_of(adapter: Path, base: str = "") -> str:
     if not named:
         raise ModelLoadError(
             f"{adapter / CONFIG} is damaged or names no base_model_name_or_path: copy the adapter "
-            "again, or name its base: --set base_model=BASE"
+            f"again, or name its base: --adapter {adapter} --model BASE"
         )
     return named
 
@@ -70,7 +70,7 @@ def merged(model: Any, adapter: Path) -> Any:
     if problem:
         raise ModelLoadError(
             f"the adapter in {adapter} does not fit its base {model.name_or_path!r} ({problem}): "
-            "name the base that it was trained on: --set base_model=BASE"
+            f"name the base that it was trained on: --adapter {adapter} --model BASE"
         )
     whole = adapted.merge_and_unload()
     # of an adapter that is trained on this model, this is the base

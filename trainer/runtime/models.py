@@ -53,7 +53,7 @@ def find_model(name: str, base: str = "") -> str:
             except ModelLoadError as error:
                 raise ModelLoadError(
                     f"can't find the base of the adapter in {source}: set MODELS_HOME to a folder "
-                    "that holds it, or name it: --set base_model=BASE. The reason: "
+                    f"that holds it, or name it: --adapter {source} --model BASE. The reason: "
                     f"{error.message}"
                 ) from error
         return source

@@ -9,6 +9,7 @@ from typer import Option
 from shared.console import print_line
 from trainer.cli import (
     DATA,
+    AdapterOption,
     ModelOption,
     OutOption,
     PresetOption,
@@ -19,6 +20,7 @@ from trainer.cli import (
     console,
     given_options,
     guarded,
+    model_settings,
     settings_of,
 )
 from trainer.sft.settings import warm_start_config
@@ -30,6 +32,7 @@ FOR_A_NEW_RUN = {"source", "rows", "batch", "out", "preset"}
 def sft(
     context: typer.Context,
     model: ModelOption = None,
+    adapter: AdapterOption = None,
     source: Annotated[
         list[str] | None,
         Option(
@@ -72,7 +75,7 @@ def sft(
     overrides = settings_of(
         context,
         set_,
-        model_name=model,
+        **model_settings(model, adapter),
         num_train_epochs=epochs,
         data_dir=data,
         standard=standard,

@@ -8,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from typer.testing import CliRunner
 
 from tests.trainer.conftest import FakeClient, prompts, short_training
+from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
@@ -100,7 +102,7 @@ def test_an_adapter_gets_the_preset_of_its_base_and_its_own_settings(adapter: Pa
 
 def test_another_base_may_be_named(home: Path, adapter: Path) -> None:
     wider = config_of(adapter, base_model=str(home / "wider"))
-    with pytest.raises(ModelLoadError, match=r"does not fit its base .*wider.*base_model=BASE"):
+    with pytest.raises(ModelLoadError, match=r"does not fit its base .*wider.*--model BASE"):
         load_model_and_tokenizer(wider)
     settings = json.loads((adapter / "adapter_config.json").read_text())
     settings["base_model_name_or_path"] = None
@@ -140,11 +142,16 @@ def test_a_base_that_is_nowhere_is_named_with_the_remedy(
 
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    with pytest.raises(ModelLoadError, match=f"set MODELS_HOME .*base_model=BASE.*{HUB_NAME}"):
+    with pytest.raises(ModelLoadError, match=f"set MODELS_HOME .*--model BASE.*{HUB_NAME}"):
         find_model(str(adapter))
 
 
-def test_an_adapter_without_its_weights_is_refused(home: Path) -> None:
+@pytest.mark.parametrize("command", ["evaluate", "train", "sft", "improve", "play"])
+def test_a_folder_without_an_adapter_is_refused(command: str, home: Path) -> None:
+    arguments = ["--adapter", str(home / "wider"), *(["--db", "x"] if command == "play" else [])]
+    result = CliRunner().invoke(app, [command, *arguments])
+    assert result.exit_code == 2
+    assert "adapter_config.json" in result.output
     (home / "cut").mkdir()
     (home / "cut" / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelLoadError, match=r"no adapter_model\.safetensors"):

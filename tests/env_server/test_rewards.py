@@ -171,6 +171,11 @@ def test_minimum_and_maximum_count_half_each() -> None:
     assert potential([(200,), (200,)], False, gold, True) == round(0.25 + 0.5 / 3 + 0.25 * 0.5, 4)
 
 
+@pytest.mark.parametrize("cell", [0, "", None, b"", float("inf"), 2**60])
+def test_a_cell_of_any_type_counts(cell: object) -> None:
+    assert potential([(cell,)], False, [(cell,)], True) == 1.0
+
+
 def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
     assert potential([(" Oslo\n",)], False, [("Oslo",)], True) == 1.0
     assert potential([("os lo",)], False, [("Oslo",)], True) < 1.0

@@ -15,7 +15,6 @@ from pathlib import Path
 from shared.console import counted
 
 EXTRAS = ("server", "trainer")
-ENOUGH = 0.92  # of the memory that a GPU or machine is sold with, as not all can be used
 OPTIONAL = ("uvloop", "httptools")  # the server also runs without them
 INSTALL = f"pip install 'sqlenv[{','.join(EXTRAS)}]'   (in a checkout: make install)"
 
@@ -67,7 +66,8 @@ def check_device() -> Iterator[Diagnosis]:
     """Check the GPUs, and report the CPU threads that training uses."""
     import torch
 
-    from trainer.runtime.machine import can_compile_kernels, usable_cores, usable_threads
+    from trainer.runtime.cpu_budget import usable_cores, usable_threads
+    from trainer.runtime.memory import can_compile_kernels
 
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
@@ -132,26 +132,34 @@ def check_model(name: str) -> Iterator[Diagnosis]:
     yield Diagnosis("model", Status.OK, f"{path}: {size:.1f} MiB")
 
 
-def check_preset(name: str) -> Iterator[Diagnosis]:
-    """Compare what training the model takes, by its preset, with this machine or its GPU."""
+def check_memory(name: str) -> Iterator[Diagnosis]:
+    """Compare the memory of training the model, by its preset, with this machine's."""
     import torch
 
     from trainer.config import GRPOConfig
-    from trainer.presets import MEMORY_GB, NEED_GPU
-    from trainer.runtime.machine import machine_memory
-    from trainer.runtime.models import preset_of
+    from trainer.runtime.memory import GIB, machine_memory, training_memory
+    from trainer.runtime.models import preset_of, read_config
     from trainer.runtime.out_of_memory import remedies
+    from trainer.runtime.precision import precision
 
     choice = preset_of(name, served=True)
-    has, kind, needed = machine_memory(), "machine", MEMORY_GB[choice.preset]
-    if choice.preset in NEED_GPU:
-        cuda, kind = torch.cuda.is_available(), "GPU"
-        has = torch.cuda.get_device_properties(0).total_memory if cuda else 0
-    detail = f"{choice}; it takes a {kind} with {needed} GB, and this has {has / 1e9:.0f} GB"
-    if has > ENOUGH * needed * 1e9:
+    yield Diagnosis("preset", Status.OK, f"{choice.preset}: {choice.why}")
+    config = GRPOConfig.preset(choice.preset, **choice.settings)
+    device, dtype = precision(config.device, config.dtype)
+    gpu = device != "cpu"
+    model_config = read_config(name, download=False)
+    memory = model_config and training_memory(model_config, config, dtype, gpu=gpu)
+    if not memory:
+        problem = "no config.json here" if model_config is None else "layers of another kind"
+        yield Diagnosis("memory", Status.NOTE, f"unknown: {name} has {problem}")
+        return
+    has = machine_memory()
+    if gpu:
+        has = torch.cuda.get_device_properties(torch.device(device)).total_memory
+    detail = f"{memory}; this {'GPU' if gpu else 'machine'} has {has / GIB:.1f} GiB"
+    if memory.peak < has:
         yield Diagnosis("memory", Status.OK, detail)
     else:
-        config = GRPOConfig.preset(choice.preset, **choice.settings)
         yield Diagnosis("memory", Status.NOTE, detail, "; or ".join(remedies(config)))
 
 
@@ -162,7 +170,7 @@ def examine(data_dir: Path, model: str) -> list[Diagnosis]:
         "device": check_device,
         "data": lambda: check_data(data_dir),
         "model": lambda: check_model(model),
-        "memory": lambda: check_preset(model),
+        "memory": lambda: check_memory(model),
     }
     diagnoses: list[Diagnosis] = []
     for name, check in checks.items():

@@ -9,7 +9,7 @@ import pytest
 from tests.trainer.model_families import CONFIGS
 from tests.trainer.small_data import make_data
 from trainer import doctor
-from trainer.doctor import Status, check_data, check_model, check_packages, check_preset, examine
+from trainer.doctor import Status, check_data, check_memory, check_model, check_packages, examine
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,25 @@ def test_the_model_is_checked(base: Path) -> None:
         assert problem in failed.detail
 
 
-def test_the_memory_of_a_preset_is_compared_with_the_machine(
+def test_the_memory_of_training_is_compared_with_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen2.5-coder-0.5b"]))
-    for gib, status in ((15.2, Status.OK), (8, Status.NOTE)):
-        memory = SimpleNamespace(total=int(gib * 2**30))
-        monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
-        (found,) = check_preset(str(tmp_path))
-        assert found.status is status
-        assert "preset qwen2.5-coder-0.5b: nearest in size" in found.detail
-        assert ("gradient_checkpointing=true" in found.remedy) == (status is Status.NOTE)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    (found,) = check_preset("Qwen/Qwen3-0.6B")
-    assert "takes a GPU with 16 GB, and this has 0 GB" in found.detail
+    preset, fits = check_memory(str(tmp_path))
+    assert preset.detail.startswith("qwen2.5-coder-0.5b: nearest in size")
+    assert "GiB to train: measurements take" in fits.detail
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**30))
+    _, lacks = check_memory(str(tmp_path))
+    assert lacks.status is Status.NOTE
+    assert "this machine has 1.0 GiB" in lacks.detail
+    assert "gradient_checkpointing=true" in lacks.remedy
+    for kind in ("t5", "nonsense"):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+        _, unknown = check_memory(str(tmp_path))
+        assert unknown.status is Status.NOTE
+        assert "layers of another kind" in unknown.detail
+    _, unknown = check_memory("Qwen/Qwen3-0.6B")
+    assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
 
 
 def test_one_broken_check_does_not_end_the_others(

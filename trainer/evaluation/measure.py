@@ -19,6 +19,7 @@ from trainer.evaluation.inputs import Inputs
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
+from trainer.runtime.memory import cache_token_bytes
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
@@ -132,12 +133,8 @@ def shared_play(play: Play, ranks: Ranks) -> Play:
 def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
     """Return how many episodes to play at once: 1 to `BATCH`, full contexts in half the memory."""
     _, dtype = precision(config.device, config.dtype)
-    shape = model.config.get_text_config()
-    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
-    values = 2 * shape.num_hidden_layers * heads * head_dim  # keys and values of a token
-    row_bytes = values * dtype.itemsize * config.max_context_tokens
-    return max(1, min(BATCH, memory_bytes // 2 // int(row_bytes)))
+    token_bytes = cache_token_bytes(model.config.get_text_config(), dtype)
+    return max(1, min(BATCH, memory_bytes // 2 // (token_bytes * config.max_context_tokens)))
 
 
 def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:

@@ -33,8 +33,8 @@ from trainer.run.console import Bar, bar
 from trainer.run.folder import append_lines, check_writable, held, write_json
 from trainer.run.observations import append_observations
 from trainer.run.summary import versions
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
-from trainer.runtime.machine import limit_threads
 from trainer.runtime.ranks import check_one_gpu
 
 EvaluationResult = dict[str, Any]  # evaluation.json, which docs/evaluate.md describes

@@ -64,8 +64,9 @@ from trainer.run.folder import (
 from trainer.run.plots import headline, learning_curve
 from trainer.run.summary import build_summary, git_state, model_digest, versions
 from trainer.run.transcripts import transcripts
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
-from trainer.runtime.machine import limit_threads
+from trainer.runtime.memory import shortage
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
 
 
@@ -121,6 +122,10 @@ def run_job(
             f"{threads} threads"
             + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
         )
+        if ranks.main:
+            described = inputs.model.config.to_dict()
+            if warning := shortage(described, config, ranks.local_count, ranks.count):
+                print_line(console, f"warning: {warning}")
 
         def write_settings(connection: Connection) -> None:
             """Write the run's settings before anything is played."""

@@ -8,7 +8,7 @@ from typing import Any
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import local_generator
 from trainer.rollout.tokens import ChatCodec, codec_of
-from trainer.runtime.machine import limit_threads
+from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.precision import autocast
 

@@ -14,8 +14,9 @@ from shared.server_process import child_environment
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.presets import parameter_count
+from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.interrupt import EXIT_CODE
-from trainer.runtime.machine import GIB, machine_memory, usable_cores
+from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.models import read_config
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import LAUNCHER

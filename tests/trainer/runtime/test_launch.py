@@ -19,8 +19,9 @@ from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.doctor import check_device
 from trainer.run.folder import Run, read_json, write_json
+from trainer.runtime.cpu_budget import usable_cores, usable_threads
 from trainer.runtime.launch import default_processes
-from trainer.runtime.machine import GIB, machine_memory, usable_cores, usable_threads
+from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.ranks import LAUNCHER
 
 
@@ -35,7 +36,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
 
-    monkeypatch.setattr("trainer.runtime.machine.CGROUP_MEMORY_MAX", tmp_path / "memory.max")
+    monkeypatch.setattr("trainer.runtime.memory.CGROUP_MEMORY_MAX", tmp_path / "memory.max")
     monkeypatch.setattr("sys.platform", "linux")
     become()
     return become
@@ -153,7 +154,7 @@ def test_a_containers_quota_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int
 ) -> None:
     (tmp_path / "cpu.max").write_text(f"{limit}\n")
-    monkeypatch.setattr("trainer.runtime.machine.CGROUP_CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr("trainer.runtime.cpu_budget.CGROUP_CPU_MAX", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert usable_cores() == cores

@@ -7,8 +7,8 @@ import torch
 from trl.kernels import chunked_logprob
 
 from tests.trainer.model_families import FAMILIES, tiny_model
-from trainer.runtime.machine import can_compile_kernels
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
+from trainer.runtime.memory import can_compile_kernels
 
 VOCABULARY = 97
 Tensor = torch.Tensor

@@ -1,16 +1,9 @@
-"""What a process may use of its machine: CPU cores, threads, memory, a C compiler.
-
-Imports nothing heavy, as `doctor` needs it.
-"""
+"""The CPU cores and threads that a process may use. Imports nothing heavy, as `doctor` needs it."""
 
 import os
-import shutil
-import sysconfig
 from pathlib import Path
 
-GIB = 2**30
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def usable_cores() -> int:
@@ -42,20 +35,3 @@ def limit_threads(processes: int = 1) -> int:
 
     torch.set_num_threads(usable_threads(torch.get_num_threads(), processes))
     return torch.get_num_threads()
-
-
-def machine_memory() -> int:
-    """Return the bytes of this machine's memory, or of the container's limit if that is less."""
-    import psutil
-
-    total = int(psutil.virtual_memory().total)
-    try:
-        return min(total, int(CGROUP_MEMORY_MAX.read_text()))
-    except (OSError, ValueError):
-        return total  # no limit
-
-
-def can_compile_kernels() -> bool:
-    """Return whether Triton finds a C compiler and Python's headers when kernels are first used."""
-    compiler = "CC" in os.environ or any(map(shutil.which, ("gcc", "clang")))
-    return compiler and Path(sysconfig.get_path("include"), "Python.h").is_file()

@@ -182,7 +182,7 @@ EXTRAS = {
     "shared": [],
     "shared.order_by": ["server"],  # of shared, but imported only by env_server and data
     "shared.pages": ["server"],
-    "shared.agents": ["openenv"],
+    "shared.agents": ["gymnasium", "openenv"],
     "env_server": ["server", "mcp"],
     "trainer": ["trainer", "notebook", "lora", "api"],
     "data": ["server", "postgres"],

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("shared", "env_server", "trainer", "data")
 CALLERS = (*PACKAGES, "benchmarks", "docker", "examples")  # beside the notebooks
-OPTIONAL = ("mcp", "openenv", "websockets")  # packages whose methods some override
+OPTIONAL = ("gymnasium", "mcp", "openenv", "websockets")  # packages whose methods some override
 
 # what only users of the packages call
 PUBLIC = {

@@ -1,1 +1,4 @@
-"""The environment as OpenEnv and TRL's tools know it. docs/api.md says what to choose."""
+"""The environment as other frameworks know it: OpenEnv, Gymnasium, TRL's tools.
+
+Each module needs its framework and a running server. docs/api.md says which one to choose.
+"""

@@ -18,6 +18,7 @@ FILES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in 
 EXPECTED = {
     "async_client.py": ("httpx", "64 episodes: {'"),
     "curl.sh": ("curl", '"outcome":"wrong"'),
+    "gymnasium_agent.py": ("gymnasium", "terminated: True truncated: False outcome: wrong"),
     "httpx_agent.py": ("httpx", "outcome: wrong reward: 0.0"),
     "mcp_agent.py": ("mcp", "outcome: wrong reward: 0.0"),
     "openenv_agent.py": ("openenv", "done: True outcome: wrong"),

@@ -1,15 +1,13 @@
-"""What is refused before pydantic sees it, and what an error repeats.
-
-Also GET /questions and GET /databases: all that a reset can draw, in pages, and no answer; and when
-the server is ready.
-"""
+"""Requests and their errors, lists of questions and databases, faults, readiness."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from pydantic import BaseModel
 
 from env_server.app import create_app
@@ -17,7 +15,7 @@ from env_server.http.requests import MAX_BRACKETS, MAX_STEP_BYTES, parse, parse_
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from shared.actions import MAX_ARGUMENT_BYTES
-from shared.errors import InvalidRequest, SQLEnvError
+from shared.errors import DatabaseLoadError, InvalidRequest, SQLEnvError
 from shared.models import MAX_PAGE, ResetRequest, StepBatchRequest, StepRequest
 from tests.env_server.sql.conftest import pids
 
@@ -66,7 +64,6 @@ def test_brackets_are_counted_before_the_body_is_parsed() -> None:
     assert len(parse(StepBatchRequest, fits).steps) == 1000
 
 
-@pytest.mark.anyio
 async def test_a_step_has_a_limit_of_its_own(http: httpx.AsyncClient) -> None:
     assert (await http.post("/reset", json={"episode_id": "e"})).status_code == 200
     body = '{"episode_id":"e","action":"ANSWER: ' + r"\u0041" * MAX_ARGUMENT_BYTES + '"}'
@@ -172,3 +169,67 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
             workers = pids(app.state.service.sql)
         assert await statuses() == [200, 503]
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"
+
+
+# -- limits on bodies and batches, faults
+
+MAX_BODY_BYTES, MAX_BATCH = 30_000, 8
+
+
+limited = pytest.mark.parametrize(
+    "settings", [{"max_body_bytes": MAX_BODY_BYTES, "max_batch": MAX_BATCH}]
+)
+
+
+def error_of(reply: httpx.Response) -> dict[str, Any]:
+    assert reply.headers["content-type"] == "application/json"
+    return dict(reply.json()["error"])
+
+
+@limited
+async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.AsyncClient) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" " * 1000
+
+    for content in (b" " * (MAX_BODY_BYTES + 1), chunks()):
+        reply = await http.post("/reset", content=content)
+        assert reply.status_code == 413
+        assert error_of(reply)["max_bytes"] == MAX_BODY_BYTES
+    reply = await http.post("/reset", content=b"{}" + b" " * (MAX_BODY_BYTES - 2))
+    assert reply.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "seen"),
+    [
+        (ZeroDivisionError("a secret of the server's"), "internal", "see its log"),
+        (DatabaseLoadError("database shop fails"), "database_load", "shop fails"),
+    ],
+)
+async def test_a_fault_of_the_server_is_a_logged_500(
+    app: FastAPI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, fault: Exception, code: str, seen: str,
+) -> None:  # fmt: skip
+    async def broken(*given: object) -> bytes:
+        raise fault
+
+    monkeypatch.setattr(app.state.service.pool, "reset", broken)
+    single = await http.post("/reset")
+    batch = (await http.post("/reset_batch", json={"resets": [{}]})).json()["results"]
+    assert single.status_code == 500
+    for error in (error_of(single), batch[0]["error"]):
+        assert error["code"] == code
+        assert seen in error["message"]
+        assert "secret" not in error["message"]
+    assert caplog.text.count(str(fault)) == 2
+
+
+@limited
+async def test_a_batch_over_the_limit_is_refused_whole(
+    http: httpx.AsyncClient, app: FastAPI
+) -> None:
+    reply = await http.post("/reset_batch", json={"resets": [{}] * (MAX_BATCH + 1)})
+    assert (reply.status_code, error_of(reply)["max_batch"]) == (413, MAX_BATCH)
+    assert len(app.state.service.pool) == 0
+    assert (await http.post("/reset_batch", json={"resets": []})).json() == {"results": []}

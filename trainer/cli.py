@@ -63,8 +63,8 @@ PresetOption = Annotated[
 ApiOption = Annotated[
     ApiName,
     typer.Option(
-        help="What to exchange with a model server: chat (texts), tools (tool calls), or "
-        "completions (token ids, exact as with a model in this process; vLLM and llama.cpp)."
+        help="What to exchange with a model server: chat (texts), or completions (token ids, "
+        "exact as with a model in this process; vLLM and llama.cpp)."
     ),
 ]
 TokenizerOption = Annotated[

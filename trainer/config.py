@@ -24,10 +24,9 @@ from trainer.errors import ConfigError
 from trainer.presets import BY_GPU, PRESETS
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
-PromptKind = Literal["full", "short", "tools"]  # tools: of `--api tools`
+PromptKind = Literal["full", "short"]
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
-# of a model server: what is exchanged, texts, tool calls or ids
-ApiName = Literal["chat", "tools", "completions"]
+ApiName = Literal["chat", "completions"]  # what a model server exchanges: texts or ids
 Part = Literal["all", "seen", "unseen"]  # of its questions
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"

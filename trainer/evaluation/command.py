@@ -129,8 +129,6 @@ def evaluate(
         difficulty_filter=difficulty,
         standard=standard,
     )
-    if api == "tools":
-        overrides.setdefault("system_prompt", "tools")
     if adapter is not None and policy != "model":
         raise typer.BadParameter("is for a model in this process", param_hint="--adapter")
     if policy == "model" and preset is None:

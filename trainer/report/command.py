@@ -35,8 +35,7 @@ def report(
     """
     with guarded():
         from trainer.errors import RunError
-        from trainer.report.evaluation_page import evaluation_page
-        from trainer.report.page import run_page
+        from trainer.report.page import evaluation_page, run_page
         from trainer.run.folder import Run, check_writable, is_evaluation, runs_in, write_text
 
         if path is None and (runs := runs_in(RUNS)):

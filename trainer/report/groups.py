@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment
+from markupsafe import Markup
 
 from shared.models import Outcome
 from shared.pages.markup import short
-from trainer.report.questions import UNKNOWN, Item, turns_markup
+from trainer.report.questions import UNKNOWN, Item, browser, turns_markup
 from trainer.report.run_reader import LoadedRun, training_lines
 from trainer.run.records import EpisodeRecord
 
@@ -58,8 +59,9 @@ def groups(step: int, rows: Sequence[Row], size: int) -> list[Group]:
     ]
 
 
-def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str]:
-    """Return the groups of the training steps in order, and a sentence on what is left out.
+def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
+    """Return the browser of the training steps' groups in order, and a sentence on what is left
+    out. Shown first is a group in which there is something to compare.
 
     Of a run of more than `MAX_EPISODES` some steps are shown, evenly spaced, and the last one.
     """
@@ -74,10 +76,10 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
         found = groups(step, lines.get(step, []), size)
         for number, group in enumerate(found, start=1):
             markup = template.render(group=group, rollouts=_rollouts(group), run=run)
-            correct, first = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
+            correct, row = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
             share = "some" if group.contrast else "all" if group.correct else "none"
             facets = [str(step), share]
-            facets += [str(first.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
+            facets += [str(row.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
             text = short(run.question_text(group.question_id), 80)
             label = f"step {step}, group {number}: {text} ({correct})"
             items.append(Item(f"group-{step}-{number}", label, facets, markup))
@@ -85,7 +87,8 @@ def group_items(templates: Environment, run: LoadedRun) -> tuple[list[Item], str
         f"{len(items)} groups are on this page, of {len(wanted)} of {len(run.steps)} training "
         f"steps; all are in {run.folder.episodes.name}."
     )
-    return items, shown
+    first = next((place for place, one in enumerate(items) if one.facets[1] == "some"), 0)
+    return browser(templates, "group", GROUP_FACETS, items, first=first), shown
 
 
 def _rollouts(group: Group) -> list[dict[str, Any]]:

@@ -1,14 +1,30 @@
-"""The report of one run as one HTML file."""
+"""The report of a run, and of an evaluation, as one HTML file that requests nothing."""
 
-from collections.abc import Sequence
+import base64
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from jinja2 import ChainableUndefined, Environment
+from markupsafe import Markup
+
+from shared import pages
+from shared.actions import ActionType
+from shared.run_stats import MODES
+from trainer.config import REWARD_WEIGHTS
+from trainer.errors import RunError
+from trainer.evaluation.analysis import analyse
+from trainer.evaluation.records import EvaluationFolder, read_episodes
+from trainer.evaluation.tables import named, p_text
 from trainer.report import tables
-from trainer.report.curves import curves, time_split
-from trainer.report.groups import GROUP_FACETS, group_items
-from trainer.report.questions import browser, facets_of, kinds_of, policies_of, question_items
-from trainer.report.run_reader import Gap, read_run
-from trainer.report.shell import environment
+from trainer.report.groups import group_browser
+from trainer.report.questions import kinds_of, policies_of, question_browser
+from trainer.report.run_reader import Gap, read_if_there, read_questions, read_run
+from trainer.run.charts import Chart, png
+from trainer.run.folder import read_json, to_json
+from trainer.run.records import Book, EpisodeRecord
 
 
 def run_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
@@ -18,26 +34,118 @@ def run_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
     a run's.
     """
     run = read_run(path, data)
-    templates = environment()
-    policies, kinds = policies_of(run), kinds_of(run)
-    items = question_items(templates, policies, run.questions, kinds)
-    group_list, groups_shown = group_items(templates, run)
-    # Shown first: a group in which there is something to compare.
-    mixed = (place for place, one in enumerate(group_list) if one.facets[1] == "some")
+    templates, kinds = environment(), kinds_of(run)
+    questions, question_count = question_browser(templates, policies_of(run), run.questions, kinds)
+    groups, groups_shown = group_browser(templates, run)
     page = templates.get_template("report.html.j2").render(
         run=run,
         cards=tables.headlines(run),
         rates=tables.rates(run),
         behaviour=tables.behaviour(run),
-        curves=curves(run),
+        curves=tables.curves(run),
         ledger=tables.ledger(run),
         kinds=kinds,
-        questions=browser(templates, "question", facets_of(kinds), items, [*policies]),
-        question_count=len(items),
-        groups=browser(templates, "group", GROUP_FACETS, group_list, first=next(mixed, 0)),
+        questions=questions,
+        question_count=question_count,
+        groups=groups,
         groups_shown=groups_shown,
-        seconds=time_split(run),
+        seconds=tables.time_split(run),
         counts=tables.counts(run),
         settings={**run.config, **(run.settings.get("options") or {})},
     )
     return page, run.gaps
+
+
+def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap]]:
+    """Return the page of the evaluation in a folder, and what it can't show.
+
+    The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.
+    """
+    folder = EvaluationFolder(path.resolve())
+    settings = read_json(folder.config)
+    asked: Mapping[str, Any] = settings["evaluation"]
+    result = read_if_there(folder.result)
+    episodes = read_episodes(folder.episodes)
+    if not episodes:
+        raise RunError(f"{path} has no episode yet: give the command of the evaluation again")
+    split = str(asked.get("split", "eval"))
+    questions, gaps = read_questions(settings, data, (split,))
+    if not result:
+        what = f"the evaluation is not finished: {len(episodes)} episodes are here"
+        gaps.append(Gap(what, "give the same 'trainer evaluate' command again"))
+    ks = [int(k) for k in result["success"]["overall"]["pass_at"]] if result else [1]
+    found = analyse(episodes, ks, Book((), questions.values()).source_difficulties)
+    own = ((f"source: {name}", one) for name, one in found["by_source_difficulty"].items())
+    groups = [*named(found), *own, *found["by_database"].items()]
+    played: dict[str, list[EpisodeRecord]] = {}
+    for record in folder.records():
+        played.setdefault(record.question_id, []).append(record)
+    label = str(result.get("label") or asked.get("policy"))
+    templates = environment()
+    shown, question_count = question_browser(templates, {label: played}, questions, {})
+    page = templates.get_template("evaluation.html.j2").render(
+        name=folder.path.name,
+        label=label,
+        asked=asked,
+        result=result,
+        groups=[(name, one) for name, one in groups if one["episodes"]],
+        ks=[str(k) for k in ks if k != 1],
+        kinds=list(map(str, ActionType)),
+        p_text=p_text,
+        questions=shown,
+        question_count=question_count,
+        settings={**asked, **{k: v for k, v in settings["config"].items() if k not in asked}},
+        gaps=gaps,
+    )
+    return page, gaps
+
+
+def environment() -> Environment:
+    """Return the templates with what both pages use."""
+    # A run that is under way, or of another version, lacks some of what the template names.
+    made = pages.environment("trainer.report", "report.css", "report.js", ChainableUndefined)
+    made.filters |= {"secs": seconds_text, "plain": plain, "meter": meter, "picture": picture}
+    made.globals |= {
+        "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "layers": REWARD_WEIGHTS,
+        "modes": MODES,
+    }
+    return made
+
+
+def picture(chart: Chart) -> str:
+    """Return the chart as the address of an image; the page has its title and its note as text."""
+    drawn = png([replace(chart, title="", note="")], dpi=150, inches=(5.6, 3.8))
+    return f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
+
+
+def meter(rate: Mapping[str, Any] | None) -> Markup:
+    """Draw a rate as a bar of 100 units with its interval; empty if there is none."""
+    if not rate or rate.get("rate") is None:
+        return Markup("")
+    low, high = rate["ci95"]
+    return Markup(
+        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="8"/>'
+        '<rect class="level" width="{:.1f}" height="8"/>'
+        '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
+    ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
+
+
+def seconds_text(value: Any) -> str:
+    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min."""
+    if not isinstance(value, int | float):
+        return "–"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def plain(value: Any) -> str:
+    """Format a setting's value: lists with commas, None and empty lists as "none"."""
+    if isinstance(value, Mapping | bool):
+        return to_json(value)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

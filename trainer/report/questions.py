@@ -31,7 +31,6 @@ LISTED = 20  # items in a page without scripts
 TURNS = 30  # shown of an episode
 SIDES = 2  # policies of a question side by side; the others are lists to open
 FACETS = ("database", "difficulty", "answer is a", "databases")
-CHANGE = "change"
 UNKNOWN = "unknown"
 _BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+(?:\n.+)?\Z")  # and a hint
 NAMES = {"random": "random actions", "before": "before training", "after": "after training"}
@@ -97,16 +96,17 @@ def kinds_of(run: LoadedRun) -> dict[str, list[str]]:
     return by_kind(before.by_question(), after.by_question())
 
 
-def question_items(
-    environment: Environment,
+def question_browser(
+    templates: Environment,
     policies: Policies,
     questions: Mapping[str, Question],
     kinds: Mapping[str, Sequence[str]],
-) -> list[Item]:
-    """Return an item for every question, those of `kinds` first; each names its kind, if any."""
+) -> tuple[Markup, int]:
+    """Return the browser of the questions, those of `kinds` first, each with the episodes of every
+    policy, and their number."""
     kind_of = {key: kind for kind, keys in kinds.items() for key in keys}
     keys = dict.fromkeys([*kind_of, *(key for played in policies.values() for key in played)])
-    template = environment.get_template("question.html.j2")
+    template = templates.get_template("question.html.j2")
     items = []
     for key in keys:
         played = {
@@ -136,12 +136,8 @@ def question_items(
         ]
         label = f"{facets[0]} · {short(text, 140)}"
         items.append(Item(f"question-{key}", label, facets, markup, outcomes))
-    return items
-
-
-def facets_of(kinds: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the names of the filters of `question_items`."""
-    return (CHANGE, *FACETS) if kinds else FACETS
+    names = ("change", *FACETS) if kinds else FACETS
+    return browser(templates, "question", names, items, [*policies]), len(items)
 
 
 def turns_markup(record: EpisodeRecord, chars: int = ACTION_CHARS) -> list[dict[str, Any]]:

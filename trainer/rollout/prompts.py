@@ -13,15 +13,6 @@ STEPS_LEFT = "Steps left:"  # after an observation, before their number
 REMARKS = ("(no rows)", "(first ", "(cut: ")  # beginnings of lines of a result that are no rows
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
-_HOW_TO_LOOK = (
-    "Describe the tables that you need before you query them: names are not "
-    "what you would guess. Only SELECT works."
-)
-_HOW_TO_ANSWER = (
-    "Write the answer as the data has it: a number or text alone; "
-    'several values as a JSON array, for example ["Ann", "Bo"]; '
-    'several columns as JSON rows, for example [["Ann", 3], ["Bo", 1]].'
-)
 _EXAMPLES = {
     ActionType.DESCRIBE: "DESCRIBE: orders",
     ActionType.SAMPLE: "SAMPLE: orders",
@@ -41,30 +32,17 @@ FULL_SYSTEM_PROMPT = "\n".join(
         "For example, the replies to 'How many orders have a total above 100?', one per turn:",
         *(_EXAMPLES[kind] for kind in ActionType),
         "",
-        _HOW_TO_LOOK,
-        _HOW_TO_ANSWER,
+        "Describe the tables that you need before you query them: names are not "
+        "what you would guess. Only SELECT works.",
+        "Write the answer as the data has it: a number or text alone; "
+        'several values as a JSON array, for example ["Ann", "Bo"]; '
+        'several columns as JSON rows, for example [["Ann", 3], ["Bo", 1]].',
         "Each action costs one step. "
         "When you know the answer, give it: without an ANSWER the question is lost.",
     ]
 )
 
-TOOLS_SYSTEM_PROMPT = "\n".join(
-    [
-        "You answer a question about a SQLite database that you can't see. You explore it with the "
-        "tools describe, sample, query and answer, one call per turn.",
-        "",
-        _HOW_TO_LOOK,
-        _HOW_TO_ANSWER,
-        "Each call costs one step. "
-        "When you know the answer, call answer with it: without that the question is lost.",
-    ]
-)
-
-_SYSTEM_PROMPTS: dict[str, str] = {
-    "full": FULL_SYSTEM_PROMPT,
-    "short": SHORT_SYSTEM_PROMPT,
-    "tools": TOOLS_SYSTEM_PROMPT,
-}
+_SYSTEM_PROMPTS: dict[str, str] = {"full": FULL_SYSTEM_PROMPT, "short": SHORT_SYSTEM_PROMPT}
 
 
 # After a result, by the action that it is of; without them a small model repeats its action.
@@ -83,8 +61,7 @@ _NO_ROWS_HINT = (
 
 def get_system_prompt(kind: PromptKind = "full") -> str:
     """Return the system prompt: `full` instructs a general model, also after each observation;
-    `short` is one line, for a model that was trained on it; `tools` names those that a model server
-    is offered."""
+    `short` is one line, for a model that was trained on it."""
     if kind not in _SYSTEM_PROMPTS:
         raise ConfigError(f"no system prompt {kind!r}: use one of {', '.join(_SYSTEM_PROMPTS)}")
     return _SYSTEM_PROMPTS[kind]

@@ -8,7 +8,7 @@ from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.generators.model_server import ModelServer
-from trainer.rollout.generators.openai import OpenAIPolicy, ToolPolicy
+from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.models import load_tokenizer
 
@@ -32,13 +32,13 @@ def served_model(
 ) -> Served:
     """Return `config.model_name` at `base_url`; `connection`: see `ModelServer`.
 
-    `api` says what is exchanged: messages and texts, tool calls in their place, or the ids of the
-    tokenizer `tokenizer_name`, by default that of the model's name. Raises `ModelServerError` if
+    `api` says what is exchanged: messages and texts, or the ids of the tokenizer `tokenizer_name`,
+    by default that of the model's name. Raises `ModelServerError` if
     the server does not serve the model, `ModelLoadError` if the tokenizer can't be loaded.
     """
     name = config.model_name
     if api != "completions":
-        policy = (ToolPolicy if api == "tools" else OpenAIPolicy)(
+        policy = OpenAIPolicy(
             name,
             base_url,
             one_action_per_turn=config.one_action_per_turn,

@@ -12,15 +12,14 @@ from trainer.run.charts import Baseline, Chart, Point, Series, png
 
 COLOURS = {"train": "blue", "greedy": "orange", "sampled": "green", "random": "grey"}
 SMOOTHING_STEPS = 9  # window of the running mean
-LEAST_VALUES = 3  # in a window, for a band: with two, the t interval is wider than any plot
 MEAN = f"running mean of {SMOOTHING_STEPS} logged steps, of fewer at both ends"
 BAND = "its 95 % t interval, each step counted as one value"
 SMOOTHED = f"Line: {MEAN}; its area: {BAND}; dots: as logged."
 TEMPERATURES = "Training episodes are sampled at the run's temperature, sampled evaluations at 1."
 EPISODES = "training episodes"
 
-# two-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom, as a window has
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
+# two-sided 95 % quantiles of Student's t, by the number of values in a window
+T_95 = {5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306}
 
 Row = Mapping[str, Any]  # of metrics.jsonl
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
@@ -38,29 +37,32 @@ def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
 
 def smoothed(values: Sequence[Point]) -> list[Point]:
     """Return the mean of the `SMOOTHING_STEPS` values around each, of fewer at both ends, and its
-    95 % t interval.
+    95 % t interval. There are at least `SMOOTHING_STEPS` values.
 
     A step counts as one value, as the episodes of a question are alike: the interval of a share of
-    episodes would be too narrow. A window of fewer than `LEAST_VALUES` has none.
+    episodes would be too narrow.
     """
     half, means = SMOOTHING_STEPS // 2, []
     for index, point in enumerate(values):
         near = [one.y for one in values[max(0, index - half) : index + half + 1]]
         mean = statistics.fmean(near)
-        if len(near) < LEAST_VALUES:
-            means.append(Point(point.x, mean))
-        else:
-            error = T_95[len(near) - 2] * statistics.stdev(near) / math.sqrt(len(near))
-            means.append(Point(point.x, mean, mean - error, mean + error))
+        error = T_95[len(near)] * statistics.stdev(near) / math.sqrt(len(near))
+        means.append(Point(point.x, mean, mean - error, mean + error))
     return means
 
 
 def logged_and_mean(values: Sequence[Point], label: str, colour: str) -> list[Series]:
-    """Return a curve as logged, as faint dots, and its running mean with its band."""
-    if not values:
-        return []
+    """Return a curve as logged, as faint dots, and its running mean with its band; without the mean
+    if there are fewer values than its window has."""
+    if len(values) < SMOOTHING_STEPS:
+        return [Series(label, values, colour, "marked")] if values else []
     logged = Series(f"{label}, as logged", values, colour, "faint")
     return [logged, Series(label, smoothed(values), colour, band=True)]
+
+
+def smoothing_note(lines: Sequence[Series]) -> str:
+    """Return what a chart with `logged_and_mean` says of its running means, if it has any."""
+    return SMOOTHED if any(one.kind == "faint" for one in lines) else ""
 
 
 def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> Chart:
@@ -89,7 +91,7 @@ def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> 
         _baselines(lambda phase, mode: (rate_of(summaries, phase, mode) or {}).get("rate")),
         bounds=(0.0, 1.0),
         form=percent,
-        note=f"{SMOOTHED} Whiskers: 95 % Wilson intervals. {TEMPERATURES}",
+        note=f"{smoothing_note(lines)} Whiskers: 95 % Wilson intervals. {TEMPERATURES}".lstrip(),
     )
 
 
@@ -99,7 +101,7 @@ def reward_chart(rows: Sequence[Row], summaries: Summaries) -> Chart:
         if values := points(rows, f"eval_{mode}_reward"):
             lines.append(Series(curve_label(rows, mode), values, COLOURS[mode], "dashed"))
     baselines = _baselines(lambda phase, mode: _of(summaries, phase, mode).get("mean_reward"))
-    return Chart("reward", "Reward per episode", lines, baselines, note=SMOOTHED)
+    return Chart("reward", "Reward per episode", lines, baselines, note=smoothing_note(lines))
 
 
 def weighted(layer: str) -> str:

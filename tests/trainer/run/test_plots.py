@@ -8,7 +8,14 @@ import pytest
 from matplotlib.image import imread
 
 from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.plots import headline, learning_curve, points, smoothed
+from trainer.run.plots import (
+    headline,
+    learning_curve,
+    logged_and_mean,
+    points,
+    smoothed,
+    smoothing_note,
+)
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -44,9 +51,15 @@ def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_s
     assert [one.y for one in found] == [2, 2.5, 3, 3.5, 4, 5, 6, 6.5, 7, 7.5, 8]
     half = 2.306 * math.sqrt(7.5) / 3  # Student's t of 9 values, whose variance is 7.5
     assert (found[5].low, found[5].high) == pytest.approx((5 - half, 5 + half))
-    # of two values it would be wider than any plot
-    assert [one.low for one in smoothed([Point(0, 1.0), Point(1, 2.0)])] == [None, None]
-    assert smoothed([]) == []
+
+
+def test_a_run_shorter_than_the_window_has_no_running_mean() -> None:
+    values = [Point(step, float(step)) for step in range(9)]
+    assert [one.kind for one in logged_and_mean(values, "x", "blue")] == ["faint", "line"]
+    short = logged_and_mean(values[:8], "x", "blue")
+    assert [(one.kind, one.points) for one in short] == [("marked", values[:8])]
+    assert smoothing_note(short) == ""
+    assert logged_and_mean([], "x", "blue") == []
 
 
 def test_every_part_of_the_curve_is_drawn() -> None:

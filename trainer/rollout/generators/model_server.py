@@ -36,7 +36,7 @@ MAX_ERROR_CHARS = 400  # of a server's own words
 # the model's own distribution, as a local model is sampled; servers have other defaults
 NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 # parameters that may be left out, or renamed, if a server refuses them
-OPTIONAL = {"seed", "max_tokens", "chat_template_kwargs", "parallel_tool_calls", *NEUTRAL}
+OPTIONAL = {"seed", "max_tokens", "chat_template_kwargs", *NEUTRAL}
 
 
 class ContextOverflow(Exception):

@@ -1,5 +1,7 @@
 """A policy behind an OpenAI-compatible server: requests, thinking and full contexts."""
 
+import json
+
 import pytest
 
 from tests.trainer.chat_server import ChatServer, refusal
@@ -183,6 +185,14 @@ def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
     [row] = play(policy, config.override(step_budget=2), "a")
     assert (row.parse_failures, row.actions) == (2, ["QUERY: (empty)"] * 2)
     assert policy.usage.cut == 2
+
+
+def test_half_a_surrogate_pair_ends_no_episode(chat: ChatServer, config: GRPOConfig) -> None:
+    turns = ["QUERY: SELECT '\ud83d'", "ANSWER: 42"]
+    chat.answer = lambda messages: turns[len(messages) // 2 - 1]
+    [row] = play(policy_of(chat), config, "a")
+    assert (row.outcome, row.actions) == ("correct", ["QUERY: SELECT '?'", "ANSWER: 42"])
+    json.dumps(row.transcript, ensure_ascii=False).encode()  # as the run's files hold it
 
 
 def test_an_address_is_a_whole_url() -> None:

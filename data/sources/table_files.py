@@ -58,7 +58,9 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 
     Raise one `DataError` for all files that can't be read.
     """
-    twice = [name for name, n in Counter(table_name(path).lower() for path in files).items() if n > 1]
+    twice = [
+        name for name, n in Counter(table_name(path).lower() for path in files).items() if n > 1
+    ]
     faults = [f"two files would become the table {name}: rename one" for name in twice]
     with new_database(target) as connection:
         for path in files:

@@ -142,7 +142,9 @@ def test_demonstrations_that_cannot_be_taught_are_counted(
 
 def record(folder: Path, *lines: dict[str, Any]) -> None:
     folder.mkdir()
-    text = "".join(json.dumps({"step": 0, "steps": 2, "parts": [], **line}) + "\n" for line in lines)
+    text = "".join(
+        json.dumps({"step": 0, "steps": 2, "parts": [], **line}) + "\n" for line in lines
+    )
     (folder / "episodes.jsonl").write_text(text)
 
 

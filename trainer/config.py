@@ -28,7 +28,6 @@ PromptKind = Literal["full", "short", "tools"]  # tools: of `--api tools`
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
 # of a model server: what is exchanged, texts, tool calls or ids
 ApiName = Literal["chat", "tools", "completions"]
-Part = Literal["all", "seen", "unseen"]  # of its questions
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
 # of the layers of the reward: the weighted sum is the server's reward ledger total

@@ -45,9 +45,9 @@ from trainer.run.folder import (
     read_lines,
 )
 from trainer.runtime.interrupt import Interrupted
+from trainer.sft.command import warm_start_config
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN
-from trainer.sft.settings import warm_start_config
 
 TEMPERATURE = 0.7  # of play: a raw model is right half as often at 1
 EPOCHS = 2

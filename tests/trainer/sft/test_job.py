@@ -22,10 +22,10 @@ from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
+from trainer.sft.command import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 from trainer.sft.demonstrations import demonstrate
 from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
-from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The environment server's command line: `python -m env_server`, or `sqlenv serve`."""
+"""The environment server's command line: `python -m env_server`."""
 
 from shared.console import packages_needed
 

@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "logging_steps": 1,
 }
 # options that a resumed warm start keeps
-FOR_A_NEW_RUN = {"source", "rows", "batch", "out", "preset"}
+FOR_A_NEW_RUN = {"source", "rows", "out", "preset"}
 
 
 def warm_start_config(
@@ -73,7 +73,6 @@ def sft(
     epochs: Annotated[
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
     ] = None,
-    batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
     preset: PresetOption = None,
     seed: SeedOption = None,
     data: Annotated[Path | None, DATA] = None,
@@ -133,7 +132,6 @@ def sft(
                 servers=tuple(server or ()),
                 sources=tuple(source or ["oracle"]),
                 rows=rows,
-                batch=batch,
             )
             for text in options.sources:
                 check_source(text)

@@ -19,7 +19,6 @@ from trainer.cli import (
     StandardOption,
     configured,
     console,
-    given_options,
     guarded,
     settings_of,
 )
@@ -37,8 +36,6 @@ DEFAULTS: dict[str, Any] = {
     "warmup_steps": 5,
     "logging_steps": 1,
 }
-# options that a resumed warm start keeps
-FOR_A_NEW_RUN = {"source", "rows", "out", "preset"}
 
 
 def warm_start_config(
@@ -91,12 +88,10 @@ def sft(
     which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
     continues from it.
     """
-    given = given_options(context)
-    if resume is not None and "data" not in given:
-        data = None  # of the environment
     overrides = settings_of(
         context,
         set_,
+        refused=("source", "rows", "out", "preset"),
         model_name=model,
         num_train_epochs=epochs,
         data_dir=data,
@@ -120,7 +115,6 @@ def sft(
         from trainer.sft.sources import check_source
 
         if run is not None:
-            overrides |= {name: context.params[name] for name in FOR_A_NEW_RUN & given}
             config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
         else:
             print_line(console, str(choice))

@@ -1,4 +1,4 @@
-"""The command line of data sets: `python -m data`."""
+"""The command line of data sets: `python -m data`, or `sqlenv data`."""
 
 from shared.console import packages_needed
 

@@ -1,4 +1,4 @@
-"""The environment server's command line: `python -m env_server`."""
+"""The environment server's command line: `python -m env_server`, or `sqlenv serve`."""
 
 from shared.console import packages_needed
 

@@ -62,9 +62,8 @@ def environment(installed: Path) -> dict[str, str]:
 
 def start(installed: Path, folder: Path, *command: str, **variables: str) -> Done:
     program, *arguments = command
-    path = sys.executable if program == "python" else str(installed / "bin" / program)
     return subprocess.run(
-        [path, *arguments],
+        [str(installed / "bin" / program), *arguments],
         cwd=folder,
         env=environment(installed) | variables,
         capture_output=True,
@@ -80,10 +79,10 @@ def run(installed: Path, folder: Path, *command: str) -> str:
 
 @pytest.fixture(scope="module")
 def url(installed: Path, elsewhere: Path) -> Iterator[str]:
-    """The URL of the server, started without options but the port."""
+    """The URL of `sqlenv serve`, started without options but the port."""
     log = elsewhere / "server.log"
     with log.open("w") as output:
-        command = [sys.executable, "-m", "env_server", "--port", "0"]
+        command = [str(installed / "bin" / "sqlenv"), "serve", "--port", "0"]
         process = subprocess.Popen(
             command, cwd=elsewhere, env=environment(installed), stdout=output, stderr=output
         )
@@ -110,7 +109,7 @@ def test_the_server_passes_conformance_that_reads_its_files(
     installed: Path, elsewhere: Path, url: str
 ) -> None:
     """The groups that read the shipped questions; the corpus of hostile queries is loaded too."""
-    command = ["python", "-m", "env_server", "conformance", "--url", url, "--data", "data"]
+    command = ["sqlenv", "serve", "conformance", "--url", url, "--data", "data"]
     command += ["--only", "gold, answers"]
     output = run(installed, elsewhere, *command, "--json", "checks.json")
     assert json.loads((elsewhere / "checks.json").read_text())["ok"], output
@@ -124,14 +123,14 @@ def test_training_and_its_report_work_from_any_folder(installed: Path, elsewhere
     assert config["model_name"] == "data/models/sqlenv-tiny"
     assert config["db_dir"] == "data/databases"
     run(installed, elsewhere, "sqlenv", "report", "runs/latest")
-    run(installed, elsewhere, "python", "-m", "env_server", "verify", "runs/latest")
+    run(installed, elsewhere, "sqlenv", "serve", "verify", "runs/latest")
     run(installed, elsewhere, "sqlenv", "doctor")
 
 
 def test_nothing_is_written_to_the_installed_packages(
     installed: Path, elsewhere: Path, wheel: Path
 ) -> None:
-    refused = start(installed, elsewhere, "python", "-m", "data", "build")
+    refused = start(installed, elsewhere, "sqlenv", "data", "build")
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: the data of an installed package are not rebuilt")
     listed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(OURS)}

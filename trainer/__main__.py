@@ -5,7 +5,9 @@ The commands import torch and transformers themselves, so that help and `doctor`
 
 import logging
 import os
+import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +40,7 @@ from trainer.report.command import report
 from trainer.runtime.ranks import check_not_launched, launched, run_and_exit
 from trainer.sft.command import sft
 
+PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}  # to another program
 app = typer.Typer(
     help="Train small language models to explore SQL databases by reinforcement learning.",
     no_args_is_help=True,
@@ -241,6 +244,24 @@ def train(
 
 for command in (sft, improve, evaluate, report, play):
     app.command()(command)
+
+
+@app.command(context_settings=PASSED_ON, add_help_option=False)
+def serve(context: typer.Context) -> None:
+    """Start an environment server, or check one: `python -m env_server`."""
+    run_program("env_server", context.args)
+
+
+@app.command("data", context_settings=PASSED_ON, add_help_option=False)
+def data_command(context: typer.Context) -> None:
+    """Build, audit, generate, import and fetch data sets: `python -m data`."""
+    run_program("data", context.args)
+
+
+def run_program(module: str, arguments: Sequence[str]) -> None:
+    """Run another package's command line in this process."""
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 @app.command()

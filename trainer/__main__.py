@@ -29,7 +29,6 @@ from trainer.cli import (
     StandardOption,
     configured,
     console,
-    given_options,
     guarded,
     model_settings,
     settings_of,
@@ -179,12 +178,10 @@ def train(
     """
     if resume is not None and resume_or_new:
         raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
-    given = given_options(context)
-    if resume is not None and "data" not in given:
-        data = None  # of the environment
     overrides = settings_of(
         context,
         set_,
+        refused=("eval_limit", "eval_every", "eval_points", "out", "preset"),
         **model_settings(model, adapter),
         max_steps=steps,
         data_dir=data,
@@ -193,13 +190,10 @@ def train(
         seed=seed,
         allow_dev_questions=allow_dev_questions or None,
     )
-    if resume is not None:  # it refuses these options if they are given
-        refused = given & {"eval_limit", "eval_every", "eval_points", "out", "preset"}
-        overrides |= {name: context.params[name] for name in refused}
 
     with guarded():
         from trainer.errors import ConfigError
-        from trainer.run.folder import open_run
+        from trainer.run.folder import open_run, read_json
 
         if launched() and processes not in (None, int(os.environ["WORLD_SIZE"])):
             raise ConfigError(
@@ -210,7 +204,7 @@ def train(
         if run is None:
             choice, config = configured(preset, overrides)
 
-        from trainer.evaluation.inputs import JobOptions, resumed_settings, saved_processes
+        from trainer.evaluation.inputs import JobOptions, resumed_settings
 
         servers = tuple(server or ())
         if run is not None:
@@ -232,8 +226,8 @@ def train(
             from trainer.runtime.launch import default_processes, launch
 
             if processes is None:
-                kept = None if run is None else saved_processes(run)
-                processes = default_processes(config, kept)
+                kept = None if run is None else int(read_json(run.config)["processes"])
+                processes = default_processes(config, options.preset, kept)
             config.accumulation_steps(processes)  # refuse a bad number once, not in each process
             if processes > 1:
                 raise typer.Exit(

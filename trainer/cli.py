@@ -1,6 +1,6 @@
 """What the commands share: the console, options, and how a known error ends a command."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,7 +116,7 @@ AdapterOption = Annotated[
 PLAYED_MODEL = f"{TRAINED_MODEL}; with --preset, that of the preset"  # by evaluate and play
 
 
-def model_settings(model: str | None, adapter: Path | None) -> dict[str, str | None]:
+def model_settings(model: str | None, adapter: Path | None) -> dict[str, Any]:
     """Return the fields of `GRPOConfig` that --model and --adapter mean."""
     if adapter is None:
         return {"model_name": model}
@@ -142,12 +142,20 @@ OPTION_OF = {
 }
 
 
-def settings_of(context: typer.Context, items: list[str] | None, **named: Any) -> dict[str, Any]:
+def settings_of(
+    context: typer.Context, items: list[str] | None, refused: Iterable[str] = (), **named: Any
+) -> dict[str, Any]:
     """Return the settings of the `--set` options, and those of `named` that are given, not None.
 
-    A field that has an option of its own is refused in `--set`.
+    A field that has an option of its own is refused in `--set`. With `--resume`, the options
+    `refused` are added, if given, for `resumed_settings` to refuse.
     """
     settings = {}
+    if context.params.get("resume") is not None:
+        given = given_options(context)
+        named |= {name: context.params[name] for name in refused if name in given}
+        if "data" not in given:
+            named["data_dir"] = None  # of the environment
     for item in items or []:
         name, separator, value = item.partition("=")
         name = name.strip()

@@ -27,7 +27,6 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
 ApiName = Literal["chat", "completions"]  # what a model server exchanges: texts or ids
-Part = Literal["all", "seen", "unseen"]  # of its questions
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
 # of the layers of the reward: the weighted sum is the server's reward ledger total

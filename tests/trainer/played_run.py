@@ -25,8 +25,7 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import Run, append_lines, write_json
-from trainer.run.observations import append_observations
-from trainer.run.records import Book, EpisodeRecord
+from trainer.run.records import Book, EpisodeRecord, append_observations
 from trainer.run.summary import build_summary
 
 STEPS, GROUP, BUDGET = 4, 4, 5

@@ -159,10 +159,6 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
             ("--policy", "random", "--data", data_dir, "--db", "ship"),
             "no eval question of database 'ship'; the databases are",
         ),
-        (
-            ("--policy", "random", "--data", data_dir, "--db", "farm", "--part", "seen"),
-            "none of the 12 eval questions is left",
-        ),
     ]:
         code, shown = run("evaluate", *arguments)
         assert code == 1, shown

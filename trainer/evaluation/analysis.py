@@ -5,7 +5,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import Any
 
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
@@ -26,19 +26,6 @@ class EvaluatedEpisode(EpisodeLine):
 
 
 Episodes = Sequence[EvaluatedEpisode]
-
-
-class Paired(TypedDict):
-    """The comparison over the `n` questions of both sides; None if there are none."""
-
-    n: int
-    before: float | None  # mean success
-    after: float | None
-    gained: int  # questions on which `after` is better
-    lost: int  # questions on which it is worse
-    p_value: float
-    difference: float | None  # after - before, in [-1, 1]
-    ci95: list[float]  # of the difference
 
 
 def analyse(
@@ -66,12 +53,12 @@ def analyse(
 
 
 def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
-    """Return the comparison (`Paired`) of every group, over the questions of both sides.
+    """Return the comparison of every group, over the questions of both sides.
 
     `before` is success by question; a question's group is that of `after`.
     """
 
-    def of(group: Iterable[EvaluatedEpisode]) -> Paired:
+    def of(group: Iterable[EvaluatedEpisode]) -> dict[str, Any]:
         return compare(before, success_rates((one.question_id, one.outcome) for one in group))
 
     return _by_group(after, of)
@@ -157,8 +144,12 @@ def _ratio(total: float, n: int) -> float | None:
     return total / n if n else None
 
 
-def compare(before: Mapping[str, float], after: Mapping[str, float]) -> Paired:
-    """Compare success by question, in [0, 1], over the questions of both."""
+def compare(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+    """Compare success by question, in [0, 1], over the `n` questions of both.
+
+    `gained` and `lost` count the questions on which `after` is better and worse; `ci95` is the
+    interval of the `difference`. The means are None without questions.
+    """
     pairs = [(before[key], after[key]) for key in sorted(before.keys() & after.keys())]
     gained, lost = sum(b < a for b, a in pairs), sum(b > a for b, a in pairs)
     first, second = (

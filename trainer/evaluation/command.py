@@ -25,12 +25,12 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.config import Part, PolicyName
+from trainer.config import PolicyName
 from trainer.presets import TRAINED_MODEL
 
 # the options that are settings of the same name
 AS_GIVEN = (
-    *("policy", "base_url", "api", "tokenizer", "split", "part", "limit", "samples", "seed"),
+    *("policy", "base_url", "api", "tokenizer", "split", "limit", "samples", "seed"),
     *("against", "concurrency"),
 )
 
@@ -66,9 +66,6 @@ def evaluate(
     db: Annotated[
         str, Option(help="Keep these databases, comma-separated.", show_default="all")
     ] = "",
-    part: Annotated[
-        Part, Option(help="all, seen or unseen: by whether training uses the database.")
-    ] = "all",
     limit: Annotated[
         int,
         Option(
@@ -101,11 +98,7 @@ def evaluate(
         ),
     ] = None,
     against: Annotated[
-        Path | None,
-        Option(
-            help="Compare question by question with this evaluation, or with a run before its "
-            "training."
-        ),
+        Path | None, Option(help="Compare question by question with the evaluation in this folder.")
     ] = None,
 ) -> None:
     """Measure a policy: success with 95 % intervals, pass@k, by difficulty, on seen and unseen

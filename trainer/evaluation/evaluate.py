@@ -35,11 +35,6 @@ class EvalResult:
     episodes: tuple[EpisodeRecord, ...]
     wall_s: float
 
-    @property
-    def lost(self) -> int:
-        """The number of episodes lost to infrastructure, which count in no rate."""
-        return sum(not episode.finished for episode in self.episodes)
-
     def rate(self) -> Rate:
         return success(self.episodes)
 

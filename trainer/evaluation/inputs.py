@@ -186,11 +186,6 @@ def resumed_settings(
     return other, options
 
 
-def saved_processes(run: Run) -> int:
-    """Return how many processes of one machine train a run."""
-    return int(read_json(run.config)["processes"])
-
-
 def check_resumed_data(
     run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
 ) -> None:

@@ -13,7 +13,6 @@ from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
-from trainer.errors import RolloutError
 from trainer.evaluation.evaluate import BATCH, Play
 from trainer.evaluation.inputs import Inputs
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
@@ -63,21 +62,8 @@ def connected(
         urls = list(servers) or ranks.first(start)
         connected_config = replace(config, server_urls=urls)
         metadata = ranks.together(lambda: check_servers(connected_config, inputs.data_digest))
-        stack.enter_context(server_log_on_error(own))
         client = stack.enter_context(open_client(connected_config, metadata.digest))
         yield Connection(connected_config, client, metadata, own)
-
-
-@contextmanager
-def server_log_on_error(server: SupervisedServer | None) -> Iterator[None]:
-    """Append the tail of the server's log to a `RolloutError` if the run's own server died."""
-    try:
-        yield
-    except RolloutError as error:
-        died = server.died() if server else None
-        if died is None:
-            raise
-        raise RolloutError(f"{error.message}\n{died}", **error.details) from error
 
 
 def play_with(

@@ -12,17 +12,10 @@ from typing import Any
 from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_seal, numbered_lines
 from trainer.errors import RunError
 from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
-from trainer.presets import MODEL_SETTINGS
 from trainer.run.folder import OBSERVATIONS, SERVER_LOG, begin_or_resume, read_json
-from trainer.run.observations import drop_observations, read_observations
-from trainer.run.records import EpisodeRecord
+from trainer.run.records import EpisodeRecord, drop_observations, read_observations
 
 Key = tuple[str, int]  # question id, number of the sample
-# the settings of an evaluation that a training run's config.json has too
-RUN_SETTINGS = (
-    *("policy", "mode", "step_budget", "standard", *MODEL_SETTINGS),
-    *("data_digest", "server_digest", "model_digest"),
-)
 
 
 def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,24 +87,14 @@ class Measured:
     success: Mapping[str, float]
 
 
-def read_measured(path: Path, mode: str) -> Measured:
-    """Read the evaluation in a folder, or a training run's measurement before training in `mode`.
-
-    `RunError` if it is neither, or has no finished episode.
-    """
+def read_measured(path: Path) -> Measured:
+    """Read the evaluation in a folder; `RunError` if there is none, or no finished episode."""
     files = EvaluationFolder(path)
-    saved = read_json(files.config) if files.config.is_file() else None
-    if not isinstance(saved, dict) or "data_digest" not in saved:
-        raise RunError(
-            f"nothing to compare with at {path}: name an evaluation's --out or a training run"
-        )
-    name, settings, episodes = str(path), saved.get("evaluation"), read_episodes(files.episodes)
-    if settings is None:
-        name = f"{path}, before training, {mode}"
-        known = {**saved, **saved.get("config", {}), "policy": "model", "mode": mode}
-        settings = {key: known[key] for key in RUN_SETTINGS if key in known}
-        episodes = [one for one in episodes if (one.phase, one.mode) == ("before", mode)]
+    saved = read_json(files.config) if files.config.is_file() else {}
+    if "evaluation" not in saved:
+        raise RunError(f"nothing to compare with at {path}: name the --out of an evaluation")
+    episodes = read_episodes(files.episodes)
     success = success_rates((one.question_id, one.outcome) for one in episodes)
     if not success:
-        raise RunError(f"{files.episodes} has no finished episode to compare with ({name})")
-    return Measured(name, str(saved["data_digest"]), settings, success)
+        raise RunError(f"{files.episodes} has no finished episode to compare with")
+    return Measured(str(path), saved["data_digest"], saved["evaluation"], success)

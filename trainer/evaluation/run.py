@@ -31,7 +31,7 @@ from trainer.rollout.loop import EpisodeClient, raise_if_lost
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import Bar, bar
 from trainer.run.folder import append_lines, check_writable, held, write_json
-from trainer.run.observations import append_observations
+from trainer.run.records import append_observations
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
@@ -45,7 +45,7 @@ def run_evaluation(settings: EvaluationSettings, console: Console) -> Evaluation
 
     Without `settings.out` nothing is kept. An interruption keeps the completed batches.
     """
-    other = None if settings.against is None else read_measured(settings.against, settings.mode)
+    other = None if settings.against is None else read_measured(settings.against)
     with Interrupts(), ExitStack() as stack:
         out = settings.out
         folder = EvaluationFolder(
@@ -126,11 +126,10 @@ def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow
         for row in rows
         if (not settings.question_ids or row["question_id"] in settings.question_ids)
         and (not settings.databases or row["database_name"] in settings.databases)
-        and settings.part in ("all", inputs.book.part(row["database_name"]))
     ]
     if not kept:
         raise ConfigError(
-            f"none of the {len(rows)} {settings.split} questions is left: change --part or --db"
+            f"none of the {len(rows)} {settings.split} questions is left: change --db"
         )
     return choose(kept, settings.limit)
 
@@ -253,26 +252,14 @@ def build_result(
     played = folder.played()
     episodes = [played[key] for key in sorted(wanted & played.keys())]
     result: EvaluationResult = {
-        "policy": settings.policy,
+        **identity,
         "label": settings.label,
         "model": settings.config.model_name if settings.has_model else None,
         "base_url": settings.base_url or None,
-        "mode": settings.mode,
-        "temperature": settings.temperature if settings.has_model else None,
-        "split": settings.split,
-        "questions": len(rows),
-        "samples": settings.samples,
-        "seed": settings.seed,
-        "standard": settings.config.standard,
         "success": analyse(episodes, settings.pass_ks, inputs.book.source_difficulties),
         "episodes": len(episodes),
         "episodes_missing": len(wanted) - len(episodes),
         "versions": versions(metadata.sqlite_version),
-        "digests": {
-            "data": inputs.data_digest,
-            "server": metadata.digest,
-            "model": inputs.model_digest or None,
-        },
     }
     if (dropped := left_out(settings.config.data_dir, settings.split)) is not None:
         result["left_out"] = {"of": dropped[1], "reasons": dropped[0]}
@@ -282,7 +269,7 @@ def build_result(
             "differs": {
                 name: {"before": other.settings[name], "after": value}
                 for name, value in identity.items()
-                if other.settings.get(name, value) != value
+                if name != "model_digest" and other.settings.get(name, value) != value
             },
             **paired_groups(other.success, episodes),
         }
@@ -299,9 +286,8 @@ def show(result: EvaluationResult, console: Console) -> None:
     console.print(behaviour_table(result["success"]))
     if paired := result.get("paired"):
         console.print(paired_table(paired))
-        names = [name for name in paired["differs"] if name != "model_digest"]
-        if names:
-            print_line(console, f"settings that differ: {', '.join(names)}")
+        if names := ", ".join(paired["differs"]):
+            print_line(console, f"settings that differ: {names}")
     if (dropped := result.get("left_out")) and dropped["reasons"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped["reasons"].items())
         count = sum(dropped["reasons"].values())

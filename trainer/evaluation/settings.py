@@ -7,7 +7,7 @@ from typing import Any
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
-from trainer.config import ApiName, GRPOConfig, Part, PolicyName
+from trainer.config import ApiName, GRPOConfig, PolicyName
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import Inputs
 from trainer.evaluation.measure import EVAL_TEMPERATURE
@@ -25,7 +25,6 @@ class EvaluationSettings:
     tokenizer: str | None = None  # for completions; None: that of the model's name
     split: str = "eval"
     databases: tuple[str, ...] = ()  # empty: all
-    part: Part = "all"
     limit: int = 0  # questions; 0: all
     question_ids: tuple[str, ...] = ()  # empty: all
     samples: int = 1  # episodes per question
@@ -78,25 +77,17 @@ class EvaluationSettings:
 
         A local model is identified by its digest, a model behind a server by its name.
         """
-        identity: dict[str, Any] = {
-            **{name: getattr(self, name) for name in ("policy", "mode", "split", "part", "limit")},
-            "difficulty": sorted(self.config.difficulty_filter),
+        named = ("policy", "api", "mode", "split", "limit", "samples", "seed", "temperature")
+        of_config, config = ("step_budget", "standard", *MODEL_SETTINGS), self.config
+        return {
+            **{name: getattr(self, name) for name in named},
+            **{name: getattr(config, name) for name in of_config},
+            "model": config.model_name if self.policy == "openai" else None,
+            "difficulty": sorted(config.difficulty_filter),
             "databases": sorted(self.databases),
+            "question_ids": list(self.question_ids),
             "questions": questions,
-            "samples": self.samples,
-            "seed": self.seed,
-            "step_budget": self.config.step_budget,
-            "standard": self.config.standard,
             "data_digest": inputs.data_digest,
             "server_digest": metadata.digest,
+            "model_digest": inputs.model_digest,
         }
-        if self.question_ids:
-            identity["question_ids"] = list(self.question_ids)
-        if self.policy == "model":
-            identity["model_digest"] = inputs.model_digest
-        if self.policy == "openai":
-            identity |= {"model": self.config.model_name, "api": self.api}
-        if self.has_model:
-            identity["temperature"] = self.temperature
-            identity |= {name: getattr(self.config, name) for name in MODEL_SETTINGS}
-        return identity

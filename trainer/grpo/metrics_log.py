@@ -12,8 +12,7 @@ from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import known, spent
 from trainer.run.folder import Run, append_lines, metrics_rows
-from trainer.run.observations import append_observations
-from trainer.run.records import Book, EpisodeRecord
+from trainer.run.records import Book, EpisodeRecord, append_observations
 from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
 

@@ -19,7 +19,7 @@ from trainer.evaluation.inputs import (
 )
 from trainer.grpo.train import finished
 from trainer.run.folder import Run, keep_lines, read_json, runs_in
-from trainer.run.observations import drop_observations
+from trainer.run.records import drop_observations
 from trainer.runtime.ranks import Ranks
 
 

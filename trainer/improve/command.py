@@ -24,7 +24,7 @@ from trainer.cli import (
 )
 
 OWN_FIELDS = ("model_name", "seed")  # settings that ImproveSettings has as fields
-AS_GIVEN = ("gold", "rounds", "questions", "samples", "development", "eval_limit")
+AS_GIVEN = ("gold", "rounds", "questions", "samples", "eval_limit")
 
 
 def improve(
@@ -45,10 +45,6 @@ def improve(
     ] = 5,
     questions: Annotated[int, Option(min=1, help="Training questions played in a round.")] = 400,
     samples: Annotated[int, Option(min=1, help="Episodes of each.")] = 2,
-    development: Annotated[
-        int,
-        Option(min=1, help="Training questions kept to measure the rounds on, at most a fifth."),
-    ] = 200,
     eval_limit: Annotated[
         int, Option(min=0, help="Eval questions to measure before and after on; 0: all.")
     ] = 0,

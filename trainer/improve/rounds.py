@@ -45,12 +45,13 @@ from trainer.run.folder import (
     read_lines,
 )
 from trainer.runtime.interrupt import Interrupted
+from trainer.sft.command import warm_start_config
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN
-from trainer.sft.settings import warm_start_config
 
 TEMPERATURE = 0.7  # of play: a raw model is right half as often at 1
 EPOCHS = 2
+DEVELOPMENT = 200  # questions that the rounds are measured on
 PATIENCE = 2  # rounds without a gain on the development questions, after which it stops
 FEW_DATABASES = 5  # of fewer, the development questions share the databases of the others
 # a fine-tuned model needs no instructions, and rows of this length fit a small machine
@@ -77,7 +78,6 @@ class ImproveSettings:
     rounds: int = 5
     questions: int = 400  # played in a round
     samples: int = 2  # episodes of each
-    development: int = 200  # questions
     eval_limit: int = 0  # eval questions; 0: all
     seed: int = 0
 
@@ -138,7 +138,7 @@ class Improver:
         self._settings, self._console = settings, console
         self._out = settings.out
         self._rows = rows = load_inputs(settings.config(), JobOptions(), with_model=False).train
-        self._development = development_questions(rows, settings.development, settings.seed)
+        self._development = development_questions(rows, DEVELOPMENT, settings.seed)
         if not self._development:
             raise ConfigError(
                 f"{len(rows)} training questions are too few to keep some for measuring: name "

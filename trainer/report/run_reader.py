@@ -18,7 +18,7 @@ from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.run.folder import Run, how_to_resume, open_run, read_json, read_lines
-from trainer.run.observations import read_observations
+from trainer.run.records import read_observations
 from trainer.run.summary import totals
 
 Row = dict[str, Any]

@@ -1,9 +1,19 @@
-"""The record of a played episode, kept for files, tables and transcripts after training on it."""
+"""The records of played episodes, kept for files, tables and transcripts after training on them.
 
-from collections.abc import Iterable, Mapping, Sequence
+observations.jsonl.gz has what the agent read in each episode of training or of an evaluation: a
+line `{"step", "question_id", "observations"}` belongs to the training line of episodes.jsonl at the
+same place of the same step. `observations` are the user messages of the episode. Each batch is a
+gzip member of its own, so that a crash can cut only the last one.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -13,7 +23,9 @@ from shared.run_files import sealed
 from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
 from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.row import RolloutRow
+from trainer.run.folder import to_json, write_bytes
 
+LEVEL = 6  # of gzip: 9 saves 2 % and takes twice the time
 LEVELS = {"simple": 0, "moderate": 1, "challenging": 2}  # BIRD's
 
 
@@ -48,7 +60,7 @@ class EpisodeRecord(PlayedEpisode):
     def of_line(cls, line: Mapping[str, Any], seen: Sequence[str] | None) -> "EpisodeRecord":
         """Return the record of a line of episodes.jsonl and what its agent read.
 
-        `seen` are the texts of `trainer.run.observations`. Without them, or with those of another
+        `seen` are the texts of `read_observations`. Without them, or with those of another
         episode, the observations of the turns are empty.
         """
         actions, texts = line["actions"], line["texts"]
@@ -117,3 +129,45 @@ class Book:
                 "turns": turns_of(row),
             }
         )
+
+
+def texts_of(row: RolloutRow) -> list[str]:
+    """Return the user messages of an episode."""
+    return [one["content"] for one in row.transcript if one["role"] == "user"]
+
+
+def append_observations(
+    path: Path, step: int, rows: Sequence[RolloutRow], samples: Sequence[int] = ()
+) -> None:
+    """Append the observations of a batch of step `step`; `samples` are numbers of an evaluation."""
+    lines: list[dict[str, Any]] = [
+        {"step": step, "question_id": row.question_id, "observations": texts_of(row)}
+        for row in rows
+    ]
+    for line, sample in zip(lines, samples, strict=False):
+        line["sample"] = sample
+    with path.open("ab") as file:
+        file.write(_member(lines))
+
+
+def read_observations(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines, none if the file is missing, without those of a member cut by a crash."""
+    if not path.exists():
+        return
+    with gzip.open(path, "rb") as file:
+        try:
+            for line in file:
+                yield json.loads(line)
+        except (EOFError, ValueError, zlib.error, gzip.BadGzipFile):
+            return
+
+
+def drop_observations(path: Path, done: int) -> None:
+    """Delete the lines of steps after `done`, which a resumed run plays again."""
+    if path.exists():
+        write_bytes(path, _member(one for one in read_observations(path) if one["step"] <= done))
+
+
+def _member(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    text = "".join(to_json(row) + "\n" for row in rows)
+    return gzip.compress(text.encode(), LEVEL, mtime=0)

@@ -7,14 +7,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import torch
 
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import cost
-from trainer.run.folder import Run, episode_lines, metrics_rows
+from trainer.run.folder import Run, episode_lines, metrics_rows, read_lines
 
 PACKAGES = (
     *("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy"),
@@ -22,9 +22,8 @@ PACKAGES = (
 )
 GIT_TIMEOUT_S = 10.0
 # seconds of training that metrics.jsonl has and summary.json adds up
-Seconds = Literal["rollout_s", "env_wait_s", "generate_s", "update_s"]
-TIMES: tuple[Seconds, ...] = get_args(Seconds)
-RANK_WAIT: Literal["rank_wait_s"] = "rank_wait_s"  # part of rollout_s, in runs of several processes
+TIMES = ("rollout_s", "env_wait_s", "generate_s", "update_s")
+RANK_WAIT = "rank_wait_s"  # part of rollout_s, in runs of several processes
 
 
 def versions(sqlite: str) -> dict[str, str]:
@@ -78,7 +77,7 @@ def totals(run: Run) -> dict[str, Any]:
     total = Counter(counts([]))
     for counter in by_phase.values():
         total.update(counter)
-    rows = list(metrics_rows(run.metrics))
+    rows = list(read_lines(run.metrics))
     seconds = {
         name: round(sum(row.get(name) or 0.0 for row in rows), 3) for name in (*TIMES, RANK_WAIT)
     }

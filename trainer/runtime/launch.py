@@ -13,11 +13,9 @@ import torch
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.presets import parameter_count
 from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.interrupt import EXIT_CODE
 from trainer.runtime.memory import GIB, machine_memory
-from trainer.runtime.models import read_config
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import LAUNCHER
 
@@ -25,21 +23,23 @@ from trainer.runtime.ranks import LAUNCHER
 ONE_MACHINE = Path(__file__).parent / "accelerate" / "gpus.yaml"
 # After Ctrl-C: time for the current update and a checkpoint. torch's default is 30 s.
 STOP_S = 300
-# parameters: ten times those of the offline model, which more threads don't make faster
-SMALL_MODEL = 20_000_000
 MOST_PROCESSES = 4
 PROCESS_MEMORY = 2 * GIB  # of a process with a small model, and its share of the server
 
 
 def default_processes(
-    config: GRPOConfig, kept: int | None = None, environment: Mapping[str, str] = os.environ
+    config: GRPOConfig,
+    preset: str,
+    kept: int | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> int:
     """Return how many processes train where the user gives no number.
 
     A resumed run takes the `kept` number that it had, on GPUs at most their number. A new run takes
-    one per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small model on a
-    CPU under Linux, and OMP_NUM_THREADS is not set. Else, and under a launcher, it is one. It is
-    reduced until the processes can share a step.
+    one per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small model, of
+    the preset offline, which more threads don't make faster, on a CPU under Linux, and
+    OMP_NUM_THREADS is not set. Else, and under a launcher, it is one. It is reduced until the
+    processes can share a step.
     """
     if environment.keys() >= set(LAUNCHER):
         return 1
@@ -51,7 +51,7 @@ def default_processes(
         device == "cpu"
         and sys.platform == "linux"
         and "OMP_NUM_THREADS" not in environment
-        and _is_small(config)
+        and preset == "offline"
     ):
         most = min(usable_cores(), MOST_PROCESSES, machine_memory() // PROCESS_MEMORY)
     for processes in range(most, 1, -1):
@@ -61,13 +61,6 @@ def default_processes(
             continue
         return processes
     return 1
-
-
-def _is_small(config: GRPOConfig) -> bool:
-    """Return whether the model has at most `SMALL_MODEL` parameters, by its config.json."""
-    known = read_config(config.model_name, config.base_model, download=False)
-    parameters = parameter_count(known or {})
-    return parameters is not None and parameters <= SMALL_MODEL
 
 
 def launch(processes: int, arguments: Sequence[str], report: Callable[[str], None] = print) -> int:

@@ -18,7 +18,6 @@ from trainer.runtime.out_of_memory import reporting_out_of_memory
 HUB_WAIT_S = 3.0  # for the hub's answer
 WEIGHTS = ("*.safetensors", "*.bin")
 NOT_HERE = "there is no such folder here or in MODELS_HOME"
-LFS_POINTER = b"version https://git-lfs"  # how a file begins that git has not fetched
 
 
 def model_path(name: str) -> Path:
@@ -258,12 +257,7 @@ def check_directory(name: str) -> None:
     elif not weights:
         needed.add("model.safetensors")
     problem = ""
-    if path.suffix == ".gguf" or (any(path.glob("*.gguf")) and not weights):
-        problem = (
-            "it is a GGUF model, which can't be trained: use the directory of the original model; "
-            "to play with the GGUF, serve it with llama.cpp and pass the server's --base-url"
-        )
-    elif not path.is_dir():
+    if not path.is_dir():
         problem = "there is no such directory; use one written by save_pretrained"
         if "data/models" in name:
             problem += ", or create it with 'python -m trainer pretrain'"
@@ -272,18 +266,8 @@ def check_directory(name: str) -> None:
             f"it has no {' and no '.join(lacking)}; copy or download the whole directory again, or "
             "write it with save_pretrained of the model and of its tokenizer"
         )
-    elif pointer := _lfs_pointer(path):
-        problem = f"{pointer} is only a pointer of Git LFS; run 'git lfs pull' in its folder"
     if problem:
         raise ModelLoadError(f"no model directory at {name}: {problem}")
-
-
-def _lfs_pointer(path: Path) -> str | None:
-    for file in (*path.glob("*.safetensors"), *path.glob("*.json")):
-        with file.open("rb") as opened:
-            if opened.read(len(LFS_POINTER)) == LFS_POINTER:
-                return file.name
-    return None
 
 
 def _first_line(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import os
 import re
 import sys
 import traceback
@@ -70,15 +69,6 @@ def remedies(config: GRPOConfig) -> list[str]:
         options.append(
             "--set lora_rank=16 (LoRA: gradients and Adam's state of adapters only; needs the "
             "package peft)"
-        )
-    generations, rollouts = config.num_generations // 2, config.rollouts_per_step // 2
-    processes = int(os.environ.get("WORLD_SIZE", "1"))  # set by a launcher
-    whole = accumulated % (2 * processes * config.updates_per_batch) == 0
-    if generations >= 2 and whole and rollouts % generations == 0:
-        options.append(
-            f"--set num_generations={generations} "
-            f"--set gradient_accumulation_steps={accumulated // 2} "
-            "(half as many rollouts per step, for as many questions)"
         )
     tokens = max(config.max_context_tokens // 2, config.max_new_tokens + 1)
     return [*options, f"--set max_context_tokens={tokens} or a smaller model"]

@@ -1,7 +1,8 @@
 """`python -m trainer sft`. Imports torch late, so that help works without it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -17,16 +18,38 @@ from trainer.cli import (
     ServerOption,
     SetOption,
     StandardOption,
+    configured,
     console,
-    given_options,
     guarded,
     model_settings,
     settings_of,
 )
-from trainer.sft.settings import warm_start_config
+from trainer.config import GRPOConfig
+from trainer.presets import Choice
 
-# options that a resumed warm start keeps
-FOR_A_NEW_RUN = {"source", "rows", "batch", "out", "preset"}
+# settings that differ from those of reinforcement learning
+LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
+LARGE_LEARNING_RATE = 1e-4  # all weights of a larger model
+SMALL = ("offline", "smollm2-135m")  # presets
+DEFAULTS: dict[str, Any] = {
+    "num_train_epochs": 2,
+    "max_steps": -1,
+    "lr_scheduler": "linear",
+    "warmup_steps": 5,
+    "logging_steps": 1,
+}
+
+
+def warm_start_config(
+    preset: str | None, overrides: Mapping[str, Any]
+) -> tuple[Choice, GRPOConfig]:
+    """Return the preset of the model, and its settings with the schedule of a warm start."""
+    choice, config = configured(preset, {**DEFAULTS, **overrides})
+    if "learning_rate" in overrides:
+        return choice, config
+    small = config.lora_rank or choice.preset in SMALL
+    rate = LEARNING_RATE if small else LARGE_LEARNING_RATE
+    return choice, config.override(learning_rate=rate)
 
 
 def sft(
@@ -50,7 +73,6 @@ def sft(
     epochs: Annotated[
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
     ] = None,
-    batch: Annotated[int, Option(min=1, help="Demonstrations per update.")] = 8,
     preset: PresetOption = None,
     seed: SeedOption = None,
     data: Annotated[Path | None, DATA] = None,
@@ -69,12 +91,10 @@ def sft(
     which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
     continues from it.
     """
-    given = given_options(context)
-    if resume is not None and "data" not in given:
-        data = None  # of the environment
     overrides = settings_of(
         context,
         set_,
+        refused=("source", "rows", "out", "preset"),
         **model_settings(model, adapter),
         num_train_epochs=epochs,
         data_dir=data,
@@ -98,7 +118,6 @@ def sft(
         from trainer.sft.sources import check_source
 
         if run is not None:
-            overrides |= {name: context.params[name] for name in FOR_A_NEW_RUN & given}
             config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
         else:
             print_line(console, str(choice))
@@ -110,7 +129,6 @@ def sft(
                 servers=tuple(server or ()),
                 sources=tuple(source or ["oracle"]),
                 rows=rows,
-                batch=batch,
             )
             for text in options.sources:
                 check_source(text)

@@ -26,6 +26,7 @@ from trainer.sft.demonstrations import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, scripts_of
 from trainer.sft.training import build_trainer
 
+BATCH = 8  # demonstrations per update
 DEMONSTRATIONS = "demonstrations.jsonl"
 DROPPED = "demonstrations_dropped.json"  # reason -> number of scripts
 
@@ -37,7 +38,6 @@ class SftOptions(JobOptions):
     command: ClassVar[str] = "sft"
     sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.sources
     rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
-    batch: int = 8  # demonstrations per update
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sources", tuple(self.sources))  # a list, if read from JSON
@@ -123,7 +123,7 @@ class SftJob(Job):
                 self.inputs.tokenizer,
                 self._config,
                 rows,
-                batch=self.options.batch,
+                batch=BATCH,
                 ranks=self.ranks,
                 callbacks=[metrics],
                 output_dir=str(self.folder.checkpoints),
@@ -146,7 +146,6 @@ class SftJob(Job):
                 "dropped": read_json(folder.path / DROPPED),
                 "tokens": sum(len(row.ids) for row in rows),
                 "learned_tokens": sum(sum(row.learn) for row in rows),
-                "batch": self.options.batch,
                 "loss": losses[-1] if losses else None,
             },
         )

@@ -25,7 +25,7 @@ from shared.sqltext import sql_name
 from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.prompts import REMARKS, STEPS_LEFT
 from trainer.run.folder import OBSERVATIONS, episode_lines
-from trainer.run.observations import read_observations
+from trainer.run.records import read_observations
 from trainer.sft.scripts import Script, answer_of, one_line, place
 
 RUN, COMPLETED, RECOVERED, CORRECTED = "run", "completed", "recovered", "corrected"

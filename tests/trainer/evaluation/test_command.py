@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shared.models import Outcome, ServerMetadata
+from shared.models import ServerMetadata
 from shared.seeds import EVAL_SEED
 from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
 from tests.trainer.conftest import FakeClient
@@ -286,11 +286,10 @@ def test_token_ids_through_a_server_give_the_episodes_of_the_model_in_this_proce
     assert other == local
 
 
-def test_questions_are_chosen_by_database_part_and_difficulty(bench: Bench) -> None:
+def test_questions_are_chosen_by_database_and_difficulty(bench: Bench) -> None:
     groups = bench.run(databases=("farm", "shop"))["success"]
     assert list(groups["by_database"]) == ["farm", "shop"]
-    assert list(bench.run(part="unseen")["success"]["by_database"]) == ["farm"]
-    assert bench.run(part="seen", limit=5)["questions"] == 5
+    assert bench.run(limit=5)["questions"] == 5
     bench.config = bench.config.override(difficulty_filter="hard")
     assert list(bench.run()["success"]["by_difficulty"]) == ["hard"]
     with pytest.raises(ConfigError, match="no eval question of database 'ship'"):
@@ -331,38 +330,3 @@ def test_incomparable_measurements_are_refused_before_playing(bench: Bench, tmp_
     (tmp_path / "farm" / "episodes.jsonl").unlink()
     with pytest.raises(RunError, match="no finished episode"):
         bench.run(tmp_path / "out", against=tmp_path / "farm")
-
-
-def test_a_run_is_compared_by_its_measurement_before_training(
-    bench: Bench, small: GRPOConfig, tmp_path: Path
-) -> None:
-    settings = {"policy": "model", "temperature": None}
-    bench.run(tmp_path / "out", **settings)
-    run = tmp_path / "run"
-    run.mkdir()
-    digest = json.loads((tmp_path / "out" / "config.json").read_text())["data_digest"]
-    found = {"preset": "offline", "config": {"step_budget": 9}, "data_digest": digest}
-    (run / "config.json").write_text(json.dumps(found))
-    inputs = load_inputs(small, JobOptions(), training=False)
-    client: Any = FakeClient()
-    measured = evaluate(
-        play_with(small, client, policy=RandomPolicy()),
-        inputs.evaluation,
-        inputs.book,
-        mode="greedy",
-    ).episodes
-    kept = [
-        one.model_copy(
-            update={"outcome": Outcome.CORRECT if phase == "before" else Outcome.WRONG}
-        ).as_line(phase, mode, 0)
-        for phase, mode in [("before", "greedy"), ("before", "sampled"), ("after", "greedy")]
-        for one in measured
-    ]
-    (run / "episodes.jsonl").write_text(
-        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
-    )
-    result = bench.run(tmp_path / "out", **settings, against=run)
-    assert result["paired"]["against"].endswith("before training, greedy")
-    assert (result["paired"]["overall"]["before"], result["paired"]["overall"]["n"]) == (1.0, 12)
-    assert result["paired"]["overall"]["lost"] == 12
-    assert result["paired"]["differs"] == {"step_budget": {"before": 9, "after": 3}}

@@ -114,7 +114,8 @@ def test_the_lost_fraction_is_of_the_whole_evaluation(
     """One lost episode is a fifth of its batch, but a twelfth of the evaluation."""
     client = FakeClient(failing={"eval-shop-0": 0})
     play = play_with(config, client, policy=RandomPolicy())
-    assert evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1).lost == 1
+    found = evaluate(play, prompts, book, mode="sampled", batch=5, max_lost_fraction=0.1)
+    assert found.summary()["episodes_lost"] == 1
     client.episodes.clear()
     with pytest.raises(RolloutError, match="1 of 12 ") as caught:
         evaluate(play, prompts, book, mode="sampled", batch=5)

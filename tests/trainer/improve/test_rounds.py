@@ -22,7 +22,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def improve(data: Path, out: Path, *more: str) -> Any:
-    sizes = ("--rounds", "1", "--questions", "6", "--samples", "1", "--development", "4")
+    sizes = ("--rounds", "1", "--questions", "6", "--samples", "1")
     arguments = ("improve", "--data", str(data), "--out", str(out), *sizes, "--seed", "1", *more)
     return CliRunner().invoke(app, arguments)
 

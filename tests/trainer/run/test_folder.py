@@ -23,8 +23,7 @@ from trainer.run.folder import (
     write_json,
     write_text,
 )
-from trainer.run.observations import drop_observations, read_observations
-from trainer.run.records import EpisodeRecord, Turn
+from trainer.run.records import EpisodeRecord, Turn, drop_observations, read_observations
 
 
 def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:

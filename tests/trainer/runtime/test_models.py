@@ -94,10 +94,6 @@ def only_adapters(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
-def as_gguf(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "model.gguf")
-
-
 def with_template(template: str | None) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         tokenizer = make_tokenizer(template or CHATML)
@@ -119,7 +115,6 @@ def with_more_tokens(folder: Path) -> None:
 SYSTEM = "{% if messages[0]['role'] == 'system' %}"
 REFUSING = SYSTEM + "{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
 FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +122,6 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     [
         (take_away, r"no such directory.*save_pretrained"),
         (remove("config.json"), r"no config\.json"),
-        (as_gguf, r"GGUF.*original model.*--base-url"),
         (only_adapters, r"no adapter_model\.safetensors; copy or download"),
         (
             remove("model.safetensors"),
@@ -135,8 +129,6 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
         ),
         (lose_a_shard, r"can't load the model .*damaged"),
         (remove("tokenizer.json"), r"no tokenizer\.json.*save_pretrained"),
-        (put("model.safetensors", POINTER), r"is only a pointer .* 'git lfs pull'"),
-        (put("tokenizer.json", POINTER), r"is only a pointer .* 'git lfs pull'"),
         (put("config.json", "{"), r"can't load the model .*damaged"),
         (put("config.json", '{"model_type": "t5"}'), "can't load the model"),
         (shorten, r"can't load the model .*damaged"),

@@ -27,7 +27,7 @@ TOO_MUCH = 2**46  # float32 numbers: 256 TiB, which no machine maps
 REMEDIES = (
     r"To reduce memory: --set per_device_train_batch_size=2 --set gradient_accumulation_steps=4 "
     r".*--set gradient_checkpointing=true.*--set lora_rank=16.*"
-    r"--set num_generations=2 --set gradient_accumulation_steps=1.*--set max_context_tokens=384"
+    r"--set max_context_tokens=384"
 )
 
 
@@ -73,7 +73,7 @@ def test_other_errors_stay_what_they_are(config: GRPOConfig, error: Exception) -
     assert caught.value is error
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(3))
 def test_every_proposed_remedy_is_a_valid_setting(config: GRPOConfig, index: int) -> None:
     typed = remedies(config)[index].split("--set ")[1:]
     assert typed

@@ -9,8 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from trainer.errors import RolloutError
-from trainer.evaluation.measure import server_log_on_error
 from trainer.runtime.server import SupervisedServer
 
 STAND_IN = """
@@ -98,28 +96,6 @@ def test_a_restart_that_fails_is_tried_again(
         os.kill(running.pid, signal.SIGKILL)
         eventually(lambda: running.restarts == 2 and answers(running.url))
         assert "restart 1 failed: cannot fork" in caplog.text
-
-
-def test_lost_episodes_are_explained_by_the_servers_log(tmp_path: Path) -> None:
-    lost = RolloutError("8 of 8 episodes were lost", lost=8, episodes=8)
-    with (
-        server(tmp_path) as running,
-        pytest.raises(RolloutError, match=r"were lost$"),
-        server_log_on_error(running),
-    ):
-        raise lost  # for another reason: the server still runs
-    ended = server(tmp_path, "import sys; print('out of disk'); sys.exit(3)")
-    ended.start()
-    eventually(ended.died)
-    with (
-        pytest.raises(RolloutError, match=r"(?s)8 of 8 .*exit code 3.*out of disk") as caught,
-        server_log_on_error(ended),
-    ):
-        raise lost
-    ended.stop()
-    assert caught.value.details == lost.details
-    with pytest.raises(RolloutError, match=r"lost$"), server_log_on_error(None):
-        raise lost
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a Linux facility")

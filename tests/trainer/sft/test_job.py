@@ -22,10 +22,10 @@ from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import read_json, read_lines
 from trainer.runtime.models import load_model_and_tokenizer
+from trainer.sft.command import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 from trainer.sft.demonstrations import demonstrate
 from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
-from trainer.sft.settings import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def config(small: GRPOConfig) -> GRPOConfig:
 def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = SftOptions(out=tmp_path / "runs", rows=6, batch=4)
+    options = SftOptions(out=tmp_path / "runs", rows=6)
+    monkeypatch.setattr("trainer.sft.job.BATCH", 4)
     shown = run_here(config, options, client, monkeypatch, kind=SftJob)
     run = latest(tmp_path)
     rows = list(read_lines(run.path / "demonstrations.jsonl"))
@@ -92,7 +93,8 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
 def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = SftOptions(out=tmp_path / "runs", rows=6, batch=2)
+    options = SftOptions(out=tmp_path / "runs", rows=6)
+    monkeypatch.setattr("trainer.sft.job.BATCH", 2)
     train = "trainer.sft.job.train_from"
     from trainer.grpo.train import train_from
 

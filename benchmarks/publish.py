@@ -15,8 +15,7 @@ from trainer.errors import RunError
 from trainer.evaluation.evaluate import EvalResult
 from trainer.evaluation.inputs import resumed_settings
 from trainer.presets import TRAINED_MODEL
-from trainer.pretraining.model_card import rate_text, unseen_success
-from trainer.pretraining.pretrain import write_model
+from trainer.pretraining.pretrain import rate_text, unseen_success, write_model
 from trainer.run.folder import Run, how_to_resume, read_json, write_text
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer

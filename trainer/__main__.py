@@ -89,8 +89,8 @@ def pretrain(
     """
     with guarded():
         from trainer.pretraining.imitation import PretrainConfig
-        from trainer.pretraining.model_card import unseen_success
         from trainer.pretraining.pretrain import pretrain as make
+        from trainer.pretraining.pretrain import unseen_success
 
         check_not_launched("pretrain")
         make(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import _muon
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from trainer.runtime.precision import precision
 
@@ -79,28 +79,6 @@ class FitFigures:
     seconds: float
     flops: float
     loss: float
-
-
-def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Return a Qwen3 of `config`'s size with random weights, drawn from `config.seed`."""
-    torch.manual_seed(config.seed)
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            num_key_value_heads=config.heads,
-            head_dim=config.head_dim,
-            max_position_embeddings=config.window_tokens,
-            tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
 
 
 def batches(rows: Sequence[Row], batch_tokens: int, stream: random.Random) -> list[list[Row]]:

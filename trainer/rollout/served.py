@@ -6,9 +6,8 @@ from typing import Any
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
-from trainer.rollout.generators.completions import CompletionsGenerator
 from trainer.rollout.generators.model_server import ModelServer
-from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.generators.openai import CompletionsGenerator, OpenAIPolicy
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.models import load_tokenizer
 

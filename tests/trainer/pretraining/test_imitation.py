@@ -15,8 +15,6 @@ from trainer.pretraining import imitation
 from trainer.pretraining.imitation import (
     PretrainConfig,
     Row,
-    batches,
-    build_model,
     collate,
     fit,
     imitation_loss,
@@ -25,8 +23,7 @@ from trainer.pretraining.imitation import (
     plan_passes,
     use_float32,
 )
-from trainer.pretraining.induction_head import wire_induction
-from trainer.pretraining.tokenizer import train_tokenizer
+from trainer.pretraining.model import build_model, train_tokenizer, wire_induction
 
 ARGUMENTS = ((3.4445, -4.775, 2.0315), 5, 1e-7)  # torch's defaults of Muon
 IN_BFLOAT16 = _muon._zeropower_via_newtonschulz
@@ -53,14 +50,10 @@ def test_the_other_sizes_follow_from_the_hidden_size():
     assert model.num_parameters() == 2_164_672
 
 
-def test_batches_stay_within_the_token_limit():
-    made = batches(rows(50), 128, random.Random(0))
-    assert all(len(batch) * max(len(row.ids) for row in batch) <= 128 for batch in made)
-
-
 def test_each_pass_holds_every_row_and_the_first_starts_easy():
     given = rows(60)
     plan = plan_passes(given, SMALL)
+    assert all(len(batch) * max(len(row.ids) for row in batch) <= 128 for batch in plan)
     assert sorted(id(row) for batch in plan for row in batch) == sorted(map(id, given))
     assert all(row.easy for batch in plan[: int(0.2 * len(plan))] for row in batch)
     twice = plan_passes(given, replace(SMALL, passes=2.0))
@@ -187,14 +180,3 @@ def test_names_split_into_the_words_that_a_question_says_and_numbers_into_digits
     tokenizer, text, pieces
 ):
     assert tokenizer.convert_ids_to_tokens(tokenizer.encode(text)) == pieces
-
-
-def test_vocabulary_is_bounded_and_its_ends_are_special(tokenizer):
-    assert len(tokenizer) <= 400
-    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
-
-
-def test_chat_template_is_chatml(tokenizer):
-    messages = [{"role": "user", "content": "hello"}]
-    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert rendered == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"

@@ -12,10 +12,18 @@ from shared.models import Outcome
 from tests.test_imports import ROOT
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.pretraining import model_card as module
+from trainer.pretraining import pretrain as module
 from trainer.pretraining.imitation import PretrainConfig
-from trainer.pretraining.model_card import TRIES, model_card, unseen_success
-from trainer.pretraining.pretrain import LONG, Stage, generate, play_demonstrations, pretrain
+from trainer.pretraining.pretrain import (
+    LONG,
+    TRIES,
+    Stage,
+    generate,
+    model_card,
+    play_demonstrations,
+    pretrain,
+    unseen_success,
+)
 from trainer.rollout.row import RolloutRow
 from trainer.runtime.models import load_model_and_tokenizer
 

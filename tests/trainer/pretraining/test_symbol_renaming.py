@@ -8,8 +8,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from trainer.pretraining.imitation import PretrainConfig, Row
+from trainer.pretraining.model import train_tokenizer
 from trainer.pretraining.symbol_renaming import ACCENTED, Renamer, find_symbols
-from trainer.pretraining.tokenizer import train_tokenizer
 
 NOUNS = ["baker", "singer", "rocket", "castle", "violin", "lemon", "harbor", "ticket", "pirate"]
 NOUNS += ["garden", "window", "marble"]

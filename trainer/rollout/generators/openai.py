@@ -1,20 +1,25 @@
-"""A policy played by chat completions of an OpenAI-compatible server: vLLM, llama.cpp, Ollama or a
-hosted API.
+"""What plays on an OpenAI-compatible server: a policy by chat completions, and a generator by token
+ids, which vLLM and llama.cpp exchange.
 
-Each turn is one chat completion of the conversation so far, in the messages that a local model
-reads. The server renders them with its own chat template and returns text, so these episodes have
-no ids to train on. A conversation longer than the server's context window is cut to the question
-and its last turns.
+Each turn of the policy is one chat completion of the conversation so far, in the messages that a
+local model reads. The server renders them with its own chat template and returns text, so these
+episodes have no ids to train on. A conversation longer than the server's context window is cut to
+the question and its last turns.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from shared.errors import SQLEnvError
 from trainer.errors import ModelServerError
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.generators.base import EpisodeView, Sample
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer
 from trainer.rollout.parsing import first_turn, without_half_pairs, without_thinking
-from trainer.rollout.tokens import KEPT_PAIRS
+from trainer.rollout.tokens import KEPT_PAIRS, ChatCodec
 
 Messages = list[dict[str, Any]]
 
@@ -93,3 +98,118 @@ class OpenAIPolicy(ModelServer):
         turn = first_turn(text) if self._one_action_per_turn else None
         # with its newline, which a turn of sampled ids keeps too
         return text if turn is None else turn + "\n"
+
+
+@dataclass(slots=True)
+class _Row:
+    """One episode's place in the batch."""
+
+    stream: tuple[int, ...]
+    context: list[int] = field(default_factory=list)
+    turn: int = 0
+
+
+class CompletionsGenerator(ModelServer):
+    """An `AsyncGenerator` over a model server; `connection` is passed to `ModelServer`.
+
+    `codec` is that of the served model's tokenizer. Turn n of a row has a seed of the stream (row's
+    stream, n). Log-probabilities are the server's: vLLM's are those of the temperature-scaled
+    distribution with `--logprobs-mode processed_logprobs`, llama.cpp's those of temperature 1.
+    """
+
+    endpoint = "completions"
+    alternative = "--api chat"
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        codec: ChatCodec,
+        *,
+        max_context_tokens: int,
+        ends_action: Callable[[Sequence[int]], bool] | None = None,
+        **connection: Any,
+    ) -> None:
+        super().__init__(model, base_url, **connection)
+        self.limit = max_context_tokens
+        self._codec, self._ends_action = codec, ends_action
+        self._same_tokenizer = False  # whether a reply's text has shown it
+        # vLLM's name for the ids; llama.cpp has them in the log-probabilities
+        self._options |= {"return_token_ids": True, "stop_token_ids": sorted(codec.stop_ids)}
+        self._rows: list[_Row] = []
+
+    def _listed(self, model: Any) -> None:
+        # vLLM's name for the window, and llama.cpp's for that of one of its slots
+        meta = getattr(model, "meta", None) or {}  # None while llama.cpp loads the model
+        known = getattr(model, "max_model_len", None) or meta.get("n_ctx")
+        self.limit = min(self.limit, known or self.limit)
+
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
+        self._rows = [_Row(tuple(stream)) for stream in streams]
+
+    def room(self, row: int) -> int:
+        return self.limit - len(self._rows[row].context)
+
+    def restart(self, row: int) -> None:
+        self._rows[row].context = []
+
+    def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | SQLEnvError]:
+        """Sample a turn for each of these rows, outside a batch of episodes."""
+        turns = self.run_all([partial(self.sample_one, row, ids) for row, ids in appended.items()])
+        return dict(zip(appended, turns, strict=True))
+
+    async def sample_one(self, index: int, appended: Sequence[int]) -> Sample | SQLEnvError:
+        row = self._rows[index]
+        row.context += appended
+        most = min(self._max_tokens, self.limit - len(row.context))
+        options: dict[str, Any] = {"max_tokens": most, "logprobs": 1}
+        if self._seeded:
+            options["seed"] = int(np.random.default_rng((*row.stream, row.turn)).integers(2**31))
+        try:
+            reply = await self._ask({"prompt": row.context}, options)
+        except ContextOverflow as error:
+            raise ModelServerError(
+                f"{self.base_url} has a smaller context window than this game ({error}): give it a "
+                f"larger one, or lower --set max_context_tokens={self.limit}"
+            ) from error
+        if isinstance(reply, ModelServerError):
+            return reply
+        sample = self._read(reply.choices[0])
+        row.context += sample.ids
+        row.turn += 1
+        return sample
+
+    def _read(self, choice: Any) -> Sample:
+        """Return a reply's ids, cut where a local model's turn would have ended."""
+        found = getattr(choice, "logprobs", None)
+        listed = getattr(found, "content", None)
+        if listed:
+            ids = [token["id"] for token in listed]
+            logprobs = [token["logprob"] for token in listed]
+        else:
+            ids = list(getattr(choice, "token_ids", None) or [])
+            logprobs = list(getattr(found, "token_logprobs", None) or [])
+        if not ids or len(ids) != len(logprobs):
+            raise ModelServerError(
+                f"{self.base_url} returned no token ids with log-probabilities, which vLLM (0.10.2 "
+                "or later) and llama.cpp's server do: use one of these; 'evaluate' and 'play' can "
+                "use any server with --api chat"
+            )
+        self._check_tokenizer(ids, choice.text)
+        for end in range(1, len(ids) + 1):
+            ended = ids[end - 1] in self._codec.stop_ids
+            if ended or (self._ends_action is not None and self._ends_action(ids[:end])):
+                return Sample(ids[:end], logprobs[:end])
+        return Sample(ids, logprobs)  # ended by the server, or by the limit on tokens
+
+    def _check_tokenizer(self, ids: Sequence[int], text: str) -> None:
+        """Raise `ModelServerError` if the ids of the first text mean another text here."""
+        if self._same_tokenizer or not text.strip("\ufffd"):
+            return
+        own = self._codec.text(ids)
+        if not own.startswith(text.rstrip("\ufffd")):
+            raise ModelServerError(
+                f"{self.base_url} has another tokenizer for {self.model}: its {text[:40]!r} is "
+                f"{own[:40]!r} here; name the served model's folder or hub name with --tokenizer"
+            )
+        self._same_tokenizer = True

@@ -10,7 +10,7 @@ from tests.trainer.chat_server import CHAT, ChatServer, Fault, completion, refus
 from tests.trainer.model_families import tiny_tokenizer
 from trainer.errors import ModelServerError
 from trainer.rollout.generators.base import Sample
-from trainer.rollout.generators.completions import CompletionsGenerator
+from trainer.rollout.generators.openai import CompletionsGenerator
 from trainer.rollout.tokens import codec_of
 
 CODEC = codec_of(tiny_tokenizer("qwen2.5"))

@@ -1,14 +1,8 @@
 """What a model server's episodes share with those of a model in this process: by chat completions,
-by token ids of vLLM's and llama.cpp's form, and of a running server (slow).
+and by token ids of vLLM's and llama.cpp's form."""
 
-Name that server with MODEL_SERVER=http://host:8000/v1, and the folder of its model's tokenizer with
-MODEL_SERVER_TOKENIZER. It needs a context window of 1,024 tokens or more.
-"""
-
-import os
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.trainer.chat_server import ModelBehind, served
@@ -21,7 +15,6 @@ from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.served import completions_generator
 from trainer.rollout.tokens import codec_of
-from trainer.runtime.models import load_tokenizer
 
 KINDS = ("chat", "vllm ids", "llama.cpp ids")
 
@@ -94,19 +87,3 @@ def test_a_server_reads_and_writes_what_the_model_in_this_process_does(
         assert (row.ids, row.env_mask, row.texts) == (local.ids, local.env_mask, local.texts)
         assert row.logprobs == pytest.approx(local.logprobs, abs=1e-4)
         assert row.prompt_tokens == local.prompt_tokens
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("MODEL_SERVER" not in os.environ, reason="MODEL_SERVER names no server")
-@pytest.mark.parametrize("chat", [True, False])
-def test_a_running_server_counts_the_tokens_of_the_conversation(
-    config: GRPOConfig, chat: bool
-) -> None:
-    url, tokenizer = (
-        os.environ["MODEL_SERVER"],
-        load_tokenizer(os.environ["MODEL_SERVER_TOKENIZER"]),
-    )
-    name = httpx.get(f"{url}/models").raise_for_status().json()["data"][0]["id"]
-    config = config.override(thinking=False, model_name=name)
-    row, server = play(config, tokenizer, url, chat)
-    assert server.usage.prompt_tokens == sum(map(len, read(row, tokenizer, config)))

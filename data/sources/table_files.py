@@ -1,4 +1,9 @@
-"""Convert a folder of table files to a SQLite database, read by DuckDB: one table per file."""
+"""Convert a folder of table files to a SQLite database, read by DuckDB: one table per file.
+
+A text column is INTEGER or REAL if all its cells are numbers of one form (1234.5, 1,234.5 or
+1.234,5); cells of `MISSING` are NULL then. Leading zeros, a plus sign or an integer of more than 64
+bits make it text: a code. So does 1,234 in all cells, which may be 1.234 or 1234.
+"""
 
 import codecs
 import csv
@@ -9,17 +14,17 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import apsw
 import duckdb
 
-from data.sources.number_text import Column, column_of
 from data.sources.questions import delimiter_of
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
 from shared.console import counted
 from shared.errors import DataError
-from shared.sqltext import RESERVED, quote_identifier
+from shared.sqltext import RESERVED, quote_identifier, quote_text
 
 TEXT_SUFFIXES, LINE_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, *LINE_SUFFIXES, ".parquet")
@@ -31,16 +36,27 @@ INTEGERS = (
     *("UTINYINT", "USMALLINT", "UINTEGER"),
 )
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
-MARKS = {  # the longest first: UTF-32's begins with UTF-16's
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 GUESS = "cp1252"  # what Windows writes in Western Europe and America
 CHUNK_CHARS = 1 << 20
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f]")  # no text file has them
+MISSING = ("", "-", "na", "n/a", "#n/a", "nan", "null", "none")
+SPACE = quote_text(" \t\u00a0\u202f")
+SIGNS = "[$€£¥₹%]"
+INTEGER = r"-?(?:0|[1-9]\d*)"
+# forms of numbers: what all cells match, what separates thousands, and decimals
+PLAIN = (rf"(?:{INTEGER}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?", "", ".")
+GROUPED = (
+    (r"-?(?:0|[1-9]\d{0,2}(?:,\d{3})*|[1-9]\d*)(?:\.\d+)?", ",", "."),
+    (r"-?(?:0|[1-9]\d{0,2}(?:\.\d{3})*|[1-9]\d*)(?:,\d+)?", ".", ","),
+)
+
+
+class Column(NamedTuple):
+    """A column's type in SQLite, and the SQL of its values in DuckDB."""
+
+    kind: str
+    values: str
 
 
 def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
@@ -81,13 +97,10 @@ def _add_table(
             if _as_utf8(path, scratch / "utf8") == GUESS:
                 report.notes.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
             header = _load_text(duck, path, scratch / "utf8", report)
-            columns = [column_of(duck, "t", f"c{index}") for index in range(len(header))]
+            columns = [_text_column(duck, f"c{index}") for index in range(len(header))]
         else:
             header, columns = _load_typed(duck, path)
         names, title = _column_names(path, header, report), table_name(path)
-        for name, column in zip(names, columns, strict=True):
-            if column.note:
-                report.notes.append(f"{title}.{name} {column.note}")
         types = {name: column.kind for name, column in zip(names, columns, strict=True)}
         table = quote_identifier(title)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
@@ -191,6 +204,36 @@ def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> li
     if renamed:
         report.notes.append(f"{path.name}: {', '.join(renamed)}")
     return names
+
+
+def _text_column(duck: duckdb.DuckDBPyConnection, name: str) -> Column:
+    """Return how to read a column of text: as numbers if all cells are, else as it is."""
+    text = f"trim({name}, {SPACE})"
+    missing = f"lower({text}) IN ({', '.join(map(quote_text, MISSING))})"
+    known = f"FROM t WHERE {name} IS NOT NULL AND NOT {missing}"
+    signs = f"regexp_extract({text}, {quote_text(SIGNS)})"
+    sign, other = duck.execute(f"SELECT min({signs}), max({signs}) {known}").fetchall()[0]
+    if sign and sign == other:  # before a number, after its minus, or behind it
+        ends = quote_text(rf"^(-?)[{sign}]\s*|\s*[{sign}]$")
+        text = rf"trim(regexp_replace({text}, {ends}, '\1'), {SPACE})"
+    forms = (PLAIN, *GROUPED)
+    tests = [f"bool_and(regexp_full_match({text}, {quote_text(form[0])}))" for form in forms]
+    fits = duck.execute(f"SELECT {', '.join(tests)} {known}").fetchall()[0]
+    found = [form for form, fit in zip(forms, fits, strict=True) if fit]
+    if PLAIN in found:
+        found = [PLAIN]
+    if len(found) == 1:
+        _, thousands, decimal = found[0]
+        number = f"replace(replace({text}, '{thousands}', ''), '{decimal}', '.')"
+        whole = f"regexp_full_match({number}, {quote_text(INTEGER)})"
+        integers, large, finite = duck.execute(
+            f"SELECT bool_and({whole}), bool_or({whole} AND try_cast({number} AS BIGINT) IS NULL), "
+            f"bool_and(isfinite(try_cast({number} AS DOUBLE))) {known}"
+        ).fetchall()[0]
+        if finite and not large:
+            kind, cast = ("INTEGER", "BIGINT") if integers else ("REAL", "DOUBLE")
+            return Column(kind, f"CASE WHEN NOT {missing} THEN CAST({number} AS {cast}) END")
+    return Column("TEXT", f"nullif({name}, '')")
 
 
 def _load_typed(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:

@@ -77,41 +77,37 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
 
 
 @pytest.mark.parametrize(
-    ("cells", "values", "problem"),
+    ("cells", "values"),
     [
         # decimal commas, and points that separate thousands
-        (["2,50", "-10,75", "NA"], [2.5, -10.75, None], "is read with numbers as 1.234,5"),
-        (["1,234", "0,250"], [1.234, 0.25], "is read with numbers as 1.234,5"),
-        (["1.234.567", "5"], [1234567, 5], "is read with numbers as 1.234,5"),
+        (["2,50", "-10,75", "NA"], [2.5, -10.75, None]),
+        (["1,234", "0,250"], [1.234, 0.25]),
+        (["1.234.567", "5"], [1234567, 5]),
         # commas that separate thousands
-        (["1,234,567", "-5"], [1234567, -5], "is read with numbers as 1,234.5"),
-        (["1,234", "5"], ["1,234", "5"], "stays text, as 1,234 may be 1.234 or 1234: write"),
-        # spaces and apostrophes that do
-        (["1 234,5", "12"], [1234.5, 12.0], "is read with numbers as 1 234,5"),
-        (["1\u00a0234", "1'234'567"], [1234, 1234567], "is read with numbers as 1 234,5"),
+        (["1,234,567", "-5"], [1234567, -5]),
+        (["1,234.50", "5"], [1234.5, 5.0]),
         # signs that all cells have
-        (["12 %", "0.5%", "-"], [12.0, 0.5, None], "loses its sign %: 5 % is 5"),
-        (["$5", "-$1,234.50", ""], [5.0, -1234.5, None], "as 1,234.5, and loses its sign $"),
-        (["1.234,50 €", "3 €"], [1234.5, 3.0], "as 1.234,5, and loses its sign €"),
-        # text: the cells have no form in common, or are codes
-        (["1,234,567", "2,5"], ["1,234,567", "2,5"], None),
-        (["2,50", "007"], ["2,50", "007"], None),
-        (["5 %", "6"], ["5 %", "6"], None),
-        (["$5", "€6"], ["$5", "€6"], None),
-        ([f"{'9' * 400},5", "1,5"], [f"{'9' * 400},5", "1,5"], None),  # infinite as a number
+        (["12 %", "0.5%", "-"], [12.0, 0.5, None]),
+        (["$5", "-$1,234.50", ""], [5.0, -1234.5, None]),
+        (["1.234,50 €", "3 €"], [1234.5, 3.0]),
+        (["5 %", "6"], ["5 %", "6"]),
+        (["$5", "€6"], ["$5", "€6"]),
+        # text: the cells are of either form, of none, or codes
+        (["1,234", "5"], ["1,234", "5"]),
+        (["1,234,567", "2,5"], ["1,234,567", "2,5"]),
+        (["2,50", "007"], ["2,50", "007"]),
+        ([f"{'9' * 400},5", "1,5"], [f"{'9' * 400},5", "1,5"]),  # infinite as a number
     ],
 )
 @pytest.mark.parametrize("delimiter", [";", ","])
 def test_numbers_are_read_as_people_write_them(
-    home: Path, delimiter: str, cells: list[str], values: list[Any], problem: str | None
+    home: Path, delimiter: str, cells: list[str], values: list[Any]
 ) -> None:
     rows = "".join(f'0{delimiter}"{cell}"\n' for cell in cells)
     (home / "shop" / "t.csv").write_text(f"n{delimiter}x\n{rows}")
-    status, text = run_import("csv", "shop")
-    assert status == 0
+    assert run_import("csv", "shop")[0] == 0
     found = [row[1] for row in table(home)]
     assert (found, list(map(type, found))) == (values, list(map(type, values)))
-    assert problem in text if problem else "note:" not in text
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,31 @@
-"""Choose the shipped questions of each database for training and for evaluation.
+"""Choose questions for training and for evaluation, so that neither side has a twin of the other.
 
 A question's skeleton is its SQL with every literal masked. A skeleton belongs to one split only, so
 that no eval question on a training database is a training question with another number. One answer
 is right for a small share of a split's questions only, so that no constant earns much.
 """
 
+import difflib
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from data.domains.templates import AnsweredDraft
+from shared.dataset import Question
 from shared.order_by import parse_query
 
 TRAIN, EVAL = "train", "eval"
 TRIVIAL_WORDS = frozenset(("a", "an", "and", "at", "in", "of", "the", "with"))
 Splits = dict[str, list[AnsweredDraft]]  # split -> its questions
 MAX_ANSWER_SHARE = 0.02  # of the questions of train, eval on seen and eval on unseen databases
+NEAR_RATIO = 0.95  # likeness of two questions' words from which they are near-duplicates
+_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d[\d,.:-]*")
 
 
 @dataclass
@@ -117,3 +122,41 @@ def distribute(
             left[split][difficulty] -= 1
             forms[form][split] += 1
     return chosen
+
+
+class Keyed:
+    """A question with the keys that it is compared by."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.text = " ".join(question.question_text.lower().split())
+        self.words = re.findall(r"\w+|\?", _VALUE.sub("?", question.question_text.lower()))
+        self.vocabulary = frozenset(self.words)
+        self.gold = _key(question.gold_sql, normalised)
+        self.skeleton = _key(question.gold_sql, skeleton)
+
+    def likeness(self, twin: "Keyed") -> tuple[str, str] | None:
+        """Return (flag, why) if `twin`, on the same database, asks the same or nearly the same."""
+        name = twin.question.question_id
+        if self.text == twin.text:
+            return "duplicate", f"the text of {name}"
+        if self.gold == twin.gold:
+            return "duplicate", f"the gold of {name}"
+        if self.skeleton == twin.skeleton:
+            return "near-duplicate", f"the gold of {name} except for a literal"
+        total = len(self.words) + len(twin.words)
+        most = min(len(self.words) - len(self.vocabulary - twin.vocabulary), len(twin.words))
+        if 2 * most < NEAR_RATIO * total:
+            return None  # an upper bound, without the cost of a matcher
+        matcher = difflib.SequenceMatcher(None, self.words, twin.words, autojunk=False)
+        # the upper bound first: it costs less
+        if all(ratio() >= NEAR_RATIO for ratio in (matcher.quick_ratio, matcher.ratio)):
+            return "near-duplicate", f"nearly the words of {name}"
+        return None
+
+
+def _key(sql: str, canonical: Callable[[str], str]) -> str:
+    try:
+        return canonical(sql)
+    except (SqlglotError, RecursionError):
+        return sql

@@ -51,7 +51,7 @@ FLOORS = {
     "data": (
         ("__main__",), ("commands",), ("introspection",),
         ("audit", "generate"), ("build", "sources"),
-        ("likeness",), ("choose",),
+        ("choose",),
         ("domains",), ("golds",),
     ),
 }  # fmt: skip

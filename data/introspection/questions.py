@@ -15,8 +15,7 @@ from pathlib import Path
 
 import apsw
 
-from data.audit.golds import question_findings
-from data.audit.splits import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE
+from data.audit.findings import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
 from data.build import as_question
 from data.choose import EVAL, TRAIN
 from data.domains.spec import Draft

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from data.likeness import Keyed
+from data.choose import Keyed
 from shared.dataset import Question
 
 MAX_OVERSHOOT = 1.5  # most held-out questions per wanted one, since groups are not divided

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from data.audit import ERRORS, NOTES, AuditReport, audit
-from data.audit.golds import states_number
+from data.audit import AuditReport, audit
+from data.audit.findings import ERRORS, NOTES, states_number
 from data.choose import contains_answer
 from data.commands import app
 from data.golds.execute import GoldResult
@@ -245,6 +245,8 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     assert code == 0
     assert "note: guessable-one: train-1" in shown
     assert "clean, 1 note: 2 train; 1 database\n" in shown
+    assert "25 of 26 checks found nothing" in shown
+    assert "guessable-mode" not in shown
 
 
 def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:

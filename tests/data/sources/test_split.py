@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.likeness import Keyed
+from data.choose import Keyed
 from data.sources.split import Splitting, held_out
 from shared.dataset import Question
 

@@ -32,11 +32,9 @@ class _Direct(Route):
 
 
 def create_app(settings: Settings | None = None, bank: QuestionBank | None = None) -> FastAPI:
-    """Return the application. Its lifespan runs the SQL workers, and loads the questions unless
-    `bank` is given.
+    """Return the application, whose lifespan runs the SQL workers and, without a `bank`, loads it.
 
-    `app.state.service` is the `Service` during the lifespan; otherwise it is None, and requests
-    for episodes get 503. Startup raises what `QuestionBank.load` raises.
+    `app.state.service` is the `Service` during the lifespan, else None.
     """
     settings = settings or Settings()
     metrics = Metrics()

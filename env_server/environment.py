@@ -166,10 +166,7 @@ class SQLEnvironment:
         step_budget: int = DEFAULT_STEP_BUDGET,
         standard: StandardName = DEFAULT_STANDARD,
     ) -> None:
-        """`executor` runs the SQL of `reset` and `step`; without one, drive the generators.
-
-        `step_budget` is for resets that name none; `standard` decides which answers are right.
-        """
+        """`executor` runs the SQL of `reset` and `step`; without one, drive the generators."""
         self.bank, self.executor = bank, executor
         self.step_budget, self.standard = step_budget, standard
         self._episode: EpisodeState | None = None
@@ -210,13 +207,8 @@ class SQLEnvironment:
     def reset_jobs(self, request: ResetRequest | None = None, **fields: Any) -> Jobs[ResetResult]:
         """Start an episode, replay the request's `actions`, and return the last result.
 
-        The request's `digest` is not checked. Raises
-
-        UnknownQuestion     no question matches
-        ActionParseError    one of `actions` can't be parsed
-        InvalidRequest      an open question with answer_form "sql"
-        Conflict            `actions` continue after the end
-        DataError           the database can't be read, or the gold fails on it
+        Raises `UnknownQuestion`, `ActionParseError`, `InvalidRequest` for an open question with
+        answer_form "sql", `Conflict` if `actions` continue after the end, and `DataError`.
         """
         request = request or ResetRequest(**fields)
         episode_id = request.episode_id or str(uuid.uuid4())
@@ -253,8 +245,7 @@ class SQLEnvironment:
     def step_jobs(self, action: SQLAction | str) -> Jobs[StepResult]:
         """Take one action.
 
-        Raises `ActionParseError`, `Conflict` if there is no unfinished episode, `DataError` if the
-        database can't be read.
+        Raises `ActionParseError`, `Conflict` without an unfinished episode, or `DataError`.
         """
         action = as_action(action)
         episode = self._current()

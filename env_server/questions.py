@@ -84,10 +84,7 @@ class QuestionBank:
 
     @classmethod
     def load(cls, data_dir: Path | str, limits: SqlLimits | None = None) -> "QuestionBank":
-        """Read a data directory.
-
-        Raises `QuestionLoadError` or `DatabaseLoadError`, which name the file and the remedy.
-        """
+        """Read a data directory. Its `DataError` names the file and the remedy."""
         data_dir = data_directory(data_dir)
         splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
         every = _every(splits, open_questions)
@@ -129,10 +126,9 @@ class QuestionBank:
         return question
 
     def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
-        """Return the question that a reset asks for, or draw one of those that match.
+        """Return the question that a reset asks for, or draw one: the same on every replica.
 
-        The same on every replica. Without a seed the episode's id is the seed, so that a repeated
-        reset draws the same. Raises `UnknownQuestion` if none matches.
+        Without a seed the episode's id is the seed. `UnknownQuestion` if none matches.
         """
         if request.question_id is not None:
             return self.get(request.question_id)
@@ -181,10 +177,7 @@ class QuestionBank:
     # -- golds, and SQL that no agent wrote
 
     def gold(self, question: Question) -> Gold:
-        """Return a question's gold, with its ties known once `gold_jobs` ran.
-
-        Raises `QuestionLoadError` if answer and type disagree.
-        """
+        """Return a question's gold; `QuestionLoadError` if answer and type disagree."""
         asked = question.question_id
         if asked not in self._golds:
             answer, kind = question.gold_answer, question.answer_type

@@ -4,9 +4,8 @@
     progress        is a QUERY near the gold?       0.15 x the best potential so far, in [0, 0.15]
     correctness     is the ANSWER right?            1 or 0
 
-So a correct episode pays at least 0.75, any other at most 0.20. All amounts are whole millionths,
-so sums are exact after rounding. The server pays those of `REWARD_VERSION`; recorded episodes can
-be rescored by the other `VERSIONS`.
+So a correct episode pays at least 0.75, any other at most 0.20. All amounts are whole millionths.
+Recorded episodes can be rescored by other `VERSIONS`.
 """
 
 from collections import Counter

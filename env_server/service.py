@@ -56,12 +56,7 @@ def package_version() -> str:
 
 
 def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
-    """Return the reply to `GET /metadata`.
-
-    `digest` covers everything that a reply depends on: data, `VERSIONS`, SQL limits, SQLite's
-    version, the default step budget and the standard of right answers. Servers with equal digests
-    give equal replies, to the byte.
-    """
+    """Return the reply to `GET /metadata`. `digest` covers everything that a reply depends on."""
     rules = {
         "data": bank.data_digest,
         "versions": VERSIONS,

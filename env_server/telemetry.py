@@ -3,10 +3,8 @@
 A log line is text or one JSON object, and names the episode that it is about: that of the request
 being handled (`about`), or the one in `extra={"episode_id": ...}`.
 
-Latencies and errors are observed as they happen; `service.Readings` reads everything else, when
-Prometheus asks, where it is counted anyway. Every metric's name starts with `sqlenv_`, except
-`process_*` (memory, CPU and open files of the server's process without its SQL workers).
-`docs/operate.md` says what to watch.
+Latencies and errors are observed as they happen; `service.Readings` reads everything else when
+Prometheus asks. `process_*` is the server's process without its SQL workers.
 """
 
 import json

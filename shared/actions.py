@@ -1,9 +1,8 @@
 """The action grammar: text to `SQLAction` and back, and the table of action types.
 
 The canonical text form is `TYPE: argument` (`DESCRIBE: singer`). `TYPE argument`, any letter case
-and surrounding white space are accepted too. The argument runs to the end of the text, so a query
-or an answer may span lines. Any other text is an `ActionParseError`; the trainer's
-`parse_model_output` is more lenient with models.
+and surrounding white space are accepted too. The argument runs to the end of the text. The
+trainer's `parse_model_output` is more lenient with models.
 """
 
 import re

@@ -55,10 +55,7 @@ def failure(message: object, status: int = 1) -> typer.Exit:
 
 @contextmanager
 def packages_needed(extras: str) -> Iterator[None]:
-    """Turn the lack of a package into one line that says how to get it, and exit code 1.
-
-    `extras` are those of this project that the block needs, comma-separated.
-    """
+    """Turn the lack of a package of these extras into one line that says how to get it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -100,10 +97,8 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def write_json(path: Path | None, value: Any) -> None:
-    """Write a report and create its folder; without a path do nothing.
-
-    Ends the command if that fails.
-    """
+    """Write a report and create its folder; without a path do nothing. Ends the command if that
+    fails."""
     if path is None:
         return
     try:

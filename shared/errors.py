@@ -135,9 +135,8 @@ BY_CODE: dict[str, type[SQLEnvError]] = _tree(SQLEnvError)
 def from_wire(body: object, status: int | None = None, source: str = "the server") -> SQLEnvError:
     """Return the error in `body`, the JSON of a reply from `source`, as its class.
 
-    A code that this version does not know becomes a plain `SQLEnvError` with the sender's `code`
-    and `retryable` in its details. So does a body of another program (a proxy's page), with the
-    HTTP `status`.
+    An unknown code becomes a plain `SQLEnvError` with the sender's `code` and `retryable` in its
+    details, and a body of another program (a proxy's page) one with the HTTP `status`.
     """
     fields = body.get("error") if isinstance(body, dict) else None
     if not isinstance(fields, dict):
@@ -159,7 +158,6 @@ def first_problem(error: ValidationError, whole: str) -> str:
 
 
 def is_retryable(error: SQLEnvError) -> bool:
-    """Return whether sending the same request again can help, by its class, its sender or a
-    gateway's status."""
+    """Return whether sending the same request again can help."""
     stated, status = error.details.get("retryable"), error.details.get("status")
     return error.retryable or stated is True or status in (429, 502, 503, 504)

@@ -1,8 +1,7 @@
 """Where ORDER BY and LIMIT leave an answer open: rows with equal sort keys may come in any order.
 
-`tie_query` rewrites a query so that its rows show their sort keys and none is cut off. The server
-runs the rewritten query to accept every answer that a tie allows, the data tools to reject a gold
-query with more than one answer. Needs sqlglot.
+`tie_query` rewrites a query so that its rows show their sort keys and none is cut off: the server
+accepts every answer that a tie allows, the data tools reject such golds. Needs sqlglot.
 """
 
 from dataclasses import dataclass

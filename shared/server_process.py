@@ -32,11 +32,8 @@ _ANNOUNCEMENT = re.compile(r"SQLEnv serves (http://[^\s\"]+)")
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment variables of a child process that runs a module of this project.
-
-    It finds this project's packages, also in a source tree that is not installed, and never modules
-    of the same names in the working directory.
-    """
+    """Return the environment variables of a child process that runs a module of this project,
+    installed or not, and never modules of the same names in the working directory."""
     environment = os.environ | {"PYTHONSAFEPATH": "1"}
     if not _ROOT.name.endswith("-packages"):
         path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -47,8 +44,7 @@ def child_environment() -> dict[str, str]:
 class ServerProcess:
     """One environment server in a session of its own, so that signals reach its SQL workers too.
 
-    It can be started again after it ended, and keeps its port. `url` and `port` are known once
-    `wait_ready` returned.
+    It can be started again, and keeps its port. `wait_ready` sets `url` and `port`.
     """
 
     def __init__(
@@ -100,11 +96,8 @@ class ServerProcess:
             )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until `/ready` is 200.
-
-        Raises `ServerStartError`, with the end of the log, if the server ends first or is not
-        ready within `timeout_s`.
-        """
+        """Wait until `/ready` is 200; `ServerStartError`, with the end of the log, if it does not
+        get there."""
         deadline = time.monotonic() + timeout_s
         with httpx.Client(timeout=5.0, trust_env=False) as client:
             while time.monotonic() < deadline:
@@ -133,10 +126,9 @@ class ServerProcess:
         return self._process.wait(timeout_s)
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
-        """End the server and its workers; safe to call twice.
+        """End the server and its workers; one that outlives `timeout_s` is killed.
 
-        Returns the exit code, or None if no server was running. A server that outlives
-        `timeout_s` is killed.
+        Returns the exit code, or None if no server was running.
         """
         if self._process is None:
             return None
@@ -163,10 +155,7 @@ class ServerProcess:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def cpu_s(self) -> float:
-        """Return the CPU-seconds that the server and its workers used since the last start.
-
-        NaN without a running server, and where there is no /proc.
-        """
+        """Return the CPU-seconds of the server and its workers since the last start, or NaN."""
         return math.nan if self.pid is None else session_cpu_s(self.pid)
 
 
@@ -178,10 +167,7 @@ def running_server(
     command: Sequence[str] = COMMAND,
     **settings: object,
 ) -> Iterator[ServerProcess]:
-    """Run a server until the block ends; it is ready when the block starts.
-
-    The arguments are those of `ServerProcess`. The log is a temporary file.
-    """
+    """Run a server, with the arguments of `ServerProcess`, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="sqlenv-server-") as scratch:
         log = Path(scratch, "server.log")
         server = ServerProcess(
@@ -196,9 +182,7 @@ def running_server(
 
 
 def session_cpu_s(session: int) -> float:
-    """Return the CPU-seconds of a session's processes and of their children that ended; NaN if
-    /proc shows none.
-    """
+    """Return the CPU-seconds of a session's processes and their children; NaN without /proc."""
     ticks = []
     for stat in Path("/proc").glob("[0-9]*/stat"):  # none on a system without /proc
         with contextlib.suppress(OSError):  # the process ended in between

@@ -171,7 +171,7 @@ def edges(module: str) -> Iterator[str]:
         ("trainer.rollout.loop", "trainer.run.folder.Run", True),
         ("trainer.grpo.job", "trainer.pretraining.imitation.fit", True),
         ("env_server.pool", "env_server.http.requests", True),
-        ("shared.client.retry", "shared.errors.SQLEnvError", False),
+        ("shared.client.limits", "shared.errors.SQLEnvError", False),
     ],
 )
 def test_the_floors_see_a_violation(module: str, name: str, climbing: bool) -> None:

@@ -28,9 +28,8 @@ Values = Mapping[str, object]
 def metrics_differences(rows: Iterable[Row], episodes: Episodes, finished: bool) -> Differences:
     """Yield where metrics.jsonl differs from the episodes.
 
-    A row with `episodes` covers the training episodes since the row before it; in a `finished` run
-    the rows must cover all of them. A row with `eval_n` is a point of the eval curve; those before
-    and after training cover the questions of the whole evaluations that the other points ask.
+    A row with `episodes` covers the training episodes since the row before it, one with `eval_n` is
+    a point of the eval curve: before and after training, of the questions that other points ask.
     """
     train = [episode for episode in episodes if episode.phase == "train"]
     asked = {episode.question_id for episode in episodes if episode.phase == "eval"}

@@ -47,14 +47,11 @@ class Score:
 
 @dataclass
 class Rescored:
-    """The result of re-scoring: scores by (phase, mode).
-
-    `skipped` episodes were lost to infrastructure: no reward.
-    """
+    """The result of re-scoring."""
 
     standard: str
-    scores: dict[tuple[str, str], list[Score]] = field(default_factory=dict)
-    skipped: int = 0
+    scores: dict[tuple[str, str], list[Score]] = field(default_factory=dict)  # by phase and mode
+    skipped: int = 0  # episodes lost to infrastructure, without a reward
 
     @property
     def flipped(self) -> list[Score]:
@@ -85,11 +82,7 @@ async def rescore(
     workers: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Rescored:
-    """Score all episodes of a run by one of `VERSIONS`.
-
-    Without `standard`, by the one that they were played with. Raises `DataError` for what is
-    missing, damaged or can't be replayed.
-    """
+    """Score all episodes of a run; `DataError` for what is damaged or can't be replayed."""
     run = RunFolder.open(path)
     standard = standard or run.settings.config.standard
     rules = _named(VERSIONS, rewards, "reward version")
@@ -147,10 +140,7 @@ def _judge(
 
 
 def settle_again(replies: Sequence[StepResult], rules: RewardRules, correct: bool) -> RewardLedger:
-    """Return an episode's ledger by other rules, from its replies (the reset's first).
-
-    `correct`: whether its ANSWER is right.
-    """
+    """Return an episode's ledger by other rules, from its replies (the reset's first)."""
     ledger = EMPTY_LEDGER
     for reply in replies[1:]:
         paid = reply.ledger

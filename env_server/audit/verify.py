@@ -1,11 +1,8 @@
 """Audit a run: play every recorded episode again and compare everything that follows, byte by byte.
 
-Compared are each line of episodes.jsonl with its digest; each observation and reward with the
-replay's; the verdict, the three reward layers and their sum; the question's database, difficulty
-and part; then metrics.jsonl and summary.json with the episodes, and the files with SHA256SUMS.
-
-Not compared: that the tokens were sampled from the named model, losses and gradients, times, and
-how an invalid text became an action (only that this action was sent to the environment).
+Compared are each line of episodes.jsonl with its digest and with its replay; metrics.jsonl and
+summary.json with the episodes; and the files with SHA256SUMS. Not compared: that the tokens were
+sampled from the named model, losses, gradients, times, and how an invalid text became an action.
 """
 
 import json
@@ -55,12 +52,9 @@ class Problem:
 
 @dataclass
 class Report:
-    """What an audit compared, and the problems it found.
+    """What an audit compared, and the problems it found."""
 
-    `phases` counts episodes, correct ones, observations and rewards by (phase, mode).
-    """
-
-    run: str
+    # (phase, mode) -> counts of episodes, correct ones, observations and rewards
     phases: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     metrics_rows: int = 0
     files: int = 0
@@ -95,7 +89,7 @@ async def verify_run(
     """
     start = time.monotonic()
     run = RunFolder.open(path)
-    bank, report = run.bank(data_dir), Report(str(path))
+    bank, report = run.bank(data_dir), Report()
     _check_versions(run, bank, report)
     lines = list(_read_lines(run, report))
     unread, train_databases = len(report.problems), run.train_databases(bank)

@@ -1,8 +1,5 @@
-"""Answers: the standard is named, copied results and the usual forms of text are right, and judging
-long answers does not delay other episodes.
-
-No reply has a gold, so what is right is only checked with the server's data (`--data`).
-"""
+"""Answers: copied results and the usual forms of text are right, by the server's data (`--data`);
+and judging long answers does not delay other episodes."""
 
 import json
 import time

@@ -52,10 +52,7 @@ class Registry:
 async def in_time(
     tries: int, measure: Callable[[], Awaitable[tuple[float, float]]], what: str
 ) -> None:
-    """Measure (seconds, seconds allowed) until a try is in time. `Failed` if none is.
-
-    One suffices: a server that delays others does so every time, a busy machine does not.
-    """
+    """Measure (seconds, seconds allowed) until a try is in time. `Failed` if none is."""
     for _ in range(tries):
         took, allowed = await measure()
         if took <= allowed:
@@ -66,10 +63,7 @@ async def in_time(
 async def run(
     wire: Wire, checks: Sequence[Check], progress: Progress = lambda done, total: None
 ) -> list[CheckResult]:
-    """Run the checks in order, and close each check's episodes.
-
-    A server that stops answering fails one check and skips the rest.
-    """
+    """Run the checks in order. A server that stops answering fails one and skips the rest."""
     results: list[CheckResult] = []
     gone = False
     for check in checks:

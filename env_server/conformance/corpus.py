@@ -24,10 +24,7 @@ class HostileQuery:
     shows: str | None = None
 
     def statement(self, table: str, column: str, file: str) -> str:
-        """Return the SQL for a server with `table`, whose first column is `column`.
-
-        `file` is a path that the query may try to write to.
-        """
+        """Return the SQL for a table and its first column; it may try to write to `file`."""
         sql = self.sql.replace("@table@", quote_identifier(table))
         sql = sql.replace("@column@", quote_identifier(column))
         return sql.replace("@file@", file.replace("'", "''"))

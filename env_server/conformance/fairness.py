@@ -1,8 +1,8 @@
 """Fairness: other clients are answered, whatever one client asks for, stays or leaves.
 
 While an attack is under way, another connection starts episode after episode. The reset and first
-step of each may take a second in all, or three times what they take without an attack (the control,
-measured at that moment). An attack that is survived once in three tries passes.
+step of each may take a second, or three times what they take without an attack, in one of three
+tries.
 """
 
 import asyncio

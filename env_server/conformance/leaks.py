@@ -112,10 +112,7 @@ def _plain(value: Any) -> str:
 
 
 def secrets(question: Question) -> Iterator[tuple[str, str]]:
-    """Yield (name, `searchable` text) of what no reply may hold.
-
-    Leaves out an answer that is short, a number or part of the question: it reveals nothing.
-    """
+    """Yield (name, `searchable` text) of what no reply may hold; short answers are left out."""
     for name, value in (("gold SQL", question.gold_sql), ("gold answer", question.gold_answer)):
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         text = _plain(text)[1:-1].strip()

@@ -38,10 +38,7 @@ def brief(value: object, max_chars: int = 160) -> str:
 
 
 class Reply:
-    """A reply of any status. `body` is its JSON, or None if it is not JSON.
-
-    The methods raise `Failed` if it is not as it must be.
-    """
+    """A reply of any status. `body` is its JSON, if it is. Methods raise `Failed`."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status, self.content = response.status_code, response.content
@@ -94,10 +91,7 @@ class Reply:
 
 
 class Wire:
-    """The server at the base URL of `client`. `questions` are the server's, with their golds.
-
-    `second` is a client with another key, an agent's.
-    """
+    """The server at the base URL of `client`; `second` is a client with an agent's key."""
 
     def __init__(
         self,

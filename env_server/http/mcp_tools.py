@@ -149,9 +149,7 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
 
 
 async def _call(context: Context, method: str, wanted: ResetRequest | StepRequest) -> bytes:
-    """Return the pool's reply to the sender of the request, or count its error and raise it as a
-    tool's.
-    """
+    """Return the pool's reply, or count its error and raise it as a tool's."""
     request: Any = context.request_context.request
     connection = HTTPConnection(request.scope)
     try:

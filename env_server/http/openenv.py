@@ -1,9 +1,8 @@
 """OpenEnv's sessions: `/ws`, as openenv-core 0.3 and openenv 0.10 speak it.
 
-A connection is a session: text frames of JSON, one call in flight. It plays one episode at a time,
-out of the pool that HTTP uses, with the same limits and rewards. When the connection is lost, the
-episode stays for its lease, and a reset with its `episode_id` and `"resume": true` continues it on
-another connection. When the session is closed by its client, an unfinished episode is abandoned.
+A connection is a session: text frames of JSON, one call in flight, one episode at a time. When the
+connection is lost, the episode stays for its lease, and a reset with its `episode_id` and
+`"resume": true` continues it on another. When the client closes the session, it is abandoned.
 
     in:  {"type": "reset", "data": {the fields of `Reset`}}
          {"type": "step", "data": {"action_type": "QUERY", "argument": "SELECT 1"}}

@@ -1,11 +1,10 @@
 """Uvicorn's HTTP protocol with limits on what a connection may send, hold and wait for.
 
-They apply before any check of a request sees it. llhttp gathers a header until its end, so bytes
-are counted before they reach it, in slices; what a request has beside its body (request line,
-headers, chunk sizes and extensions, trailers) shares one limit. Of pipelined requests one is parsed
-at a time, apart from what one slice holds. When the server has too many connections, or too many
-bytes of unfinished bodies, the oldest unfinished request gives way, so that requests which arrive
-promptly are served while others are held open.
+llhttp gathers a header until its end, so bytes are counted before they reach it, in slices; what a
+request has beside its body (request line, headers, chunk sizes and extensions, trailers) shares one
+limit. Of pipelined requests one is parsed at a time, apart from what one slice holds. When the
+server has too many connections, or bytes of unfinished bodies, the oldest unfinished request gives
+way, so that requests which arrive promptly are served.
 """
 
 import asyncio

@@ -77,9 +77,8 @@ async def run_batch(
 ) -> Response:
     """Run `call` on the items of a batch, JSON values of the model; returns `{results: [...]}`.
 
-    They run concurrently, those of one episode in order. Items that are not done in time get
-    `timeout` errors, and continue. Those whose replies would make the batch's too large get
-    `reply_too_large`, except for the first.
+    Items that are not done in time get `timeout` errors, and continue. Those whose replies would
+    make the batch's too large get `reply_too_large`, except for the first.
     """
     service, client = service_of(request), _client(request)
     count, limit = len(values), service.settings.max_batch

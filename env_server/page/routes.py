@@ -145,10 +145,7 @@ async def episodes(view: View) -> Response:
 
 
 async def episode(view: View) -> Response:
-    """Show one episode, with a form for its next action if it has not ended.
-
-    A few are replayed at once, within the time of a request.
-    """
+    """Show one episode, replayed, with a form for its next action if it has not ended."""
 
     async def page(_: View, _caller: Caller) -> bytes:
         found = view.episode()

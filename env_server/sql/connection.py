@@ -110,12 +110,9 @@ def _configure(connection: apsw.Connection, limits: SqlLimits) -> None:
 
 
 def limit_heap(max_bytes: int) -> None:
-    """Limit SQLite's heap in this process.
-
-    Lowering the hard limit lowers the soft one too, but raising it does not raise that.
-    """
+    """Limit SQLite's heap in this process."""
     apsw.hard_heap_limit(max_bytes)
-    apsw.soft_heap_limit(max_bytes)
+    apsw.soft_heap_limit(max_bytes)  # raising the hard one does not raise it
 
 
 class SqlConnection:
@@ -172,10 +169,7 @@ class SqlConnection:
 
     @property
     def reads_data(self) -> bool:
-        """Whether the last statement reads a column of a table, or counts a table's rows.
-
-        `SELECT 5 FROM t` does neither, nor does max(5) over its rows.
-        """
+        """Whether the last statement reads a column of a table, or counts a table's rows."""
         if self._reads_cells or not self._counts_rows:
             return self._reads_cells
         named = _IMPLICIT_READ.search(self.sql) and not self._words().isdisjoint(self._known)
@@ -239,10 +233,9 @@ class SqlConnection:
         return True
 
     def _count_calls(self, sql: str) -> int:
-        """Return the number of calls of expensive functions in the compiled statement.
+        """Return the number of calls of expensive functions in a statement, or one over the limit.
 
-        Stops at one more than allowed. Compiling the statement again costs 0.1 ms, so only
-        statements with such functions are counted.
+        Compiling it again costs 0.1 ms, so only statements with such functions are counted.
         """
         callbacks, calls = self._callbacks, 0
         self._counting_calls = True

@@ -2,9 +2,8 @@
 execute.
 
 A frame is a length (4 bytes, little-endian) and as many bytes of JSON: a list of `[number, kind,
-db_path, sql, max_rows]` to a worker, of `[number, *fields of the result, tagged]` from it. A cell
-without a JSON form is an object: `{"b": base64}` for a blob, `{"f": "inf"}` for a float that is not
-finite; `tagged` reports whether there are any.
+db_path, sql, max_rows]` to a worker, of `[number, *fields of the result, tagged]` from it. `tagged`
+reports whether cells have no JSON form: `{"b": base64}` is a blob, `{"f": "inf"}` a float.
 
 Each worker shares a memory page with its parent, the marker. The worker writes the number of the
 job that runs (0: none), its start in seconds of the monotonic clock and of the worker's CPU time,

@@ -137,10 +137,8 @@ class WorkerProcess(asyncio.Protocol):
         self._unwritten = []
 
     def recall(self, *, finished: bool = False) -> list[Task]:
-        """Take back the jobs that the process has not begun; it skips them.
-
-        `finished`: also those before the current one, whose results may wait for it.
-        """
+        """Take back the jobs that the process has not begun; it skips them. `finished`: also those
+        before the current one, whose results may wait for it."""
         if not self.up or not self.sent:
             return []
         assert self._marker is not None

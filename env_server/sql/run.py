@@ -111,10 +111,7 @@ class Deadline:
 
 
 class SqlRunner:
-    """Runs jobs in this process, one at a time, and keeps connections open. Not thread-safe.
-
-    The executor of a `SQLEnvironment` without a server, and of a worker process.
-    """
+    """Runs jobs in this process, one at a time, and keeps connections open. Not thread-safe."""
 
     def __init__(
         self, limits: SqlLimits | None = None, asked_to_stop: Callable[[], bool] = lambda: False
@@ -202,7 +199,7 @@ class SqlRunner:
 def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) -> SqlResult:
     """Run one statement and return at most `max_rows` rows (default: `shown_rows`). Never raises.
 
-    If memory ran out, the error is `OUT_OF_MEMORY`; close the connection then.
+    Close the connection if the error is `OUT_OF_MEMORY`.
     """
     connection.start(sql)
     cursor = connection.raw.cursor()

@@ -2,8 +2,7 @@
 
     python -m env_server.sql.worker SOCKET_FD MARKER_FD LIMITS_JSON
 
-It reports that it is ready with an empty frame, and exits when the socket closes. `jobs.py`
-describes frames and the marker.
+It reports that it is ready with an empty frame, and exits when the socket closes.
 """
 
 import json

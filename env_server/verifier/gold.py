@@ -56,11 +56,7 @@ class Gold:
 
     @classmethod
     def of(cls, answer: Any, answer_type: AnswerType, sql: str, question: str = "") -> "Gold":
-        """Build it from a question's gold answer, answer type, gold SQL and text.
-
-        The answer of a gold without rows is an empty list. Raises `ValueError` if the answer does
-        not have the type.
-        """
+        """Build it from a question's fields. `ValueError` if the answer does not have the type."""
         if answer_type == "table":
             rows = answer
         elif answer_type == "list":
@@ -77,8 +73,7 @@ class Gold:
     def with_ties(self, rows: Sequence[Sequence[Any]]) -> "Gold":
         """Return the gold with its ties determined by the first rows of `ties.sql`.
 
-        If `rows` do not contain the gold (the query failed, or the data differ), the gold's own
-        order counts.
+        If `rows` do not contain the gold, its own order counts.
         """
         if self.ties is None:
             return self
@@ -109,9 +104,7 @@ def is_ordered(sql: str) -> bool:
 def find_ties(sql: str) -> TieQuery | None:
     """Return the query that shows where `sql` leaves its answer open.
 
-    None if it orders and cuts nothing, or if its sort keys cannot be determined: hidden ones of
-    SELECT DISTINCT, ones of UNION that are not output columns, expressions over an alias, and
-    whatever the parser cannot read.
+    None if it orders and cuts nothing, or if its sort keys cannot be determined.
     """
     query = _parse(sql) if _ORDER_OR_LIMIT.search(sql) else None
     try:
@@ -122,10 +115,7 @@ def find_ties(sql: str) -> TieQuery | None:
 
 
 def blocks_of(ties: TieQuery, rows: Sequence[Row], gold: Sequence[Row]) -> tuple[Block, ...] | None:
-    """Return the blocks of the answer `gold` from the first rows of `ties.sql`.
-
-    None if those rows do not contain the gold.
-    """
+    """Return the blocks of the answer `gold` from the first rows of `ties.sql`, if they hold it."""
     blocks, past = [], 0
     for _keys, group in groupby(map(ties.split, rows), key=itemgetter(1)):
         visible = tuple(row for row, _ in group)

@@ -46,10 +46,9 @@ def can_pair(
 
 
 def can_fill(rows: Sequence[Sequence[frozenset[int]]], gold: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether each of `rows` can have its own row of `gold`.
+    """Return whether each of `rows`, whose cells are sets of values, can have its own of `gold`.
 
-    A cell is the set of values that it may be. False if more than `MAX_UNLIKE_PAIRS` rows of the
-    gold have to be looked at.
+    False if more than `MAX_UNLIKE_PAIRS` rows of the gold have to be looked at.
     """
     left = Counter(gold)
     unclear = []
@@ -85,10 +84,7 @@ def can_fill(rows: Sequence[Sequence[frozenset[int]]], gold: Sequence[tuple[int,
 
 
 def _can_match(fits: list[list[int]]) -> bool:
-    """Return whether every row can have its own partner among its `fits` (augmenting paths).
-
-    False if the search takes more than `MAX_VISITS`.
-    """
+    """Return whether every row can have its own partner among its `fits` (augmenting paths)."""
     owner: dict[int, int] = {}
     visits = 0
 

@@ -109,8 +109,7 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the calls under way and close the connections. Open episodes stay on their servers
-        until their leases end."""
+        """End the calls under way and close the connections; open episodes keep their leases."""
         with self._call():
             for task in self._leaving:
                 task.cancel()
@@ -204,8 +203,7 @@ class AsyncClient:
     async def step_many(
         self, steps: Iterable[tuple[str, AnyAction]]
     ) -> list[StepResult | SQLEnvError]:
-        """Run `step(episode_id, action)` for each at once; return results in order, errors in
-        place."""
+        """Run `step(episode_id, action)` for each at once, as `reset_many` does."""
         return await _gather([self.step(episode_id, action) for episode_id, action in steps])
 
     async def close_episode(self, episode_id: str) -> None:
@@ -245,8 +243,7 @@ class AsyncClient:
         return metadata
 
     async def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Return when every server is ready; `ServerUnreachable` names the first that is not in
-        time."""
+        """Return when every server is ready; `ServerUnreachable` names one that is not in time."""
         deadline = perf_counter() + timeout_s
         with self._call():
             for replica in await self._fleet.open():
@@ -254,11 +251,8 @@ class AsyncClient:
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """Count a call as one that waits.
-
-        Raises `RuntimeError` in another process or event loop than the first call's: the
-        connections are theirs, and a call would wait without end.
-        """
+        """Count a call as one that waits; `RuntimeError` in another process or event loop than the
+        first call's, where it would wait without end."""
         here = (os.getpid(), asyncio.get_running_loop())
         self._home = self._home or here
         if self._home != here:

@@ -11,12 +11,10 @@ Item = tuple[bytes, asyncio.Future[object]]  # with the future of its reply
 
 
 class Batcher:
-    """Gathers items and sends them in batches.
+    """Gathers the items of one tick of the event loop and sends them in batches.
 
-    Items submitted within one tick of the event loop leave together. While `max_in_flight` batches
-    are under way, further items wait and leave together when one returns, so batches grow with the
-    load. `send` returns one reply per item, in order. A batch holds at most `max_items` items, and
-    at most `max_bytes` bytes unless a single item is larger.
+    While `max_in_flight` batches are under way, further items wait, so batches grow with the load.
+    `send` returns one reply per item, in order. A single item may be over `max_bytes`.
     """
 
     def __init__(self, send: Send, *, max_items: int, max_bytes: int, max_in_flight: int) -> None:
@@ -103,11 +101,7 @@ def _fail(batch: Iterable[Item], error: Exception) -> None:
 
 
 def own_copy(error: SQLEnvError) -> SQLEnvError:
-    """Return a waiter's own copy of an error that several wait for.
-
-    One exception raised in several tasks would collect all their tracebacks, and what one waiter
-    notes in its details (that its attempts are spent) does not hold for the others.
-    """
+    """Return a waiter's own copy of an error: each has its own traceback and details."""
     own = type(error)(error.message, **error.details)
     own.__cause__ = error
     return own

@@ -1,9 +1,8 @@
 """The fail-over layer: finds a server for each call of an episode, and rebuilds the episode there.
 
-An episode stays on its server as long as that serves it, whichever servers join or leave. If the
-server has lost the episode, or is itself lost, the episode is rebuilt by replay, there or on
-another server. The replay must end on the reply that the client already has; if it does not, the
-episode fails with an error, so a server that plays differently is never continued on.
+An episode stays on its server as long as that serves it. If the server has lost the episode, or is
+itself lost, the episode is rebuilt by replay, there or on another server. The replay must end on
+the reply that the client already has, so no episode continues on a server that plays differently.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -11,9 +10,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shared.client.fleet import Fleet
-from shared.client.limits import ClientLimits, ClientStats
+from shared.client.limits import Attempts, ClientLimits, ClientStats
 from shared.client.replica import Replica, encode, is_loss
-from shared.client.retry import Attempts
 from shared.errors import (
     Behind,
     CapacityReached,
@@ -62,8 +60,7 @@ class Failover:
         """Return what `call` returns on the episode's server, or on another if that one fails.
 
         Each serving replica is tried once, then there is a wait, as often as the limits allow. An
-        open `episode` is rebuilt before the call on any replica that does not have it; without
-        one, `call` starts the episode itself.
+        open `episode` is rebuilt before the call on a replica that does not have it.
         """
         await self._fleet.open()
         server = self._fleet.ranked(episode_id)[0] if episode is None else episode.replica
@@ -103,7 +100,6 @@ class Failover:
         """Return what `call` returns on the first server that knows an episode not open here.
 
         `ended_on` is asked first: others may have the episode as it was before it moved.
-        `UnknownEpisode` if none knows it.
         """
         await self._fleet.open()
         servers = self._fleet.ranked(episode_id)

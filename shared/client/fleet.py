@@ -43,20 +43,15 @@ def normalise_urls(urls: str | Sequence[str]) -> list[str]:
 
 
 def score(url: str, episode_id: str) -> tuple[bytes, str]:
-    """Return a URL's rendezvous hash for an episode: the highest of all URLs plays it.
-
-    It is the same in every process. A URL that is added or removed moves only the episodes that it
-    gains or loses.
-    """
+    """Return a URL's rendezvous hash for an episode: the highest of all URLs plays it."""
     return blake2b(f"{url}\n{episode_id}".encode(), digest_size=8).digest(), url
 
 
 class Fleet:
-    """The replicas of a client, by URL.
+    """The replicas of a client, by URL. One that fails is out of use until its /ready answers.
 
     With `resolve`, a URL's host name stands for all its addresses. It is resolved again every
-    `refresh_s` seconds, and when a server is lost. A replica that fails is out of use until its
-    /ready answers.
+    `refresh_s` seconds, and when a server is lost.
     """
 
     def __init__(

@@ -17,10 +17,7 @@ KEEPALIVE_S = 4.0
 
 
 def proxy_of(url: str | httpx.URL) -> str | None:
-    """Return the URL of the proxy to `url`, or None.
-
-    Raises `ServerUnreachable` if the environment names a proxy that can't be used.
-    """
+    """Return the URL of the proxy to `url`, or None; `ServerUnreachable` if it can't be used."""
     parsed = httpx.URL(url)
     proxies = getproxies()
     name = parsed.scheme if parsed.scheme in proxies else "all"
@@ -28,18 +25,17 @@ def proxy_of(url: str | httpx.URL) -> str | None:
     if not proxy or is_this_machine(parsed.host) or proxy_bypass(parsed.host):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    problem = "it names no host"
     try:
         httpx.HTTPTransport(proxy=proxy, verify=False)
-        if httpx.URL(proxy).host:
-            return proxy
+        if not httpx.URL(proxy).host:
+            raise ValueError("it names no host")
     except (ValueError, ImportError, httpx.InvalidURL) as error:
-        problem = str(error)
-    raise ServerUnreachable(
-        f"the proxy of {name.upper()}_PROXY can't be used ({problem}): correct it, or list"
-        f" {parsed.host} in NO_PROXY",
-        url=str(url),
-    )
+        raise ServerUnreachable(
+            f"the proxy of {name.upper()}_PROXY can't be used ({error}): correct it, or list"
+            f" {parsed.host} in NO_PROXY",
+            url=str(url),
+        ) from error
+    return proxy
 
 
 def is_this_machine(host: str) -> bool:
@@ -54,10 +50,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def through_proxy(url: str) -> str:
-    """Return " through the proxy URL" for the text of an error, or nothing without a proxy.
-
-    The URL is shown without its password.
-    """
+    """Return " through the proxy URL", without its password, for an error; "" without a proxy."""
     try:
         proxy = proxy_of(url)
     except (ServerUnreachable, httpx.InvalidURL):

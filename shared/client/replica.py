@@ -18,10 +18,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
 from shared.client.batching import Batcher, closed_error, own_copy
-from shared.client.limits import ClientLimits, ClientStats
+from shared.client.limits import Attempts, ClientLimits, ClientStats, Peers
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
-from shared.client.retry import Attempts, Peers
 from shared.errors import (
     BodyTooLarge,
     InternalError,
@@ -70,11 +69,8 @@ def is_loss(error: SQLEnvError) -> bool:
 
 @cache
 def _affinity(shard: int) -> dict[str, str]:
-    """Return the header by which a gateway sends a shard's episodes to one server.
-
-    Hashed here, as some gateways' hashes put similar values on the same server. Episodes under way
-    would move if the text were changed.
-    """
+    """Return the header by which a gateway sends a shard's episodes to one server."""
+    # hashed, as some gateways put similar values on the same server
     return {AFFINITY: blake2b(f"lane {shard}".encode(), digest_size=8).hexdigest()}
 
 
@@ -131,11 +127,7 @@ class Replica:
 
     async def digest(self) -> str:
         """Return the digest of this server's data and rules, fetched at first contact and after a
-        lost connection; a gateway's answer also states the number of shards.
-
-        Calls that wait for one that fails fail with it; else each would wait for the whole
-        patience, one after another.
-        """
+        lost connection. Calls that wait for one that fails fail with it."""
         failed = self._digest_error
         async with self._digest_lock:
             if self._digest is None:
@@ -159,8 +151,7 @@ class Replica:
     ) -> object:
         """Return the JSON reply to one request, retried as the limits allow.
 
-        An error that outlasts its attempts is raised with their number. If another replica serves
-        while this one does not, the error is raised at once and without it.
+        If another replica serves while this one does not, the error is raised at once.
         """
         attempts = Attempts(limits or self._limits, self._stats, self._peers)
         while True:
@@ -185,7 +176,7 @@ class Replica:
     ) -> object:
         """Send one request, once. Every failure of HTTP becomes a `SQLEnvError` here.
 
-        A `watched` request is ended early if the server hangs and another one serves.
+        A `watched` one is ended if the server hangs and another one serves.
         """
         if self._closed:
             raise closed_error()

@@ -268,13 +268,6 @@ def test_the_servers_scale_inside_and_have_time_to_drain() -> None:
     assert int(server["stop_grace_period"].removesuffix("s")) > drain_s + grace_s
 
 
-def test_the_images_carry_the_projects_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    ours = [one["image"] for one in services().values()]
-    assert len(ours) == 3
-    assert all(image.endswith(f":{version}") for image in ours)
-
-
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_is_pinned_and_does_not_run_as_root_and_its_files_are_sent(path: Path) -> None:
     lines = [line.split() for line in path.read_text().splitlines()]

@@ -257,14 +257,6 @@ def test_pods_are_confined(name: str) -> None:
     assert_confined(pods()[name]["spec"])
 
 
-@pytest.mark.parametrize("name", ["env-server", "gateway"])
-def test_replicas_are_spread_over_nodes(name: str) -> None:
-    template = pods()[name]
-    (spread,) = template["spec"]["topologySpreadConstraints"]
-    assert spread["topologyKey"] == "kubernetes.io/hostname"
-    assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
-
-
 def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:
     spec = pods()["env-server"]["spec"]
     (container,) = spec["containers"]
@@ -274,9 +266,3 @@ def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:
     assert drain_s > probe["periodSeconds"] * probe["failureThreshold"]
     grace_s = Settings.model_fields["shutdown_grace_s"].default
     assert spec["terminationGracePeriodSeconds"] > drain_s + grace_s
-
-
-def test_the_users_are_those_of_the_images() -> None:
-    for name, image in (("env-server", "env_server"), ("trainer", "trainer")):
-        uid = pods()[name]["spec"]["securityContext"]["runAsUser"]
-        assert f"--uid {uid} " in (ROOT / "docker" / f"{image}.Dockerfile").read_text()

@@ -99,13 +99,6 @@ def test_the_pages_have_every_variable_of_the_example() -> None:
     assert not missing
 
 
-def test_names_end_in_their_units() -> None:
-    for name, field in Settings.model_fields.items():
-        words = (field.description or "").split()
-        assert name.endswith("_s") == (words[0] == "Seconds"), name
-        assert name.endswith("_bytes") == (words[0] == "Bytes"), name
-
-
 def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLENV_CAPACITY", "5")
     monkeypatch.setenv("SQLENV_DATA_DIR", "/some/where")

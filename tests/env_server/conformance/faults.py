@@ -198,11 +198,6 @@ async def slow_parser(request: httpx.Request, send: Send) -> httpx.Response:
     return await send(request)
 
 
-async def takes_anything(request: httpx.Request, send: Send) -> httpx.Response:
-    large = len(request.content) > 2_500_000
-    return httpx.Response(422, json={}) if large else await send(request)
-
-
 async def parrot(request: httpx.Request, send: Send) -> httpx.Response:
     reply = await send(request)
     body = json.loads(await reply.aread())

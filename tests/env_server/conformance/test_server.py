@@ -24,12 +24,7 @@ from env_server.conformance.corpus import DIRECTORY, SHOWN, HostileQuery, join, 
 from env_server.conformance.episodes import LOAD, play
 from env_server.conformance.jail import checks as jail_checks
 from env_server.conformance.wire import Reply, Wire
-from env_server.questions import QuestionBank
 from env_server.settings import Settings
-from env_server.sql import JobKind, SqlJob
-from env_server.sql.pool import SqlPool
-from env_server.sql.run import SqlRunner
-from shared.dataset import load_splits
 from shared.server_process import running_server
 from tests.conftest import write_data
 from tests.test_imports import ROOT
@@ -249,20 +244,3 @@ def test_every_process_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> 
         for seed in SEEDS:
             for step, pair in enumerate(zip(found[seed], expected[seed], strict=True)):
                 assert pair[0] == pair[1], f"{way}, seed {seed}, reply {step}"
-
-
-def test_the_shipped_golds_give_the_same_rows_in_two_processes() -> None:
-    """In this process, and in a worker with another hash seed."""
-    bank = QuestionBank.load(DATA)
-    questions = [question for split in load_splits(DATA).values() for question in split][::7]
-    jobs = [
-        SqlJob(JobKind.GOLD, bank.database(question.database_name), question.gold_sql)
-        for question in questions
-    ]
-
-    async def pooled() -> list[object]:
-        async with SqlPool(1) as pool:
-            return list(await asyncio.gather(*map(pool.run, jobs)))
-
-    with SqlRunner() as runner:
-        assert asyncio.run(pooled()) == [runner.run(job) for job in jobs]

@@ -9,16 +9,7 @@ import apsw
 import pytest
 
 from env_server.sql import jobs as module
-from env_server.sql.jobs import (
-    LENGTH,
-    Marker,
-    SqlJob,
-    SqlResult,
-    decode_jobs,
-    decode_results,
-    encode_jobs,
-    encode_results,
-)
+from env_server.sql.jobs import LENGTH, Marker, SqlResult, decode_results, encode_results
 from env_server.sql.limits import SqlLimits
 from shared.actions import ACTIONS, ActionType
 from shared.agents.tools import SQLEnvTools
@@ -27,14 +18,6 @@ from shared.agents.tools import SQLEnvTools
 def body(frame: bytes) -> bytes:
     assert LENGTH.unpack_from(frame)[0] == len(frame) - LENGTH.size
     return frame[LENGTH.size :]
-
-
-def test_jobs_survive() -> None:
-    jobs = [
-        (1, SqlJob("query", "/a/b.sqlite", "SELECT 'ü\n'", 30)),
-        (2**40, SqlJob("tables", "/c.sqlite")),
-    ]
-    assert decode_jobs(body(encode_jobs(jobs))) == jobs
 
 
 @pytest.mark.parametrize(

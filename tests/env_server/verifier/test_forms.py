@@ -11,7 +11,8 @@ from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import render_cell
 from env_server.sql.run import SqlRunner
-from env_server.verifier import Gold, answer_verdicts, is_ordered, judge_answer
+from env_server.verifier import Gold, answer_verdicts, judge_answer
+from env_server.verifier.gold import is_ordered
 from shared.models import Outcome
 from tests.env_server.verifier.forms import ANSWERS, FORMS, Case, gold_of
 

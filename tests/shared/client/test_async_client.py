@@ -11,7 +11,6 @@ import pytest
 
 from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
-from shared.client.fleet import normalise_urls
 from shared.client.sync import SyncSQLEnvClient
 from shared.errors import Behind, Conflict, NotReady, ServerUnreachable, SQLEnvError, UnknownEpisode
 from tests.shared.client.fake_server import (
@@ -155,11 +154,6 @@ async def test_an_unreachable_server_is_named() -> None:
 def test_an_invalid_url_is_refused(urls: Any) -> None:
     with pytest.raises(ServerUnreachable, match="http://HOST:PORT"):
         SQLEnvClient(urls)
-
-
-def test_urls_lose_trailing_slashes_and_duplicates() -> None:
-    urls = ["http://a/", "http://a", "https://b:1/path/"]
-    assert normalise_urls(urls) == ["http://a", "https://b:1/path"]
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "stall_s", "max_attempts", "max_batch"])

@@ -3,7 +3,6 @@
 `tests/benchmarks/test_soak.py` kills real servers.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 
 from env_server.app import create_app
 from env_server.settings import Settings
-from shared.client import ClientLimits, SQLEnvClient, in_process
+from shared.client import ClientLimits, in_process
 from shared.errors import ActionParseError, CapacityReached, SQLEnvError, UnknownQuestion
-from shared.models import ResetResult, Rewards, StepResult
+from shared.models import ResetResult, Rewards
 from tests.shared.client.fake_server import FakeServer
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -21,47 +20,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 def app(data_dir: Path, **settings: Any) -> Any:
     return create_app(Settings(data_dir=data_dir, sql_workers=1, **settings))
-
-
-def actions_for(reset: ResetResult, i: int) -> list[str]:
-    """Return five actions that differ between episodes; some fail, the last ends the episode."""
-    tables = reset.observation.schema_info.removeprefix("Tables: ").split(", ")
-    table = tables[i % len(tables)]
-    queries = [
-        f"SELECT count(*) FROM {table}",
-        "SELECT nothing FROM nowhere",
-        f"SELECT * FROM {table} LIMIT {i % 7}",
-    ]
-    return [
-        f"DESCRIBE: {table}",
-        f"QUERY: {queries[i % 3]}",
-        f"SAMPLE: {table}",
-        "QUERY: SELECT 1",
-        f"ANSWER: {i}",
-    ]
-
-
-async def play(client: SQLEnvClient, i: int) -> list[StepResult]:
-    reset = await client.reset(split="train", seed=i, step_budget=6)
-    replies: list[StepResult] = [reset]
-    for action in actions_for(reset, i):
-        replies.append(await client.step(reset.episode_id, action))
-    return replies
-
-
-def contents(replies: list[StepResult]) -> list[str]:
-    # the ids differ
-    return [StepResult.model_validate(reply.model_dump()).model_dump_json() for reply in replies]
-
-
-async def test_200_concurrent_episodes_equal_sequential_ones(tiny_data: Path) -> None:
-    async with in_process(app(tiny_data)) as client:
-        together = await asyncio.gather(*(play(client, i) for i in range(200)))
-        assert client.stats.steps == 1000
-        assert client.stats.batches <= 20
-        assert client.open_episodes == []
-        for i in range(0, 200, 10):
-            assert contents(await play(client, i)) == contents(together[i])
 
 
 @pytest.mark.parametrize("rewards", ["end", "step", None])

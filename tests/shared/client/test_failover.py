@@ -8,8 +8,7 @@ import anyio
 import httpx
 import pytest
 
-from shared.client.limits import ClientLimits
-from shared.client.retry import retry_wait_s
+from shared.client.limits import ClientLimits, retry_wait_s
 from shared.errors import (
     CapacityReached,
     Conflict,

@@ -3,12 +3,15 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from env_server.audit.verify import verify_run
 from trainer.__main__ import app
+from trainer.config import GRPOConfig
 from trainer.evaluation.inputs import DIGESTS
 
 runner = CliRunner()
@@ -22,23 +25,21 @@ def run(*arguments: object) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.split())
 
 
-def test_a_missing_model_is_named_and_leaves_no_run(tmp_path: Path, data_dir: Path) -> None:
-    code, shown = run(
-        "train", "--model", tmp_path / "no-model", "--data", data_dir, "--out", tmp_path / "runs"
-    )
-    assert code == 1
-    assert "no-model" in shown
-    assert "Traceback" not in shown
+@pytest.mark.parametrize(
+    ("option", "name", "said"),
+    [
+        ("--model", "no-model", "no-model"),
+        ("--data", "nowhere", "nowhere/questions/questions_train.json"),
+    ],
+)
+def test_what_is_missing_is_named_and_leaves_no_run(
+    tmp_path: Path, base: Path, data_dir: Path, option: str, name: str, said: str
+) -> None:
+    given = {"--model": base, "--data": data_dir, "--out": tmp_path / "runs"}
+    given[option] = tmp_path / name
+    code, shown = run("train", *(one for pair in given.items() for one in pair))
+    assert (code, said in shown) == (1, True), shown
     assert not (tmp_path / "runs").exists()
-
-
-def test_missing_questions_are_named(tmp_path: Path, base: Path) -> None:
-    code, shown = run(
-        "train", "--model", base, "--data", tmp_path / "nowhere", "--out", tmp_path / "runs"
-    )
-    assert code == 1
-    assert "nowhere/questions/questions_train.json" in shown
-    assert "python -m data build" in shown
 
 
 def test_a_development_split_is_trained_on_with_a_flag_alone(
@@ -192,3 +193,88 @@ def test_doctor_fails_where_the_offline_job_cannot_run(
     code, shown = run("doctor", "--data", data_dir, "--model", base)
     assert code == 0
     assert "the offline job can run" in shown
+
+
+PLAY = ["play", "--db", "gone.db", "-q", "How many?"]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path | None, tuple[str, ...]]]:
+    """The folder and the servers of what a command would have started."""
+    jobs: list[tuple[Path | None, tuple[str, ...]]] = []
+
+    def run_job(config: GRPOConfig, options: Any, **_: Any) -> None:
+        assert config.output_dir == str(options.out)
+        jobs.append((options.out, options.servers))
+
+    def improver(settings: Any, _: Any) -> Any:
+        jobs.append((settings.out, settings.servers))
+        return SimpleNamespace(run=lambda: None)
+
+    monkeypatch.setattr("trainer.improve.rounds.Improver", improver)
+    monkeypatch.setattr("trainer.grpo.job.run_job", run_job)
+    monkeypatch.setattr(
+        "trainer.evaluation.run.run_evaluation", lambda one, *_: jobs.append((one.out, one.servers))
+    )
+    return jobs
+
+
+def start(*arguments: str, **environment: str) -> tuple[int, str]:
+    done = runner.invoke(app, [*arguments], env={"COLUMNS": "200", **environment})
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [("train", "runs"), ("sft", "runs"), ("improve", "runs/improve"), ("evaluate", None)],
+)
+def test_options_and_the_environment_are_obeyed(started: Any, command: str, out: str) -> None:
+    assert start(command)[0] == 0
+    assert start(command, "--out", "x", "--server", "http://a:1", "--server", "http://b:2")[0] == 0
+    assert start(command, SQLENV_SERVER_URL="http://c:3")[0] == 0
+    default = Path(out) if out else None
+    assert started == [
+        (default, ()),
+        (Path("x"), ("http://a:1", "http://b:2")),
+        (default, ("http://c:3",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["train", "--set", "seed=2"], "seed has an option: use --seed"),
+        (["train", "--set", "max_steps=9"], "max_steps has an option: use --steps"),
+        (["train", "--set", "generation_url="], "use --generation-url"),
+        (["sft", "--set", "num_train_epochs=9"], "use --epochs"),
+        (["improve", "--set", "model_name=b"], "use --model"),
+        (["evaluate", "--set", "difficulty_filter=hard"], "use --difficulty"),
+        (["evaluate", "--set", "server_urls=http://a:1"], "use --server"),
+        (["evaluate", "--set", "temperature=0.3"], "use --temperature"),
+        ([*PLAY, "--set", "step_budget=5"], "use --step-budget"),
+        ([*PLAY, "--set", "server_urls=http://a:1"], "server_urls has no effect here"),
+    ],
+)
+def test_a_field_with_an_option_is_refused(
+    started: Any, arguments: list[str], problem: str
+) -> None:
+    code, output = start(*arguments)
+    assert (code, problem in output) == (2, True), output
+    assert started == []
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_resumed_run_ignores_the_data_of_the_environment_and_takes_other_servers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    seen = {}
+
+    def resumed_settings(_run: Any, servers: tuple[str, ...], overrides: Any, *_: Any) -> Any:
+        seen.update(servers=servers, overrides=dict(overrides))
+        raise SystemExit(3)
+
+    monkeypatch.setattr("trainer.run.folder.open_run", lambda path: path)
+    monkeypatch.setattr("trainer.evaluation.inputs.resumed_settings", resumed_settings)
+    options = ("--resume", str(tmp_path), "--server", "http://a:1")
+    assert start(command, *options, SQLENV_DATA_DIR="/elsewhere")[0] == 3
+    assert seen == {"servers": ("http://a:1",), "overrides": {}}

@@ -1,13 +1,38 @@
-"""Settings: the specification's defaults, validation that names the remedy, presets."""
+"""Settings: the specification's defaults, bad values, and the preset that a model gets."""
 
 import re
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pytest
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typer.testing import CliRunner
 
 from shared.errors import SQLEnvError
 from tests.test_imports import ROOT
+from tests.trainer.model_families import CONFIGS
+from trainer.__main__ import app
+from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
+from trainer.evaluation.settings import EvaluationSettings
+from trainer.presets import (
+    BY_GPU,
+    GENERAL,
+    KEPT,
+    MEMORY_GB,
+    NEED_GPU,
+    OFFLINE_MODEL,
+    PRESETS,
+    SAVED_AS,
+    SIZES,
+    TRAINED_MODEL,
+    choose_preset,
+    parameter_count,
+)
+from trainer.runtime.models import load_model_and_tokenizer, preset_of
 
 
 def test_grpo_config_defaults() -> None:
@@ -113,3 +138,153 @@ def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:
         return f"{value:g}" if isinstance(value, float) else str(value) or "empty"
 
     assert listed == {name: shown(value) for name, value in vars(GRPOConfig()).items()}
+
+
+@pytest.mark.parametrize(
+    ("model", "preset"),
+    [
+        (None, "offline"),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2-135m"),
+        ("/models/smollm2-135m", "smollm2-135m"),
+        ("./Qwen2.5-Coder-0.5B-Instruct/", "qwen2.5-coder-0.5b"),
+        ("Qwen/Qwen3-0.6B", "qwen3-0.6b"),
+        ("Qwen/Qwen3-0.6B-Base", "qwen3-0.6b"),
+        ("qwen3-1.7b", "qwen3-1.7b"),
+        ("qwen3-0.6b/other", GENERAL),
+        ("gpt-4.1", GENERAL),
+    ],
+)
+def test_a_preset_follows_from_the_models_name(model: str | None, preset: str) -> None:
+    assert choose_preset(model).preset == preset
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_that_of_its_own_model(preset: str) -> None:
+    model = PRESETS[preset]["model_name"]
+    choice = preset_of(model, served=True)
+    assert choice.preset == preset
+    # its own settings, too: the shipped model keeps those of the preset
+    assert GRPOConfig.preset(preset, **choice.settings) == GRPOConfig.preset(preset)
+
+
+def test_gpu_presets_have_names_by_the_memory_of_a_gpu() -> None:
+    assert set(BY_GPU.values()) == set(NEED_GPU)
+    for name, preset in BY_GPU.items():
+        assert name == f"gpu-{MEMORY_GB[preset]}gb"
+        assert GRPOConfig.preset(name) == GRPOConfig.preset(preset)
+    given = CliRunner().invoke(app, ["train", "--preset", "gpu-48gb"])
+    assert given.exit_code == 2
+    assert "gpu-24gb" in given.output
+    given = CliRunner().invoke(app, ["train", "--preset", "gpu-24gb", "--model", "/nowhere"])
+    assert "/nowhere" in given.output
+
+
+def test_a_given_preset_wins() -> None:
+    saved = {**CONFIGS["qwen3-0.6b"], SAVED_AS: {"system_prompt": "short"}}
+    choice = choose_preset("Qwen/Qwen3-0.6B", "smollm2-135m", saved)
+    assert choice.preset == "smollm2-135m"
+    assert choice.settings == {"model_name": "Qwen/Qwen3-0.6B"}
+    assert str(choice) == "preset smollm2-135m: given with --preset"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
+    choice = choose_preset("runs/latest/model", None, CONFIGS[name])
+    assert choice.preset == name
+    assert f"{SIZES[name] / 1e6:,.0f} million parameters" in choice.why
+    count = parameter_count(CONFIGS[name])
+    assert count is not None
+    assert abs(count / SIZES[name] - 1) < 0.002
+
+
+@pytest.mark.parametrize(
+    "change", [{"hidden_size": None}, {"vocab_size": "many"}, {"hidden_size": 0}]
+)
+def test_an_unreadable_size_is_unknown(change: dict[str, Any]) -> None:
+    config = {**CONFIGS["qwen3-0.6b"], **change}
+    assert parameter_count(config) is None
+    assert choose_preset("mine", None, config).preset == GENERAL
+
+
+def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
+    tmp_path: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    base = tmp_path / "smollm2-135m"
+    model.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    config = GRPOConfig.preset(
+        "smollm2-135m", model_name=str(base), step_budget=7, max_new_tokens=33, device="cpu"
+    )
+    loaded, _ = load_model_and_tokenizer(config)
+    loaded.save_pretrained(tmp_path / "trained")
+    tokenizer.save_pretrained(tmp_path / "trained")
+    copy = shutil.copytree(tmp_path / "trained", tmp_path / "elsewhere" / "mine")
+
+    choice = preset_of(str(copy))
+    assert choice.preset == "offline"  # nearest to this tiny model
+    kept = {name: value for name, value in asdict(config).items() if name in KEPT}
+    assert choice.settings == {"model_name": str(copy), **kept}
+    assert choice.why.endswith("with the prompt and limits of its training")
+    assert configured(None, {"model_name": str(copy)})[1].step_budget == 7
+    other = configured("offline", {"model_name": str(copy), "step_budget": 3})[1]
+    assert (other.step_budget, other.max_new_tokens) == (3, 96)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[GRPOConfig]:
+    """The settings of what a command would have started."""
+    configs: list[GRPOConfig] = []
+
+    def run_evaluation(settings: EvaluationSettings, *_: Any) -> None:
+        configs.append(settings.config)
+
+    monkeypatch.setattr("trainer.grpo.job.run_job", lambda config, *_, **__: configs.append(config))
+    monkeypatch.setattr("trainer.evaluation.run.run_evaluation", run_evaluation)
+    return configs
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, [*arguments], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_commands_print_the_preset_and_take_it(
+    started: list[GRPOConfig], tmp_path: Path, command: str
+) -> None:
+    model = shutil.copytree(OFFLINE_MODEL, tmp_path / "Qwen3-0.6B")
+    out = ("--out", "out", "--set", "device=cpu")  # where there is no GPU
+    assert "preset offline: " in run(command, *out)
+    shown = run(command, *out, "--model", str(model), "--set", "max_new_tokens=9")
+    assert "preset qwen3-0.6b: the name Qwen3-0.6B starts with it, with the prompt and " in shown
+    shown = run(command, *out, "--model", str(model), "--preset", "smollm2-135m")
+    assert "preset smollm2-135m: given with --preset" in shown
+    taken = [(one.lora_rank, one.system_prompt, one.max_new_tokens) for one in started]
+    assert taken == [(0, "short", 96), (16, "short", 9), (0, "full", 384)]
+    assert started[0].model_name == (TRAINED_MODEL if command == "evaluate" else OFFLINE_MODEL)
+
+
+def test_the_documentation_lists_every_preset_with_its_settings() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
+    assert list(rows) == list(PRESETS)
+    for name, row in rows.items():
+        config = GRPOConfig.preset(name)
+        trained = f"LoRA, rank {config.lora_rank}" if config.lora_rank else "all weights"
+        questions = config.rollouts_per_step // config.num_generations
+        cells = (
+            Path(config.model_name).name,
+            trained,
+            f"{config.learning_rate:g}",
+            f"{questions} x {config.num_generations}",
+            f"{config.max_new_tokens} of {config.max_context_tokens:,}",
+            f"{'GPU' if name in NEED_GPU else 'CPU'}, {MEMORY_GB[name]} GB",
+        )
+        assert [cell.strip() for cell in row.split("|")][: len(cells)] == list(cells)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", NEED_GPU)
+def test_the_gpus_of_a_machine_can_share_a_step(name: str, processes: int) -> None:
+    assert GRPOConfig.preset(name).accumulation_steps(processes) * processes == 16

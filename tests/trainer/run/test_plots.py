@@ -8,14 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.plots import (
-    headline,
-    learning_curve,
-    logged_and_mean,
-    points,
-    smoothed,
-    smoothing_note,
-)
+from trainer.run.plots import learning_curve, logged_and_mean, points, smoothed, smoothing_note
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -75,14 +68,6 @@ def test_every_part_of_the_curve_is_drawn() -> None:
     assert all(picture.shape[0] > 500 and picture.shape[1] > 500 for picture in pictures)
     for one, more in itertools.pairwise(pictures):
         assert not np.array_equal(one, more)  # each further part shows
-
-
-def test_the_headline_says_the_result_once_there_is_one() -> None:
-    before = {"before": rates(0.4)}
-    assert headline("tiny", 1, {}) == headline("tiny", 1, before) == "GRPO of tiny, seed 1"
-    title = headline("tiny", 1, before | {"after": rates(0.794)})
-    changes = "greedy 40.0 % → 79.4 %, sampled 40.0 % → 79.4 %"
-    assert title == f"GRPO of tiny, seed 1: success {changes}"
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,6 @@ def test_the_documentation_lists_every_preset_with_its_settings() -> None:
             f"{config.learning_rate:g}",
             f"{questions} x {config.num_generations}",
             f"{config.max_new_tokens} of {config.max_context_tokens:,}",
-            f"{'GPU' if name in NEED_GPU else 'CPU'}, {MEMORY_GB[name]} GB",
         )
         assert [cell.strip() for cell in row.split("|")][: len(cells)] == list(cells)
 

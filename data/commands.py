@@ -1,4 +1,4 @@
-"""`python -m data`: build, audit, generate, make questions and import data sets."""
+"""`python -m data`: build, audit, generate, make questions, import and fetch data sets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ from data.sources.command import (
     Force,
     Out,
     Seed,
+    fetch_app,
     import_app,
     named_after,
     show_report,
@@ -24,7 +25,7 @@ from data.sources.split import Splitting
 from shared.console import counted, failure, one_line_errors, table_console, write_json
 from shared.dataset import data_directory
 
-HELP = "Build, audit, generate and import data sets."
+HELP = "Build, audit, generate, import and fetch data sets."
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
 
 
@@ -94,3 +95,4 @@ def questions_command(
 
 app.command("generate")(generate_command)
 app.add_typer(import_app, name="import")
+app.add_typer(fetch_app, name="fetch")

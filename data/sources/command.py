@@ -1,4 +1,4 @@
-"""`python -m data import`."""
+"""`python -m data import` and `python -m data fetch`."""
 
 import shlex
 from collections.abc import Callable
@@ -12,13 +12,20 @@ from data.golds.execute import KEEP, KEEP_OVERSIZE, Reason
 from data.sources.bird import import_bird
 from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
 from data.sources.report import ImportReport
-from data.sources.spider import import_spider
+from data.sources.spider import SPIDER_URL, fetch_spider, import_spider
 from data.sources.split import Splitting
 from shared.console import counted, one_line_errors, table_console
 
 import_app = typer.Typer(
     no_args_is_help=True, help="Convert your own data or a public data set to SQLEnv's format."
 )
+fetch_app = typer.Typer(no_args_is_help=True, help="Download a public data set and import it.")
+
+
+@fetch_app.callback()
+def _fetch() -> None:
+    """Keep the name of the only command."""
+
 
 Importer = Callable[[list[str], Request], ImportReport]
 FILES = "SQLite files, or folders with some. They are only read."
@@ -143,6 +150,22 @@ def import_spider_command(
     with one_line_errors():
         report = import_spider(directory, target, force=force, keep=reasons)
     show_report(report, target)
+
+
+@fetch_app.command("spider")
+def fetch_spider_command(
+    out: Annotated[Path, typer.Option(help="Data directory to write.")] = Path("spider-data"),
+    url: Annotated[
+        str, typer.Option(help="URL of the archive.", show_default="the official one")
+    ] = SPIDER_URL,
+    force: Force = False,
+    keep: Keep = "",
+) -> None:
+    """Download the official Spider archive (CC BY-SA 4.0) and import it."""
+    reasons = _reasons(keep)
+    with one_line_errors():
+        report = fetch_spider(out, url, force=force, keep=reasons)
+    show_report(report, out)
 
 
 def _reasons(keep: str) -> frozenset[Reason]:

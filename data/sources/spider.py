@@ -1,4 +1,4 @@
-"""Import Spider (Yu et al., 2018) from its own layout.
+"""Import Spider (Yu et al., 2018) from its own layout, or download it first.
 
     DIR/database/<db_id>/<db_id>.sqlite
     DIR/train_spider.json [DIR/train_others.json]  -> questions_train.json
@@ -8,8 +8,16 @@ A question's id is its file and row (`spider-dev-0012` is row 12 of dev.json, co
 that it does not depend on which rows are dropped.
 """
 
+import tempfile
+import zipfile
+import zlib
 from collections.abc import Collection
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
+
+import pooch
+import requests
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
@@ -17,6 +25,7 @@ from data.sources.convert import Source, check_out, import_source
 from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
+from shared.console import errors, print_line
 from shared.dataset import SPIDER_DEV_PREFIX
 from shared.errors import DataError
 
@@ -27,22 +36,37 @@ FILES = {
     "dev.json": (EVAL, SPIDER_DEV_PREFIX),
 }
 OPTIONAL = "train_others.json"
+# Google Drive asks whether to download a large file unscanned: `confirm` is the answer
+SPIDER_URL = (
+    "https://drive.usercontent.google.com/download"
+    "?id=1403EGqzIDoHMdQF4c9Bkyl7dZLZ5Wt6J&export=download&confirm=t"
+)
+ATTEMPTS = 5  # transfers in all, broken ones too
+TIMEOUT_S = 60.0  # longest silence of the server
+SUFFIXES = (".json", ".sqlite", ".txt", ".md")
+IGNORED = {"__MACOSX", "test_database"}  # the latter: copies for Spider's hidden test set
 
 
 def import_spider(
-    source: Path, out: Path, *, force: bool = False, keep: Collection[Reason] = ()
+    source: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    source_name: str | None = None,
+    keep: Collection[Reason] = (),
 ) -> ImportReport:
     """Write `out` as a data directory with `import_report.json`, and return that report.
 
     The report lists missing files, unusable databases and bad rows, and the import continues with
-    the rest. `keep`: see `run_gold`. Raises `DataError` if `source`, a file of questions or `out`
-    cannot be used or no question is left; then `out` is unchanged.
+    the rest; it calls the source `source_name`. `keep`: see `run_gold`. Raises `DataError` if
+    `source`, a file of questions or `out` cannot be used or no question is left; then `out` is
+    unchanged.
     """
     if not source.is_dir():
         remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
         raise DataError(f"no directory at {source}: {remedy}")
     check_out(out, [source], force=force)
-    report = ImportReport("spider", str(source.resolve()), frozenset(keep))
+    report = ImportReport("spider", source_name or str(source.resolve()), frozenset(keep))
     rows: list[Row] = []
     for name, (split, prefix) in FILES.items():
         report.splits.setdefault(split, SplitCount())
@@ -55,3 +79,56 @@ def import_spider(
         return source / "database" / name / f"{name}.sqlite"
 
     return import_source(Source(report, rows, file_of, copy_database), out)
+
+
+def fetch_spider(
+    out: Path, url: str = SPIDER_URL, *, force: bool = False, keep: Collection[Reason] = ()
+) -> ImportReport:
+    """Write the data directory `out` from an archive, which is kept. See `import_spider`."""
+    cache = pooch.os_cache("sqlenv")
+    archive = cache / f"spider-{sha256(url.encode()).hexdigest()[:12]}.zip"
+    check_out(out, [archive], force=force)
+    _download(url, archive)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".spider-") as folder:
+        unpack(archive, Path(folder))
+        marks = sorted(Path(folder).rglob("train_spider.json"), key=lambda path: len(path.parts))
+        if not marks:
+            raise DataError("the archive holds no train_spider.json: it is not this data set")
+        report = import_spider(marks[0].parent, out, force=force, source_name=url, keep=keep)
+    print_line(errors, f"The archive is kept at {archive}")
+    return report
+
+
+def _download(url: str, target: Path) -> None:
+    """Download `url` to `target`, unless that exists. Raises `DataError`."""
+    pooch.get_logger().setLevel("WARNING")
+    cache = pooch.create(
+        path=target.parent,
+        base_url="",
+        registry={target.name: None},
+        urls={target.name: url},
+        retry_if_failed=ATTEMPTS - 1,
+    )
+    shown = errors.is_terminal and find_spec("tqdm") is not None
+    try:
+        downloader = pooch.HTTPDownloader(progressbar=shown, timeout=TIMEOUT_S)
+        cache.fetch(target.name, downloader=downloader)
+    except (requests.RequestException, ValueError) as error:
+        raise DataError(
+            f"cannot download {url}: {error}; check the network, name a mirror with --url, or "
+            "download the archive with a browser, unpack it and run "
+            "'python -m data import spider FOLDER --out DIR'"
+        ) from error
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack the data of an archive. Raises `DataError` if it is damaged."""
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            for name in packed.namelist():
+                path = Path(name)
+                if path.suffix in SUFFIXES and not IGNORED.intersection(path.parts):
+                    packed.extract(name, target)  # never outside `target`
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+        problem = f"{archive} is not a usable zip file: {error}"
+        raise DataError(f"{problem}; remove it and fetch it again") from error

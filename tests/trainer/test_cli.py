@@ -52,10 +52,11 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
     code, shown = run("train", *common, "--out", tmp_path / "runs")
     assert code == 1
     assert "spider-dev-0000" in shown
-    assert "--allow-dev-questions" in shown
+    assert "--set allow_dev_questions=true" in shown
     assert not (tmp_path / "runs").exists()
     # with the flag it reaches the missing server; measuring on such a split needs no flag
-    for command, *flag in [("train", "--allow-dev-questions"), ("evaluate", "--split", "train")]:
+    allowed = ("--set", "allow_dev_questions=true")
+    for command, *flag in [("train", *allowed), ("evaluate", "--split", "train")]:
         code, shown = run(
             command, *common, *flag, *(("--out", tmp_path / "runs") if command == "train" else ())
         )

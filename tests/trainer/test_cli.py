@@ -81,18 +81,6 @@ def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
     assert not (tmp_path / "made").exists()
 
 
-def test_an_unreachable_server_is_named(
-    tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SQLENV_SERVER_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("SQLENV_DATA_DIR", str(data_dir))
-    code, shown = run("evaluate", "--model", base, "--set", "server_wait_s=0.5")
-    assert code == 1
-    assert "http://127.0.0.1:9" in shown
-    assert "Waited 0.5 s (server_wait_s)" in shown
-    assert "start them, or name others with --server" in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -162,13 +162,6 @@ def train(
     eval_points: Annotated[
         int, Option(min=1, help="Questions at each point of the eval curve.")
     ] = 64,
-    allow_dev_questions: Annotated[
-        bool,
-        Option(
-            "--allow-dev-questions",
-            help="Allow training on questions of a published development split.",
-        ),
-    ] = False,
 ) -> None:
     """Train a model with GRPO, and measure random actions and the model before and after.
 
@@ -188,7 +181,6 @@ def train(
         standard=standard,
         generation_url=generation_url,
         seed=seed,
-        allow_dev_questions=allow_dev_questions or None,
     )
 
     with guarded():

@@ -134,17 +134,8 @@ def choose_preset(
 ) -> Choice:
     """Return the preset of `model`, a folder or name; `model_config` is its config.json, if known.
 
-    The same rule holds for every command and for the notebook:
-
-    1. A `preset` that the user names is taken whole.
-    2. Without a model it is offline.
-    3. Else it is the preset whose name the model's name starts with: the last component of its
-       path, in lower case.
-    4. Else, by config.json, it is the preset whose model is nearest in size, by the ratio of their
-       numbers of parameters.
-    5. Else, if the size is unknown, it is qwen3-1.7b.
-
-    In 3 to 5, a model that this trainer wrote keeps the settings `KEPT` of its training.
+    A named `preset` wins, then the model's name, then its size: docs/own-model.md. In these two, a
+    model that this trainer wrote keeps the settings `KEPT` of its training.
     """
     named = {} if model is None else {"model_name": model}
     if preset is not None:

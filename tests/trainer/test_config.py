@@ -109,12 +109,9 @@ def test_overrides_are_parsed_by_type() -> None:
     assert config.override(gradient_checkpointing="true").gradient_checkpointing is True
 
 
-def test_an_unknown_setting_suggests_the_near_one() -> None:
+def test_an_unknown_setting_or_preset_names_the_known() -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         GRPOConfig().override(learning_rat=1.0)
-
-
-def test_an_unknown_preset_names_the_known() -> None:
     with pytest.raises(ConfigError, match="offline, smollm2-135m"):
         GRPOConfig.preset("online")
 

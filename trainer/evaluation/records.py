@@ -82,7 +82,6 @@ class Measured:
     """Another measurement to compare with. `success` is by question, the share of its episodes."""
 
     name: str
-    data_digest: str
     settings: Mapping[str, Any]
     success: Mapping[str, float]
 
@@ -97,4 +96,4 @@ def read_measured(path: Path) -> Measured:
     success = success_rates((one.question_id, one.outcome) for one in episodes)
     if not success:
         raise RunError(f"{files.episodes} has no finished episode to compare with")
-    return Measured(str(path), saved["data_digest"], saved["evaluation"], success)
+    return Measured(str(path), saved["evaluation"], success)

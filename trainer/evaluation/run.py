@@ -225,9 +225,10 @@ def player(
 
 def _check_comparable(other: Measured, inputs: Inputs, rows: Sequence[PromptRow]) -> None:
     """Raise `RunError` if another measurement has other data or none of the questions."""
-    if other.data_digest != inputs.data_digest:
+    digest = other.settings["data_digest"]
+    if digest != inputs.data_digest:
         raise RunError(
-            f"{other.name} was measured on other data (digest {other.data_digest[:12]}) than this "
+            f"{other.name} was measured on other data (digest {digest[:12]}) than this "
             f"evaluation ({inputs.data_digest[:12]}): use the same --data to compare them"
         )
     if other.success.keys().isdisjoint(row["question_id"] for row in rows):

@@ -45,7 +45,7 @@ from trainer.grpo.train import build_trainer, check_enough_questions, save_train
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import bar, cost_lines, limit_lines, number
+from trainer.run.console import bar, limit_lines, number
 from trainer.run.cost import ElapsedTime, known, spent
 from trainer.run.folder import (
     Run,
@@ -339,7 +339,7 @@ class Job:
         summary = self._write_summary(steps, trained_digest)
         draw_report(self.folder)
         print_success(self.console, self._summaries(), len(ids))
-        for line in (*cost_lines(summary["cost"]), *limit_lines(summary)):
+        for line in limit_lines(summary):
             print_line(self.console, line)
         shown = ("summary", "curve", "transcripts", "report", "model")
         print_files(self.console, self.folder, shown)

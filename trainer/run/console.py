@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -130,19 +129,6 @@ def behaviour_table(title: str, results: Results) -> RenderableType:
         if (does := one["behaviour"]["overall"])
     ]
     return table(title, (*headings, "errors"), rows)
-
-
-def cost_lines(cost: Mapping[str, Any]) -> list[str]:
-    """Return what training cost."""
-    step = {name: number(value) for name, value in cost["step"].items()}
-    return [
-        f"{number(cost['train_s'], '.0f')} s of training",
-        f"per step {step['train_s']} s: generate {step['generate_s']}, "
-        f"env wait {step['env_wait_s']}, other rollout {step['other_rollout_s']}, "
-        f"update {step['update_s']}; plus evaluation {step['evaluation_s']}; "
-        f"CPU-seconds per episode: trainer {number(cost['cpu_s_per_episode'], '.3f')}, "
-        f"server {number(cost['server_cpu_s_per_episode'], '.3f')}",
-    ]
 
 
 def limit_lines(summary: RunSummary) -> list[str]:

@@ -58,9 +58,9 @@ class ElapsedTime:
         self.save()
 
 
-def known(seconds: float, digits: int = 4) -> float | None:
+def known(seconds: float) -> float | None:
     """Round; None for unknown."""
-    return round(seconds, digits) if math.isfinite(seconds) else None
+    return round(seconds, 4) if math.isfinite(seconds) else None
 
 
 def cost(

@@ -258,15 +258,13 @@ def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
 
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     """Raise `ConfigError` where another process has other settings, as machines can."""
-    first, *others = ranks.gather(dict(settings))
-    for index, other in enumerate(others, start=1):
-        for name, value in first.items():
-            if other[name] != value:
-                raise ConfigError(
-                    f"{name} is {value!r} in process 0, but {other[name]!r} in process {index}: "
-                    "start the run with the same options on every machine",
-                    field=name,
-                )
+    found = ranks.gather(dict(settings))
+    if names := [name for name in settings if any(one[name] != found[0][name] for one in found)]:
+        raise ConfigError(
+            f"the processes have different settings ({', '.join(names)}): start the run with the "
+            "same options on every machine",
+            field=names[0],
+        )
 
 
 def rank_lost(error: BaseException) -> RankLost | None:

@@ -1,12 +1,6 @@
 """Scripts from recorded episodes of a run or an evaluation: what was right, and failures mended.
 
-- `run`: the correct episodes
-- `completed`: the incorrect ones in which a query returned the right rows, and then the answer
-- `recovered`: the incorrect ones up to their first failed query, and then the way of another
-  episode of the same question
-- `corrected`: the same, and then the gold query
-
-Only `corrected` reads gold: the others go by the rewards and by what the agent read.
+`corrected` alone reads gold: the others go by the rewards and by what the agent read.
 """
 
 import json

@@ -1,9 +1,4 @@
-"""Sources of demonstrations: what the options of `python -m trainer sft` name, as scripts.
-
-- `oracle`: the gold queries of the training questions
-- `run:DIR`, `completed:DIR`, `recovered:DIR`, `corrected:DIR`: episodes that a run or an evaluation
-  recorded on training questions (`trainer.sft.recorded`)
-"""
+"""Sources of demonstrations, which `python -m trainer sft --source` names, as scripts."""
 
 import random
 from collections import Counter

@@ -133,7 +133,7 @@ def test_a_published_development_split_is_not_trained_on_without_a_flag(config: 
     check_training_questions(["spider-train-0001", "my-spider-dev-1"], config)
     ids = ["spider-train-0001", "spider-dev-0002", "spider-dev-0003"]
     with pytest.raises(
-        ConfigError, match=r"2 of the training questions .*spider-dev-0002.*--allow-dev-questions"
+        ConfigError, match=r"2 of the training questions .*dev-0002.*allow_dev_questions=true"
     ):
         check_training_questions(ids, config)
     check_training_questions(ids, config.override(allow_dev_questions="true"))

@@ -15,7 +15,7 @@ from shared.console import percent
 
 COLOURS = {
     "grey": "#6b7280", "blue": "#1f6fb2", "orange": "#c2410c", "green": "#1a7f4b",
-    "ochre": "#8a6d00", "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
+    "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
 }  # fmt: skip
 NOTE_CHARS = 115  # of a line below a picture
 

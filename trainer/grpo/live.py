@@ -1,4 +1,4 @@
-"""What a notebook shows while it trains: reward, success on a few eval questions, whole episodes."""
+"""What a notebook shows while it trains: reward, success on a few eval questions, episodes."""
 
 import logging
 from collections.abc import Callable, Mapping

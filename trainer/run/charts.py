@@ -71,7 +71,6 @@ class Chart:
     form: Callable[[float], str] | None = None  # `percent`, or plain numbers
     steps: int | None = None  # the x axis ends here; None: at the last point
     note: str = ""
-    absent: str = "The run logged no value."  # shown in place of an empty chart
     x_label: str = "GRPO step"
 
     @property

@@ -27,11 +27,9 @@ log = logging.getLogger(__name__)
 class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     """Redraws a picture and the latest episode below the running cell of a notebook.
 
-    `play` plays prompts greedily with the current model (`trainer.evaluation.measure.model_play`),
-    from random streams of its own: weights and metrics are the same with and without this callback.
-    `baselines` are the whole evaluations by phase and mode. It works at the start of a step, when
-    the step before is logged and saved, and once at the end. A failure here never ends the
-    training: the first one is logged, all are counted in `failures`.
+    `play` plays prompts greedily with the current model (`model_play`), from random streams of its
+    own: training is the same with and without this callback. `baselines` are the whole evaluations
+    by phase and mode. A failure here never ends the training: the first is logged, all are counted.
     """
 
     def __init__(

@@ -144,10 +144,9 @@ def run_training_with_metrics(
 ) -> tuple[Any, list[dict[str, Any]]]:
     """Train to the end; return trl's output and one dict per log event.
 
-    `trainer` comes from `build_trainer`; `resume_from` is a checkpoint folder of the same settings.
-    If training is stopped by a signal (`Interrupted`), or by lost servers, a lost process, lack of
-    memory or a diverging loss (`SQLEnvError`), the last whole step is saved, unless it stopped
-    between the updates of a step, whose first ones have changed the weights.
+    `resume_from` is a checkpoint folder of the same settings. If training is stopped by a signal
+    (`Interrupted`), or by lost servers, a lost process, lack of memory or a diverging loss
+    (`SQLEnvError`), the last whole step is saved, unless it stopped between the updates of a step.
     """
     guard = guard_of(trainer)
     ranks = guard.ranks

@@ -75,17 +75,11 @@ class GenerationServer:
                 "load the weights of each step: leave out --generation-url, or start vLLM "
                 "(docs/gpu.md)"
             ) from error
-        rank = self.config.lora_rank
-        path = LOAD_ADAPTER if rank else RPC
+        path = LOAD_ADAPTER if self.config.lora_rank else RPC
         if self.generator.call(path)[0] == 404:
-            remedy = (
-                f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora --max-lora-rank {rank}"
-                if rank
-                else "VLLM_SERVER_DEV_MODE=1"
-            )
             raise ModelServerError(
                 f"{self._url} ({self._version}) has no {path}, so it can't load the weights of "
-                f"each step: start it with {remedy}"
+                "each step: start it with the variables and options of docs/gpu.md"
             )
 
     def start(self, model: Any, folder: Path) -> None:
@@ -161,29 +155,23 @@ class GenerationServer:
         messages = opening_messages(self.config.system_prompt)
         prompt = self._codec.prompt([*messages, {"role": "user", "content": text}])
         self.generator.start([(probe,) for probe in range(PROBES)])
-        temperature, pairs = self.config.temperature, list[torch.Tensor]()
+        differences = list[torch.Tensor]()
         with sampling(model, self.config, "comparing a server with the model"):
             for sample in self.generator.sample(dict.fromkeys(range(PROBES), prompt)).values():
                 if isinstance(sample, SQLEnvError):
                     raise sample
                 ids = torch.tensor([prompt + sample.ids], device=model.device)
                 logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float()
-                sampled = torch.tensor(sample.logprobs)
-                for scale in (temperature, 1.0):
-                    logps = (logits / scale).log_softmax(-1)
-                    own = logps.gather(-1, ids[0, len(prompt) :, None])[:, 0].cpu()
-                    pairs.append((own - sampled).abs())
-        scaled, raw = (torch.cat(pairs[n::2]).mean().item() for n in (0, 1))
-        if 2 * raw < scaled:
-            raise ModelServerError(
-                f"{self._url} returns log-probabilities of temperature 1, and this run samples at "
-                f"{temperature:g}: start it with --logprobs-mode processed_logprobs"
-            )
-        if scaled > MOST_DIFFERENCE:
+                logps = (logits / self.config.temperature).log_softmax(-1)
+                own = logps.gather(-1, ids[0, len(prompt) :, None])[:, 0].cpu()
+                differences.append((own - torch.tensor(sample.logprobs)).abs())
+        difference = torch.cat(differences).mean().item()
+        if difference > MOST_DIFFERENCE:
             raise ModelServerError(
                 f"{self._url} ({self._version}) has another model than this run, or did not load "
-                f"its weights: log-probabilities of its tokens differ by {scaled:.2g} nats from "
-                f"those of {self.config.model_name} here; serve that model"
+                f"its weights: log-probabilities of its tokens differ by {difference:.2g} nats "
+                f"from those of {self.config.model_name} here; serve that model, with "
+                "--logprobs-mode processed_logprobs"
             )
 
 

@@ -3,6 +3,7 @@
 A resumed run reads measurements back and continues training from the last checkpoint.
 """
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -39,13 +40,13 @@ from trainer.evaluation.measure import (
 )
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
-from trainer.grpo.results import draw_report, print_files, print_success
 from trainer.grpo.resume import drop_after, finished_result, shared_checkpoint
 from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
+from trainer.report.page import run_page
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import bar, limit_lines, number
+from trainer.run.console import bar, behaviour_table, limit_lines, number, success_table
 from trainer.run.cost import ElapsedTime, known, spent
 from trainer.run.folder import (
     Run,
@@ -68,6 +69,8 @@ from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.memory import shortage
 from trainer.runtime.ranks import Ranks, check_same_settings, check_shared_server, joined
+
+log = logging.getLogger(__name__)
 
 
 def run_job(
@@ -110,17 +113,14 @@ def run_job(
         label = f"{options.preset}{made_by}-seed{config.seed}"
         folder = resume or ranks.first(lambda: create_run(options.out, label))
         ranks.first(lambda: stack.enter_context(held(folder.path)))
-        print_line(console, f"run {folder.path}")
-        if resume is not None:
-            last = ranks.first(folder.last_checkpoint)
-            where = f"from {last.name}" if last else "from the start: it has no checkpoint yet"
-            print_line(console, f"resumed {where}")
+        last = ranks.first(folder.last_checkpoint)
+        start = f", resumed from {last.name if last else 'the start'}" if resume else ""
+        print_line(console, f"run {folder.path}{start}")
         print_line(
             console,
             f"model {config.model_name}, data {config.data_dir}: {len(inputs.train)} training "
-            f"questions, {len(inputs.evaluation)} eval questions; torch {torch.__version__} on "
-            f"{threads} threads"
-            + (f" in each of {ranks.count} processes" if ranks.count > 1 else ""),
+            f"questions, {len(inputs.evaluation)} eval questions; torch {torch.__version__}, "
+            f"processes {ranks.count}, threads {threads}",
         )
         if ranks.main:
             described = inputs.model.config.to_dict()
@@ -337,13 +337,27 @@ class Job:
         )
         write_text(self.folder.transcripts, page)
         summary = self._write_summary(steps, trained_digest)
-        draw_report(self.folder)
-        print_success(self.console, self._summaries(), len(ids))
+        try:
+            write_text(self.folder.report, run_page(self.folder.path)[0])
+        except Exception:  # the run is done, and its report can be drawn again
+            log.exception(
+                "no report was drawn; try again: python -m trainer report %s", self.folder.path
+            )
+        phases = self._summaries()
+        title = f"Success in % on {len(ids)} eval questions, with 95 % intervals"
+        self.console.print(success_table(title, phases))
+        trained = {phase: phases[phase] for phase in ("before", "after")}
+        self.console.print(behaviour_table("What changed in behaviour", trained))
         for line in limit_lines(summary):
             print_line(self.console, line)
-        shown = ("summary", "curve", "transcripts", "report", "model")
-        print_files(self.console, self.folder, shown)
+        self._print_files("summary", "curve", "transcripts", "report", "model")
         return summary
+
+    def _print_files(self, *names: str) -> None:
+        """Print the paths of those of the run's files `names` that exist."""
+        for name in names:
+            if (path := getattr(self.folder, name)).exists():
+                print_line(self.console, f"{name:12} {path}")
 
     def _write_summary(self, steps: int, trained_digest: str, **more: Any) -> RunSummary:
         """Write summary.json, with the extra keys `more`, and seal the run's folder."""

@@ -1,4 +1,4 @@
-"""What a notebook shows while it trains: reward, success on a few questions, whole episodes."""
+"""What a notebook shows while it trains: reward, success on a few eval questions, episodes."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -18,8 +18,7 @@ from trainer.run.plots import reward_chart, success_chart
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import verdict
 
-COLOURS = {"train": "violet", "eval": "ochre"}  # of the splits that are measured
-QUESTIONS = 3  # of each split in a measurement
+QUESTIONS = 4  # in a measurement
 DRAWN, MEASURED = 100, 10  # times in a run
 LEAST_STEPS = 10  # between two measurements
 log = logging.getLogger(__name__)
@@ -28,11 +27,9 @@ log = logging.getLogger(__name__)
 class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     """Redraws a picture and the latest episode below the running cell of a notebook.
 
-    `play` plays prompts greedily with the current model (`trainer.evaluation.measure.model_play`),
-    from random streams of its own: weights and metrics are the same with and without this callback.
-    `baselines` are the whole evaluations by phase and mode. It works at the start of a step, when
-    the step before is logged and saved, and once at the end. A failure here never ends the
-    training: the first one is logged, all are counted in `failures`.
+    `play` plays prompts greedily with the current model (`model_play`), from random streams of its
+    own: training is the same with and without this callback. `baselines` are the whole evaluations
+    by phase and mode. A failure here never ends the training: the first is logged, all are counted.
     """
 
     def __init__(
@@ -49,11 +46,8 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
             phase: {mode: result.summary() for mode, result in modes.items()}
             for phase, modes in baselines.items()
         }
-        self._prompts = {
-            "train": choose(inputs.train, QUESTIONS),
-            "eval": choose(inputs.evaluation, QUESTIONS),
-        }
-        self._measured: list[tuple[int, dict[str, EvalResult]]] = []  # step, by split
+        self._prompts = choose(inputs.evaluation, QUESTIONS)
+        self._measured: list[tuple[int, EvalResult]] = []  # with their steps
         self._cells: dict[str, Any] = {}  # what the notebook shows
         self.failures = 0
 
@@ -70,24 +64,18 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         self._try("drawing", step, lambda: self._draw(state))
 
     def _measure(self, step: int) -> None:
-        """Play the questions of both splits in one batch."""
-        played = [row for prompts in self._prompts.values() for row in prompts]
-        # Lost episodes count in no rate; training itself stops if too many are lost.
-        result = evaluate(self._play, played, self._book, mode="greedy", max_lost_fraction=1.0)
-        ids = {
-            split: {str(row["question_id"]) for row in prompts}
-            for split, prompts in self._prompts.items()
-        }
-        self._measured.append((step, {split: result.subset(ids[split]) for split in ids}))
+        # lost episodes count in no rate; training itself stops if too many are lost
+        options: dict[str, Any] = {"mode": "greedy", "max_lost_fraction": 1.0}
+        self._measured.append((step, evaluate(self._play, self._prompts, self._book, **options)))
 
     def _draw(self, state: Any) -> None:
         from IPython.display import Image, Markdown, display
 
         shown: dict[str, Any] = {"picture": Image(self._picture(state), format="png")}
         if self._measured:
-            step, splits = self._measured[-1]
-            episodes = splits["eval"].episodes  # they take turns
-            episode = episodes[(len(self._measured) - 1) % len(episodes)]
+            step, result = self._measured[-1]
+            # the questions take turns
+            episode = result.episodes[(len(self._measured) - 1) % len(result.episodes)]
             question = self._book.text(episode.question_id)
             shown["episode"] = Markdown(episode_markdown(step, question, episode))
         for name, content in shown.items():
@@ -99,16 +87,14 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     def _picture(self, state: Any) -> bytes:
         """Return the charts of reward and success as a PNG."""
         step, steps = int(state.global_step), int(state.max_steps)
-        lines = []
-        for split, colour in COLOURS.items():
-            rates = [(at, splits[split].rate()) for at, splits in self._measured]
-            points = [Point(at, one.rate, *one.ci95) for at, one in rates if one.rate is not None]
-            asked = counted(len(self._prompts[split]), "question")
-            lines.append(Series(f"{split}, greedy, {asked}", points, colour, "marked", band=True))
+        rates = [(at, result.rate()) for at, result in self._measured]
+        points = [Point(at, one.rate, *one.ci95) for at, one in rates if one.rate is not None]
+        label = f"{counted(len(self._prompts), 'eval question')}, greedy"
+        line = Series(label, points, "violet", "marked", band=True)
         success = success_chart(state.log_history, self._summaries, step)
         charts = [
             reward_chart(state.log_history, self._summaries),
-            replace(success, series=[*success.series, *lines]),
+            replace(success, series=[*success.series, line]),
         ]
         title = f"{self._name}: step {step} of {steps}"
         return png([replace(chart, steps=steps) for chart in charts], title)

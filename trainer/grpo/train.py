@@ -22,9 +22,6 @@ from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from trainer.runtime.precision import check_extras
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
 
-# largest importance ratio of a token that another sampler drew, where a batch has one update
-IMPORTANCE_CAP = 2.0
-
 
 def check_enough_questions(questions: int, config: GRPOConfig) -> None:
     """Raise `ConfigError` if so many training questions don't fill one step."""
@@ -98,7 +95,7 @@ def build_trainer(
             peft_config=lora_config(config),
             callbacks=[guard, *callbacks],
             updates=config.updates_per_batch,
-            importance_cap=IMPORTANCE_CAP if sampler is not None else 0.0,
+            sampled_elsewhere=sampler is not None,
             skip_one_verdict_groups=config.skip_one_verdict_groups,
         )
     trainer.remove_callback(PrinterCallback)
@@ -147,10 +144,9 @@ def run_training_with_metrics(
 ) -> tuple[Any, list[dict[str, Any]]]:
     """Train to the end; return trl's output and one dict per log event.
 
-    `trainer` comes from `build_trainer`; `resume_from` is a checkpoint folder of the same settings.
-    If training is stopped by a signal (`Interrupted`), or by lost servers, a lost process, lack of
-    memory or a diverging loss (`SQLEnvError`), the last whole step is saved, unless it stopped
-    between the updates of a step, whose first ones have changed the weights.
+    `resume_from` is a checkpoint folder of the same settings. If training is stopped by a signal
+    (`Interrupted`), or by lost servers, a lost process, lack of memory or a diverging loss
+    (`SQLEnvError`), the last whole step is saved, unless it stopped between the updates of a step.
     """
     guard = guard_of(trainer)
     ranks = guard.ranks

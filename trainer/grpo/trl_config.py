@@ -16,11 +16,9 @@ CLIPPED_ABOVE = 0.28  # a token's probability ratio, to 1 + this; below to 1 - 0
 # fields that these settings and transformers' or trl's have under the same name
 SHARED = (
     *("output_dir", "num_train_epochs", "max_steps", "learning_rate", "warmup_steps"),
-    *("max_grad_norm", "seed", "logging_steps"),
+    *("seed", "logging_steps"),
 )
-GRPO_ONLY = (
-    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "scale_rewards"),
-)
+GRPO_ONLY = (*("per_device_train_batch_size", "num_generations", "temperature", "scale_rewards"),)
 
 
 def shared_arguments(config: GRPOConfig) -> dict[str, Any]:

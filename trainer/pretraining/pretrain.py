@@ -140,7 +140,11 @@ def pretrain(
             data_dir = root / f"data-{number}"
             generate(data_dir, stage, config.seed + number - 1)
             if number == 1:
-                model, tokenizer = new_model(config, data_dir, log_path)
+                with SupervisedServer(data_dir, log_path) as server:
+                    texts = sample_texts(data_dir, server.url, TOKENIZER_EPISODES)
+                tokenizer = train_tokenizer(texts, config.vocab_size, config.window_tokens)
+                model = build_model(config, tokenizer)
+                wire_induction(model, config.seed)
             else:
                 model = Qwen3ForCausalLM.from_pretrained(previous, dtype=torch.float32)
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(previous)
@@ -159,18 +163,6 @@ def pretrain(
     record = read_json(out / RECORD)
     write_text(out / "README.md", model_card(record, out.name))
     return record
-
-
-def new_model(
-    config: PretrainConfig, data_dir: Path, log_path: Path
-) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """Return a model with wired initial weights, and its tokenizer, trained on `data_dir`."""
-    with SupervisedServer(data_dir, log_path) as server:
-        texts = sample_texts(data_dir, server.url, TOKENIZER_EPISODES)
-    tokenizer = train_tokenizer(texts, config.vocab_size, config.window_tokens)
-    model = build_model(config, tokenizer)
-    wire_induction(model, config.seed)
-    return model, tokenizer
 
 
 def imitate(

@@ -23,10 +23,6 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Write the page here.", show_default="PATH/report.html")
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Data directory of the run.", show_default="from the run's settings"),
-    ] = None,
 ) -> None:
     """Write a run or an evaluation as one HTML page.
 
@@ -42,7 +38,7 @@ def report(
             path = runs[0].path
         if path is None:
             raise RunError(f"no run is in {RUNS}/: name the folder of one, or make one: make train")
-        page, gaps = (evaluation_page if is_evaluation(path) else run_page)(path, data)
+        page, gaps = (evaluation_page if is_evaluation(path) else run_page)(path)
         file = out or Run(path).report
         check_writable(file)
         write_text(file, page)

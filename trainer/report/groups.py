@@ -15,7 +15,6 @@ from trainer.report.run_reader import LoadedRun, training_lines
 from trainer.run.records import EpisodeRecord
 
 MAX_EPISODES = 20_000  # the page of a longer run has some of its steps
-GROUP_ACTION_CHARS = 600
 GROUP_FACETS = ("step", "correct", "database", "difficulty")
 Row = Mapping[str, Any]  # a line of episodes.jsonl
 
@@ -100,7 +99,7 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
         same = first.setdefault(tuple(row["actions"]), number)
         if same == number:
             record = EpisodeRecord.of_line(row, row.get("seen"))
-            rollout["turns"] = turns_markup(record, GROUP_ACTION_CHARS)
+            rollout["turns"] = turns_markup(record)
         else:
             rollout["same"] = same
         rollouts.append(rollout)

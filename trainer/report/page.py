@@ -27,13 +27,12 @@ from trainer.run.folder import read_json, to_json
 from trainer.run.records import Book, EpisodeRecord
 
 
-def run_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
+def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
     """Return the page of the run in a folder, and what it can't show.
 
-    `data` replaces the data directory in the run's settings. Raise `RunError` if the folder is not
-    a run's.
+    Raise `RunError` if the folder is not a run's.
     """
-    run = read_run(path, data)
+    run = read_run(path)
     templates, kinds = environment(), kinds_of(run)
     questions, question_count = question_browser(templates, policies_of(run), run.questions, kinds)
     groups, groups_shown = group_browser(templates, run)
@@ -56,7 +55,7 @@ def run_page(path: Path, data: Path | None = None) -> tuple[str, Sequence[Gap]]:
     return page, run.gaps
 
 
-def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap]]:
+def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
     """Return the page of the evaluation in a folder, and what it can't show.
 
     The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.
@@ -69,7 +68,7 @@ def evaluation_page(path: Path, data: Path | None = None) -> tuple[str, list[Gap
     if not episodes:
         raise RunError(f"{path} has no episode yet: give the command of the evaluation again")
     split = str(asked.get("split", "eval"))
-    questions, gaps = read_questions(settings, data, (split,))
+    questions, gaps = read_questions(settings, (split,))
     if not result:
         what = f"the evaluation is not finished: {len(episodes)} episodes are here"
         gaps.append(Gap(what, "give the same 'trainer evaluate' command again"))

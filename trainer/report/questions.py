@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from shared.console import counted
 from shared.dataset import Question
-from shared.pages.markup import ACTION_CHARS, action_markup, cut, observation_markup, short
+from shared.pages.markup import action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
 from trainer.report.run_reader import LoadedRun
 from trainer.rollout.prompts import STEPS_LEFT
@@ -28,7 +28,6 @@ from trainer.run.transcripts import by_kind
 
 CHUNK = 16  # items compressed together: what showing one of them unpacks
 LISTED = 20  # items in a page without scripts
-TURNS = 30  # shown of an episode
 SIDES = 2  # policies of a question side by side; the others are lists to open
 FACETS = ("database", "difficulty", "answer is a", "databases")
 UNKNOWN = "unknown"
@@ -140,20 +139,18 @@ def question_browser(
     return browser(templates, "question", names, items, [*policies]), len(items)
 
 
-def turns_markup(record: EpisodeRecord, chars: int = ACTION_CHARS) -> list[dict[str, Any]]:
+def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
     """Return the actions with their results and rewards for their template.
 
     `raw_text` is the model's own text if it differs from the action's canonical one. The reward is
     None if the environment did not answer.
     """
     turns = []
-    for turn, answered, reward in zip_longest(record.turns[:TURNS], record.actions, record.rewards):
-        if turn is None:
-            break
+    for turn, answered, reward in zip_longest(record.turns, record.actions, record.rewards):
         action = turn.action if answered is None else answered
         turns.append(
             {
-                "action": action_markup(action, chars),
+                "action": action_markup(action),
                 "observation": observation_markup(action, _BUDGET.sub("", turn.observation)),
                 "reward": reward,
                 "raw_text": "" if action == turn.action else cut(turn.action, 600),
@@ -163,7 +160,7 @@ def turns_markup(record: EpisodeRecord, chars: int = ACTION_CHARS) -> list[dict[
 
 
 def episode_markup(title: str, record: EpisodeRecord) -> dict[str, Any]:
-    """Return one episode for its template; `left_out` counts the turns that are not shown."""
+    """Return one episode for its template."""
     notes = []
     if record.parse_failures:
         failures = counted(record.parse_failures, "parse failure")
@@ -175,6 +172,4 @@ def episode_markup(title: str, record: EpisodeRecord) -> dict[str, Any]:
         notes.append("the episode ended because the context window was full")
     if record.too_large:
         notes.append("the episode ended because its actions reached the server's limit on bytes")
-    left_out = max(0, len(record.turns) - TURNS)
-    shown = {"title": title, "record": record, "turns": turns_markup(record)}
-    return {**shown, "left_out": left_out, "notes": notes}
+    return {"title": title, "record": record, "turns": turns_markup(record), "notes": notes}

@@ -68,8 +68,8 @@ class LoadedRun:
         return question.question_text if question else question_id
 
 
-def read_run(path: Path, data: Path | None = None) -> LoadedRun:
-    """Read a run's folder. `data` replaces the data directory in its settings.
+def read_run(path: Path) -> LoadedRun:
+    """Read a run's folder.
 
     Raise `RunError` if the folder is not a run's, naming what it lacks, or a file is damaged.
     """
@@ -84,7 +84,7 @@ def read_run(path: Path, data: Path | None = None) -> LoadedRun:
         if (measured := folder.evaluation(phase, mode)).exists():
             evaluations[phase][mode] = result = EvalResult.read(measured)
             summaries[phase].setdefault(mode, result.summary())
-    questions, gaps = read_questions(settings, data)
+    questions, gaps = read_questions(settings)
     run = LoadedRun(
         folder=folder,
         settings=settings,
@@ -126,13 +126,10 @@ def training_lines(folder: Run, steps: set[int]) -> dict[int, list[Row]]:
 
 
 def read_questions(
-    settings: Mapping[str, Any], data: Path | None, splits: Sequence[str] = ("train", "eval")
+    settings: Mapping[str, Any], splits: Sequence[str] = ("train", "eval")
 ) -> tuple[dict[str, Question], list[Gap]]:
     """Return the questions of the run's data directory by id, and what is wrong with them."""
-    remedy = "name the directory of the run's data with --data"
     train = Path(settings["config"]["questions_path"])
-    if data is not None:
-        train = data / "questions" / "questions_train.json"
     questions: dict[str, Question] = {}
     try:
         for split in splits:
@@ -140,14 +137,14 @@ def read_questions(
             questions |= {question.question_id: question for question in loaded}
     except SQLEnvError as error:
         reason = error.message.split("; ")[0]
-        return questions, [Gap(f"questions are shown by their ids: {reason}", remedy)]
+        return questions, [Gap(f"questions are shown by their ids: {reason}")]
     expected = settings.get("data_digest")
     if expected and data_digest(train.parent.parent) != expected:
         what = (
             f"{train.parent.parent} is no longer the data that the run used (its digest differs): "
             "texts and gold answers of questions may differ from the run's"
         )
-        return questions, [Gap(what, remedy)]
+        return questions, [Gap(what)]
     return questions, []
 
 

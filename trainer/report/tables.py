@@ -32,12 +32,10 @@ TIME_PARTS = {
     "other_s": "rest of the rollout",
     "update_s": "update",
 }
-NO_KL = "The run logged no KL divergence: beta is 0, so the loss has no KL term."
 # key of metrics.jsonl -> title, name of the curve
 LOGGED = {
     "loss": ("Policy loss", "policy gradient loss"),
     "entropy": ("Entropy, nats per token", "entropy"),
-    "kl": ("KL divergence from the start", "KL to the reference model"),
     "grad_norm": ("Gradient norm, before clipping", "norm"),
     "learning_rate": ("Learning rate", "learning rate"),
     "completions/mean_length": ("Tokens that the model wrote per training episode", "mean"),
@@ -49,7 +47,7 @@ LOGGED = {
 
 
 def curves(run: LoadedRun) -> list[Chart]:
-    """Return the run's charts in the page's order; one without values is empty, and says why."""
+    """Return the run's charts in the page's order; one without values is empty."""
     return [
         success_chart(run.metrics, run.summaries, run.last_step),
         reward_chart(run.metrics, run.summaries),
@@ -59,17 +57,18 @@ def curves(run: LoadedRun) -> list[Chart]:
 
 
 def _logged(run: LoadedRun, name: str, title: str, label: str) -> Chart:
-    more: dict[str, Any] = {"bounds": (None if name == "loss" else 0.0, None)}
-    if name == "one_verdict_groups":
-        more |= {"form": percent, "bounds": (0.0, 1.0)}
-    if name == "kl" and run.config.get("beta") == 0:
-        more["absent"] = NO_KL
-    found = points(run.metrics, name)
+    found, share = points(run.metrics, name), name == "one_verdict_groups"
     lines = logged_and_mean(found, label, "blue")
     if name == "learning_rate":  # exact: a mean would hide its schedule
         lines = [Series(label, found, "blue")]
-    key = name.rpartition("/")[2].replace("_", "-")
-    return Chart(key, title, lines, note=smoothing_note(lines), **more)
+    return Chart(
+        name.rpartition("/")[2].replace("_", "-"),
+        title,
+        lines,
+        bounds=(None if name == "loss" else 0.0, 1.0 if share else None),
+        form=percent if share else None,
+        note=smoothing_note(lines),
+    )
 
 
 def reward_layers(run: LoadedRun) -> Chart:

@@ -46,19 +46,17 @@ def rollout_func(
 ) -> Any:
     """Play one episode per prompt, all at once, with a transformers model or a TRL trainer.
 
-    A prompt is a question's text, which must be that of one question of `config`'s data, or chat
-    messages of `load_question_prompts`. Raises `PromptError` for a text of no question or several,
-    and `RolloutError` if infrastructure lost too many episodes.
+    A prompt is the text of one question of `config`'s data, or chat messages of
+    `load_question_prompts`. Raises `PromptError` for a text of no question or several, and
+    `RolloutError` if infrastructure lost too many episodes.
 
-    With a `tokenizer`, `model` is a transformers model, and the result is one dict per prompt, in
-    order: `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`. It plays
-    on `client`, or else on `serving(config)`.
+    With a `tokenizer`, `model` is a transformers model, and the result is one dict per prompt:
+    `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`. It plays on
+    `client`, or else on `serving(config)`.
 
-    Without one, `model` is a TRL trainer: TRL calls `rollout_func(prompts, trainer)` with the rest
-    bound by functools.partial, in each of several processes with its part of the batch. The result
-    is a dict of columns. `on_rows(rows, trainer)` is called with the rows of the whole batch, those
-    of other processes without their ids. `sampler` returns what samples the turns instead of the
-    trainer's model.
+    Without one, `model` is a TRL trainer, in each process with its part of the batch; the result is
+    a dict of columns. `on_rows(rows, trainer)` gets the rows of the whole batch, those of other
+    processes without ids. `sampler` returns what samples the turns in place of the model.
     """
     if config is None:
         raise ValueError(

@@ -1,8 +1,7 @@
 """The episodes of one batch, played side by side against the environment servers.
 
-A policy writes a turn for every unfinished episode, and then all their steps are sent together. A
-model in this process samples the turns of all, and the steps of those that have ended are sent
-while the others are under way. With a model server, each episode goes on as soon as its own turn or
+A policy, or a model in this process, writes turns for all episodes, and the steps of those that
+have ended are sent together. With a model server, each episode goes on as soon as its own turn or
 step is answered. A turn's ids enter the transcript as they were sampled, before they are parsed.
 """
 

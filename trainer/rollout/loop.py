@@ -54,18 +54,15 @@ def play_episodes(
     repeats: Sequence[int] | None = None,
     observer: EpisodeObserver | None = None,
 ) -> list[RolloutRow]:
-    """Play one episode per prompt, all at once, and return their rows in order.
+    """Play one episode per prompt (`load_question_prompts`), all at once; return their rows.
 
-    `prompts` are chat messages whose user message holds `question_id` (`load_question_prompts`).
-    `model` samples, on its device and in eval mode, unless a `generator` replaces it. With a
-    `policy`, `model` may be None, and so may `tokenizer` (the rows then hold no ids). `client` is
-    an open `SQLEnvClient(...).sync()`; None opens one on `config.server_urls`. The random stream of
-    an episode depends on `seed` (default `config.seed`), its question and its number among the
-    question's episodes, never on the rest of the batch; `repeats` gives these numbers, by default
-    those in `prompts`. `observer` sees the episodes while they are played.
+    `model` samples, on its device and in eval mode, unless a `generator` or a `policy` plays; with
+    a policy, `tokenizer` may be None (the rows then hold no ids). `client` None opens one on
+    `config.server_urls`. An episode's random stream depends on `seed` (default `config.seed`), its
+    question and its number among the question's episodes (`repeats`, by default as in `prompts`).
 
     Raises `RolloutError` if infrastructure lost more than `config.max_lost_fraction` of the
-    episodes; `check_lost=False` leaves that check to the caller.
+    episodes, unless `check_lost` is False.
     """
     if not prompts:
         return []

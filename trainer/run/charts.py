@@ -15,7 +15,7 @@ from shared.console import percent
 
 COLOURS = {
     "grey": "#6b7280", "blue": "#1f6fb2", "orange": "#c2410c", "green": "#1a7f4b",
-    "ochre": "#8a6d00", "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
+    "violet": "#7c3aa8", "line": "#d5dae0", "soft": "#59636e",
 }  # fmt: skip
 NOTE_CHARS = 115  # of a line below a picture
 
@@ -71,7 +71,6 @@ class Chart:
     form: Callable[[float], str] | None = None  # `percent`, or plain numbers
     steps: int | None = None  # the x axis ends here; None: at the last point
     note: str = ""
-    absent: str = "The run logged no value."  # shown in place of an empty chart
     x_label: str = "GRPO step"
 
     @property

@@ -15,7 +15,6 @@ from trainer.errors import RunError
 from trainer.evaluation.inputs import Inputs, JobOptions
 from trainer.grpo.job import Job
 from trainer.grpo.metrics_log import MetricsCallback
-from trainer.grpo.results import print_files
 from trainer.grpo.resume import drop_after
 from trainer.grpo.train import save_trained, train_from
 from trainer.rollout.loop import RolloutStats
@@ -151,5 +150,5 @@ class SftJob(Job):
         )
         seconds = number(summary["cost"]["train_s"], ".0f")
         print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
-        print_files(self.console, folder, ("summary", "model"))
+        self._print_files("summary", "model")
         return summary

@@ -1,9 +1,12 @@
-"""`rollout_func` with question texts, a plain model and a tokenizer, as in a notebook."""
+"""`rollout_func` with question texts, a plain model and a tokenizer, as in a notebook; and the wait
+for its servers."""
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +16,8 @@ from shared.errors import DigestMismatch, ServerUnreachable
 from shared.server_process import running_server
 from tests.trainer.conftest import FakeClient
 from trainer.config import GRPOConfig
-from trainer.errors import PromptError
-from trainer.rollout import rollout_func
+from trainer.errors import ConfigError, PromptError
+from trainer.rollout import rollout_func, servers
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutStats
@@ -125,3 +128,43 @@ def test_a_server_that_was_named_must_answer(
     nowhere = here.override(server_urls="http://127.0.0.1:9", server_wait_s=0.1)
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
         rollout_func(TEXTS, model, tokenizer, nowhere)
+
+
+@pytest.mark.parametrize("away", [0, 2])
+def test_the_first_server_is_waited_for(
+    away: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each round has a client of its own, so that names are looked up again."""
+    rounds: list[float] = []
+    there = SimpleNamespace(data_digest="digest", standard="strict")
+
+    class Client:
+        def __init__(self, urls: list[str]) -> None:
+            assert urls == ["http://env-server:8000"]
+
+        def sync(self) -> "Client":
+            return self
+
+        def __enter__(self) -> "Client":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def wait_ready(self, timeout_s: float) -> None:
+            rounds.append(timeout_s)
+            if len(rounds) <= away:
+                raise ServerUnreachable("nobody answers", url="http://env-server:8000")
+
+        def metadata(self) -> Any:
+            return there
+
+    monkeypatch.setattr(servers, "SQLEnvClient", Client)
+    config = GRPOConfig().override(server_urls="http://env-server:8000")
+    with caplog.at_level(logging.WARNING):
+        assert servers.check_servers(config, "digest") is there
+    assert rounds == [servers.ROUND_S] * (away + 1)
+    said = [line for line in caplog.messages if "waiting up to 600 s" in line]
+    assert len(said) == away
+    with pytest.raises(ConfigError, match="--standard spider"):
+        servers.check_servers(config.override(standard="spider"), "digest")

@@ -53,30 +53,23 @@ def test_the_full_prompt_shows_a_worked_example_with_every_action() -> None:
 
 
 @pytest.mark.parametrize(
-    ("history", "error", "hint"),
+    ("history", "shown", "hint"),
     [
-        ([], None, "Describe the table that the question is about."),
-        (["DESCRIBE: orders"], None, "Now send the QUERY that answers: How many orders are there?"),
-        (["SAMPLE: orders"], None, "Now send the QUERY that answers: How many orders are there?"),
-        (["DESCRIBE: a", "QUERY: SELECT 1"], None, "If this result answers the question, send it"),
-        (["QUERY: SELECT 1"], "no such column: nam", "Send another action: the column may be in"),
+        ([], {"result": "x"}, "Describe the table that the question is about."),
+        (["DESCRIBE: orders"], {"result": "x"}, "Now send the QUERY that answers: How many orders"),
+        (["SAMPLE: orders"], {"result": "x"}, "Now send the QUERY that answers: How many orders"),
+        (["QUERY: SELECT 1"], {"result": "x"}, "If this result answers the question, send it"),
+        (["QUERY: SELECT 1"], {"result": "a\n(no rows)"}, "No row matches. Use SAMPLE"),
+        (["QUERY: SELECT 1"], {"error": "no such column"}, "Send another action: the column may"),
     ],
 )
 def test_the_full_prompt_has_a_hint_at_the_next_action(
-    history: list[str], error: str | None, hint: str
+    history: list[str], shown: dict[str, Any], hint: str
 ) -> None:
-    shown = observation(len(history), 9, result="" if error else "x", error=error)
-    shown = shown.model_copy(update={"action_history": history})
-    text = format_observation(shown, "full")
-    assert text.startswith(format_observation(shown) + f"\n{hint}")
-    assert len(text.removeprefix(format_observation(shown)).splitlines()) == 2
-
-
-def test_after_a_query_without_rows_the_full_prompt_points_at_the_values() -> None:
-    shown = observation(1, 9, result="name\n(no rows)")
-    shown = shown.model_copy(update={"action_history": ["QUERY: SELECT name FROM pets"]})
-    hint = format_observation(shown, "full").removeprefix(format_observation(shown))
-    assert hint.startswith("\nNo row matches. Use SAMPLE")
+    seen = observation(len(history), 9, **shown).model_copy(update={"action_history": history})
+    text = format_observation(seen, "full")
+    assert text.startswith(format_observation(seen) + f"\n{hint}")
+    assert len(text.removeprefix(format_observation(seen)).splitlines()) == 2
 
 
 @pytest.mark.parametrize("end", [{"budget_remaining": 0}, {"done": True}])

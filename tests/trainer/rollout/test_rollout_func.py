@@ -30,27 +30,17 @@ pytestmark = [
 ]
 
 
-def test_rollout_func(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
-) -> None:
-    """TRL trains on the rows: real GRPOTrainer steps, in which the policy's log-probabilities are
-    the sampled ones."""
-    check_rollout_func(model, tokenizer, config, tmp_path, bound=1e-4)
-
-
-def test_rollout_func_under_autocast(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
-) -> None:
-    check_rollout_func(model, tokenizer, config.override(dtype="bfloat16"), tmp_path, bound=0.1)
-
-
-def check_rollout_func(
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.1)])
+def test_trl_trains_on_the_rows_with_their_log_probabilities(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     config: GRPOConfig,
     tmp_path: Path,
+    dtype: str,
     bound: float,
 ) -> None:
+    """Real GRPOTrainer steps, in which the policy's log-probabilities are the sampled ones."""
+    config = config.override(dtype=dtype)
     seen: list[RolloutRow] = []
     differences: list[float] = []
     stats = RolloutStats()
@@ -124,20 +114,12 @@ METADATA = [
 ]
 
 
-def test_reward_correctness() -> None:
-    assert reward_correctness(**FIELDS) == [1.0, 0.0, None]
+@pytest.mark.parametrize("given", [FIELDS, {"completions": TEXTS, "metadata": METADATA}])
+def test_rewards_are_the_servers_values(given: dict[str, Any]) -> None:
+    assert reward_correctness(**given) == [1.0, 0.0, None]
+    assert reward_progress(**given) == [1.0, 0.25, None]
+    assert reward_operational(**given) == [-0.04, 0.01, None]
     assert reward_correctness(TEXTS, correct=[True, False, None]) == [1.0, 0.0, None]
-    assert reward_correctness(TEXTS, metadata=METADATA) == [1.0, 0.0, None]
-
-
-def test_reward_progress() -> None:
-    assert reward_progress(**FIELDS) == [1.0, 0.25, None]
-    assert reward_progress(TEXTS, metadata=METADATA) == [1.0, 0.25, None]
-
-
-def test_reward_operational() -> None:
-    assert reward_operational(**FIELDS) == [-0.04, 0.01, None]
-    assert reward_operational(TEXTS, metadata=METADATA) == [-0.04, 0.01, None]
 
 
 @pytest.mark.parametrize(

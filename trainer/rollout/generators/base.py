@@ -27,11 +27,8 @@ class Sample:
 
 
 class Generator(Protocol):
-    """Samples the turns of a batch's unfinished episodes, its rows, together.
-
-    It keeps their contexts between turns: the caller passes the ids that were appended since the
-    last sample, never a whole history.
-    """
+    """Samples the turns of a batch's unfinished episodes, its rows, together, and keeps their
+    contexts between turns."""
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         """Start a batch of `len(streams)` rows; row i draws from the random stream `streams[i]`."""
@@ -80,10 +77,8 @@ class EpisodeView:
     observations: list[SQLObservation] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)  # the policy's texts so far
     messages: list[dict[str, str]] = field(default_factory=list)  # the conversation so far
-    # Tokens read and written so far. A generator reads each token once, a model server rereads the
-    # whole conversation every turn.
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
+    prompt_tokens: int = 0  # read so far; a chat server rereads the conversation every turn
+    sampled_tokens: int = 0  # written so far
 
 
 class Policy(Protocol):

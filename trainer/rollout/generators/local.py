@@ -37,8 +37,7 @@ class LocalGenerator:
     Token t of turn n of a row is drawn with the t-th uniform of the stream (row's stream, n), by
     inverse CDF, so an episode's samples do not depend on the rest of its batch. `logprobs` are
     log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
-    `greedy` takes the most likely id and draws nothing. `ends_action` is asked about a turn's ids
-    after each id, and ends the turn (`ChatCodec.ends_action`).
+    `ends_action` is asked about a turn's ids after each id, and ends the turn.
     """
 
     def __init__(
@@ -168,7 +167,6 @@ class LocalGenerator:
         rows, fed = real.nonzero(as_tuple=True)
         self._lengths[first:last] += counts
         length = int(self._lengths[first:last].max())
-        self._cache.reserve(length)
         device = self._device
         self._cache.plan = Plan(
             first,
@@ -248,7 +246,6 @@ class LocalGenerator:
         positions = self._lengths[:live].to(self._device, copy=True)
         self._lengths[:live] += 1
         length = int(self._lengths[:live].max())
-        self._cache.reserve(length)
         slots = torch.arange(live, device=self._device)
         self._cache.plan = Plan(0, live, length, slots, positions, rows=slots, columns=None)
         return self._forward(ids[:, None], positions[:, None], length)

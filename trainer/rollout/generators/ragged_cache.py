@@ -79,12 +79,6 @@ class RaggedCache(Cache):  # type: ignore[misc]
         self.plan: Plan | None = None
         super().__init__(layers=[_RaggedLayer(self) for _ in range(layers)])
 
-    def reserve(self, length: int) -> None:
-        """Make room for rows of `length` tokens."""
-        if length > self.capacity:
-            everything = torch.arange(self.slots)
-            self.take(everything, self.capacity, max(length, self.capacity * 2))
-
     def take(self, slots: Tensor, used: int, capacity: int) -> None:
         """Keep the first `used` positions of the rows `slots`, [M], in that order, with room for
         `capacity` tokens per row. A slot may be taken more than once."""

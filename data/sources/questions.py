@@ -47,6 +47,10 @@ class Row:
     gold: GoldResult | None = None
     difficulty: str | None = None
 
+    def flagged(self, reason: str, detail: str) -> Flagged:
+        """Return a record of this row; one whose split is not chosen yet counts as training."""
+        return Flagged(self.question_id, self.split or TRAIN, self.database, reason, detail)
+
 
 class _RawRow(NamedTuple):
     """A row as it is in its file. `unit` is what `number` counts: rows from 0, or lines from 1."""

@@ -12,7 +12,8 @@ import pytest
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
 from data.domains.spec import Column, Domain, Kind, Rows, Table
-from data.domains.templates import FORMS, AnsweredDraft, Asker, NoQuestionError, balanced
+from data.domains.templates import FORMS, AnsweredDraft, balanced
+from data.domains.templates.asker import Asker, NoQuestionError
 
 SEEDS = range(30)
 ByForm = dict[str, list[AnsweredDraft]]

@@ -152,7 +152,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        ("question;answer\na;b\n", "q.csv", "q.csv has question, answer, but none of query, sql"),
+        ("question;answer\na;b\n", "q.csv", "q.csv line 2: no text in 'query' (or 'sql', "),
         ("", "q.csv", "q.csv holds no question"),
         ('{"db_id": "d", "questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
          "write an array of questions, or one object per line"),
@@ -160,7 +160,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
         ('"a"', "q.json", "q.json holds no JSON array of questions"),
         ("question,sql\n\udce9,SELECT 1\n", "q.csv", "q.csv is not UTF-8 ("),
         ('{"question": "?", "sql": "SELECT nope FROM item"}', "q.jsonl", "no such column: nope"),
-        ("[1, 2]", "q.json", "q.json has rows without keys, but none of question, question_text"),
+        ("[1, 2]", "q.json", "q.json row 0: not an object but int"),
         (None, "q.jsonl", "q.jsonl is missing"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from env_server.audit.verify import verify_run
 from shared.dataset import load_questions
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
-from tests.data.sources.tiny_spider import make_spider
+from tests.data.sources.importing import make_spider
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import make_data
 from trainer.__main__ import app

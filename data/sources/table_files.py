@@ -8,7 +8,6 @@ bits make it text: a code. So does 1,234 in all cells, which may be 1.234 or 123
 import codecs
 import csv
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -73,8 +72,7 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 
     Raise one `DataError` for all files that can't be read.
     """
-    twice = [name for name, n in Counter(path.stem.lower() for path in files).items() if n > 1]
-    faults = [f"two files would become the table {name}: rename one" for name in twice]
+    faults = []
     with new_database(target) as connection:
         for path in files:
             try:
@@ -165,23 +163,19 @@ def _load_text(
         remedy = f"quote cells that contain {delimiter!r}"
         report.problems.append(f"{what} (first: row {long[0]}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
-    return _column_names(path, header, report)
+    return _column_names(header)
 
 
-def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:
+def _column_names(header: Sequence[str]) -> list[str]:
     """Return distinct names: an empty one is numbered, and so is one that came before."""
-    names: list[str] = []
-    taken: set[str] = set()
+    names: dict[str, str] = {}  # in lower case -> as it is
     for index, text in enumerate(header, 1):
-        base = text.strip() or f"column_{index}"
-        name, number = base, 2
-        while name.lower() in taken:
+        base = name = text.strip() or f"column_{index}"
+        number = 2
+        while name.lower() in names:
             name, number = f"{base}_{number}", number + 1
-        taken.add(name.lower())
-        names.append(name)
-        if name != text.strip():
-            report.notes.append(f"{path.name}: column {index}, {text!r}, is called {name}")
-    return names
+        names[name.lower()] = name
+    return list(names.values())
 
 
 def _text_column(duck: duckdb.DuckDBPyConnection, name: str) -> Column:

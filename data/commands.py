@@ -7,6 +7,7 @@ import typer
 
 from data.audit import audit
 from data.build import build
+from data.choose import TRAIN
 from data.domains.shipped import DATA_DIR
 from data.generate import generate_command
 from data.introspection.questions import make_questions
@@ -23,8 +24,9 @@ from data.sources.command import (
 )
 from data.sources.split import Splitting
 from shared.console import counted, failure, one_line_errors, table_console, write_json
-from shared.dataset import data_directory
+from shared.dataset import data_directory, load_splits
 
+SHOWN = 3  # made questions that are printed, as a sample
 HELP = "Build, audit, generate, import and fetch data sets."
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=HELP)
 
@@ -87,6 +89,8 @@ def questions_command(
     with one_line_errors():
         report = make_questions(paths, target, count, splitting, force=force)
     show_report(report, target)
+    for question in load_splits(target).get(TRAIN, [])[:SHOWN]:
+        typer.echo(f"  {question.question_text} {question.answer_text}")
     typer.echo(
         "Its eval questions are of the same templates: success on them says little about questions "
         "in people's own words. To measure that, import some with --eval-questions."

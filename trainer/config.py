@@ -99,11 +99,12 @@ class GRPOConfig:
     max_steps: int = -1  # training steps; -1: set by num_train_epochs
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: _Natural = 0
+    beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
     # optimizer steps per generation batch, each on a part of its rollouts
     updates_per_batch: _Count = 1
     scale_rewards: Literal["group", "batch", "none"] = "group"
-    # give groups whose rollouts are all right or all wrong the advantage 0: their update
-    # costs almost nothing
+    # give groups whose rollouts are all right or all wrong the advantage 0: without beta, their
+    # update costs almost nothing
     skip_one_verdict_groups: bool = False
     gradient_checkpointing: bool = False  # updates take less memory and more time
     # vLLM server that samples the rollouts of training (docs/gpu.md); empty: this process does

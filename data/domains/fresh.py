@@ -177,9 +177,9 @@ class _Maker:
         if roll < 0.35:
             return values.column(_pseudo_name)
         if kind == "person":
-            return values.person_names()
+            return values.column(values.person)
         if kind == "organisation":
-            return values.company_names()
+            return values.column(values.company)
         if kind == "place" and roll < 0.5:
             return values.column(
                 lambda rng: f"{rng.choice(WORDS.objects)} {rng.choice(WORDS.place_tails)}".title()

@@ -54,24 +54,16 @@ _last = _mostly("last_names")
 _city = _mostly("cities")
 
 
-def _person(rng: random.Random) -> str:
+def person(rng: random.Random) -> str:
+    """Draw a first and a last name, of about 40,000."""
     return f"{_first(rng)} {_last(rng)}"
 
 
-def _company(rng: random.Random) -> str:
+def company(rng: random.Random) -> str:
+    """Draw a name such as `Harbor Foods` or `Novak & Sons`, of about 4,000."""
     if rng.random() < 0.25:
         return f"{_last(rng)} {rng.choice(LISTS['company_suffixes'])}"
     return f"{rng.choice(LISTS['company_heads'])} {rng.choice(LISTS['company_tails'])}"
-
-
-def person_names() -> Maker:
-    """Return a maker of first and last names, about 40,000 different ones."""
-    return column(_person)
-
-
-def company_names() -> Maker:
-    """Return a maker of names such as `Harbor Foods` and `Novak & Sons`, about 4,000 of them."""
-    return column(_company)
 
 
 def cities(count: int, null: float = 0.0) -> Maker:
@@ -133,7 +125,7 @@ def emails(*, null: float = 0.0) -> Maker:
     """Return a maker of different addresses such as `jose.novak17@example.org`, in ASCII."""
 
     def draw(rng: random.Random) -> str:
-        local = ".".join(_ascii_letters(word) for word in _person(rng).split())
+        local = ".".join(_ascii_letters(word) for word in person(rng).split())
         number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
         return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
 

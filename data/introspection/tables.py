@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apsw
 
 from data.domains.spec import Value
 from data.introspection.names import core_of, nouns_of, record_nouns, singular, words_of
-from shared.sqltext import quote_identifier, sql_name
+from shared.sqltext import sql_name
 
 MAX_SAMPLE = 1_000  # rows of a table
 MIN_SAMPLE = 100  # of fewer, the first rows are taken instead
@@ -100,7 +100,7 @@ def _tables(connection: apsw.Connection, rng: random.Random) -> Iterator[RawTabl
 
 def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> RawTable:
     columns, keys = [], []
-    for row in connection.execute(f"PRAGMA table_info({quote_identifier(name)})"):
+    for row in connection.execute(f"PRAGMA table_info({sql_name(name)})"):
         column, declared, place_in_key = str(row[1]), str(row[2] or ""), row[5]
         columns.append(Cells(column, words_of(column), declared, Counter()))
         keys += [column.lower()] * bool(place_in_key)
@@ -111,14 +111,9 @@ def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> R
 
 def _count_types(table: RawTable, connection: apsw.Connection) -> None:
     """Count rows, and the storage classes of each column's cells, over the whole table."""
-    tests = [
-        f"sum(typeof({quote_identifier(each.name)}) = '{one}')"
-        for each in table.columns
-        for one in CLASSES
-    ]
-    query = f"SELECT {', '.join(['count(*)', *tests])} FROM {quote_identifier(table.name)}"
-    rows: list[Any] = connection.execute(query).fetchall()
-    table.count, *counts = rows[0]
+    tests = [f"sum(typeof({each.sql}) = '{one}')" for each in table.columns for one in CLASSES]
+    query = f"SELECT {', '.join(['count(*)', *tests])} FROM {table.sql}"
+    ((table.count, *counts),) = cast(list[Any], connection.execute(query).fetchall())
     numbers = iter(counts)
     for each in table.columns:
         each.counts = Counter({one: next(numbers) or 0 for one in CLASSES})
@@ -141,18 +136,19 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     if not columns:
         return []
-    names = ", ".join(quote_identifier(each.name) for each in columns)
-    select = f"SELECT {names} FROM {quote_identifier(table.name)}"
+    names = ", ".join(each.sql for each in columns)
+    select = f"SELECT {names} FROM {table.sql}"
     if table.count <= MAX_SAMPLE or not table.rowid:
         return list(islice(connection.execute(select), MAX_SAMPLE))
     rowid = table.rowid
-    edges = f"SELECT min({rowid}), max({rowid}) FROM {quote_identifier(table.name)}"
-    found_edges: list[Any] = connection.execute(edges).fetchall()
-    low, high = found_edges[0]
+    edges: list[Any] = list(
+        connection.execute(f"SELECT min({rowid}), max({rowid}) FROM {table.sql}")
+    )
+    low, high = edges[0]
     ids = range(low, high + 1, 1 + (high - low) // sys.maxsize)  # `sample` needs len(ids)
     starts = sorted(rng.sample(ids, min(2 * MAX_SAMPLE, len(ids))))
-    seek = select.replace("SELECT ", f"SELECT {rowid}, ", 1)
-    seek += f" WHERE {rowid} >= ? ORDER BY {rowid} LIMIT 1"
+    first = f"WHERE {rowid} >= ? ORDER BY {rowid} LIMIT 1"
+    seek = f"SELECT {rowid}, {names} FROM {table.sql} {first}"
     found = {row[0]: row[1:] for at in starts for row in connection.execute(seek, (at,))}
     if len(found) < MIN_SAMPLE:  # a few far ids leave gaps that most starts fall into
         return list(islice(connection.execute(select), MAX_SAMPLE))
@@ -160,9 +156,8 @@ def _rows(
 
 
 def _decodes(table: RawTable, column: Cells, connection: apsw.Connection) -> bool:
-    name = quote_identifier(column.name)
     try:
-        for _ in connection.execute(f"SELECT {name} FROM {quote_identifier(table.name)}"):
+        for _ in connection.execute(f"SELECT {column.sql} FROM {table.sql}"):
             pass
     except UnicodeDecodeError:
         return False
@@ -236,9 +231,7 @@ def _link(tables: Sequence[RawTable], connection: apsw.Connection) -> None:
 def _declared(
     table: RawTable, tables: Sequence[RawTable], connection: apsw.Connection
 ) -> Iterator[_Link]:
-    listed = connection.execute(
-        f"PRAGMA foreign_key_list({quote_identifier(table.name)})"
-    ).fetchall()
+    listed = connection.execute(f"PRAGMA foreign_key_list({table.sql})").fetchall()
     composite = {row[0] for row in listed if row[1] != 0}
     for row in listed:
         name, column = str(row[2]).lower(), str(row[3]).lower()
@@ -274,9 +267,8 @@ def _undeclared(
     if len(parents) != 1:
         return []
     (parent,) = parents
-    keys = f"SELECT {_quoted(parent, parent.keys[0])} FROM {quote_identifier(parent.name)}"
-    child, column = quote_identifier(table.name), quote_identifier(each.name)
-    strays = f"SELECT 1 FROM {child} WHERE {column} NOT IN ({keys}) LIMIT 1"
+    keys = f"SELECT {_sql(parent, parent.keys[0])} FROM {parent.sql}"
+    strays = f"SELECT 1 FROM {table.sql} WHERE {each.sql} NOT IN ({keys}) LIMIT 1"
     if connection.execute(strays).fetchall():
         return []
     return [_Link(table, name, parent, parent.keys[0])]
@@ -285,25 +277,21 @@ def _undeclared(
 def _is_unique(table: RawTable, column: str, connection: apsw.Connection) -> bool:
     if table.keys == [column]:
         return True
-    name = _quoted(table, column)
-    count = f"SELECT count(DISTINCT {name}) FROM {quote_identifier(table.name)}"
+    count = f"SELECT count(DISTINCT {_sql(table, column)}) FROM {table.sql}"
     return connection.execute(count).fetchall() == [(table.count,)]
 
 
 def _matches(link: _Link, connection: apsw.Connection) -> bool:
     """Return whether at least half of the references lead to a row."""
-    one, other = quote_identifier(link.child.name), quote_identifier(link.parent.name)
-    column, key = _quoted(link.child, link.column), _quoted(link.parent, link.key)
-    known = (
-        f"SELECT count(*), count({other}.{key}) FROM {one} "
-        f"LEFT JOIN {other} ON {one}.{column} = {other}.{key} WHERE {one}.{column} IS NOT NULL"
-    )
-    rows: list[Any] = connection.execute(known).fetchall()
-    count, found = rows[0]
+    child = f"{link.child.sql}.{_sql(link.child, link.column)}"
+    key = f"{link.parent.sql}.{_sql(link.parent, link.key)}"
+    join = f"{link.child.sql} LEFT JOIN {link.parent.sql} ON {child} = {key}"
+    known = f"SELECT count(*), count({key}) FROM {join} WHERE {child} IS NOT NULL"
+    ((count, found),) = cast(list[Any], connection.execute(known).fetchall())
     return bool(0 < found >= count / 2)
 
 
-def _quoted(table: RawTable, lowered: str) -> str:
+def _sql(table: RawTable, lowered: str) -> str:
     """Return the name of a column for SQL as the table spells it: SQLite folds only ASCII case."""
     column = table.column(lowered)
-    return quote_identifier(column.name if column else lowered)
+    return column.sql if column else sql_name(lowered)

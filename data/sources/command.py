@@ -85,21 +85,13 @@ def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> Non
         show_report(report, target)
 
 
-_add_own(
-    "sqlite", "Import your own SQLite databases with questions about them.", FILES, import_sqlite
-)
-_add_own(
-    "csv",
-    "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some.",
-    "Folder of .csv, .tsv, .parquet, .jsonl or .ndjson files: a table each; or one such file.",
-    import_csv,
-)
-_add_own(
-    "postgres",
-    "Copy a PostgreSQL database, which is only read, with questions if you have some.",
-    "URL of a PostgreSQL database: postgresql://...",
-    import_postgres,
-)
+SQLITE = "Import your own SQLite databases with questions about them."
+CSV = "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."
+POSTGRES = "Copy a PostgreSQL database, which is only read, with questions if you have some."
+TABLES = "Folder of .csv, .tsv, .parquet, .jsonl or .ndjson files: a table each; or one such file."
+_add_own("sqlite", SQLITE, FILES, import_sqlite)
+_add_own("csv", CSV, TABLES, import_csv)
+_add_own("postgres", POSTGRES, "URL of a PostgreSQL database: postgresql://...", import_postgres)
 
 
 @import_app.command("bird")
@@ -123,15 +115,9 @@ def import_bird_command(
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
     reasons, target = _reasons(keep) | KEEP_OVERSIZE, out or named_after(directory)
+    shown = {"evidence": evidence, "descriptions": descriptions}
     with one_line_errors():
-        report = import_bird(
-            directory,
-            target,
-            force=force,
-            keep=reasons,
-            evidence=evidence,
-            descriptions=descriptions,
-        )
+        report = import_bird(directory, target, force=force, keep=reasons, **shown)
     show_report(report, target)
 
 
@@ -184,6 +170,8 @@ def named_after(source: Path | str) -> Path:
 def show_report(report: ImportReport, out: Path) -> None:
     """Print what was kept and dropped, and what to do next."""
     report.show(table_console())
+    if out.is_absolute() and out.is_relative_to(Path.cwd()):
+        out = out.relative_to(Path.cwd())
     counts = f"{counted(report.kept, 'question')} on {counted(report.databases, 'database')}"
     typer.echo(f"wrote {counts} to {out}")
     if report.hard:

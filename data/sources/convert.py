@@ -11,10 +11,10 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import apsw
 import sqlglot
@@ -25,7 +25,7 @@ from data.choose import EVAL, TRAIN
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
 from data.sources.questions import Row
-from data.sources.report import UNPARSED, Flagged, ImportReport
+from data.sources.report import UNPARSED, ImportReport
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from shared.console import counted, progress_bar
@@ -54,8 +54,7 @@ class Source:
     dialect: str = "sqlite"
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(NamedTuple):
     row: Row
     question: Question
     gold: GoldResult
@@ -174,7 +173,7 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
             raise DatabaseLoadError(message) from error
         report.problems.append(f"{message}; needed by {counted(len(rows), 'question')}")
         for row in rows:
-            report.drop(_flagged(row, row.split or TRAIN, "unusable database", message))
+            report.drop(row.flagged("unusable database", message))
         return []
     with closing(connection):
         converted = [_convert_row(source, connection, row, tables) for row in rows]
@@ -204,7 +203,7 @@ def _convert_row(
         reason, detail = str(error.reason), error.detail
     except (SqlglotError, RecursionError) as error:
         reason, detail = UNPARSED, str(error).splitlines()[0]
-    source.report.drop(_flagged(row, row.split or TRAIN, reason, detail))
+    source.report.drop(row.flagged(reason, detail))
     return None
 
 
@@ -232,36 +231,28 @@ def _translated(sql: str, dialect: str) -> str:
     return str(tree.sql(dialect="sqlite"))
 
 
-def _flagged(row: Row, split: str, reason: str, detail: str) -> Flagged:
-    return Flagged(row.question_id, split, row.database, reason, detail)
-
-
 def _write_splits(
     source: Source, kept: Sequence[_Kept], folder: Path, splitting: Splitting | None
 ) -> None:
     """Count the kept questions in the report, and write the file of each split."""
     report = source.report
-    chosen: set[str] = set()
-    if splitting is not None:
-        open_questions = [one.question for one in kept if one.row.split is None]
-        chosen = held_out(open_questions, splitting)
-        if open_questions and not chosen:
-            remedy = "name eval questions with --eval-questions"
-            report.notes.append(f"too few different questions to hold any out: {remedy}")
-    by_split: dict[str, dict[str, Question]] = defaultdict(dict)
-    for one in kept:
-        split = one.row.split or (EVAL if one.row.question_id in chosen else TRAIN)
-        by_split[split][one.row.question_id] = one.question
+    unsplit = [one.question for one in kept if one.row.split is None]
+    chosen = held_out(unsplit, splitting) if splitting else set()
+    if splitting and unsplit and not chosen:
+        remedy = "name eval questions with --eval-questions"
+        report.notes.append(f"too few different questions to hold any out: {remedy}")
+    lines: dict[str, dict[str, str]] = defaultdict(dict)  # split -> question_id -> its JSON
+    for row, question, gold in kept:
+        split = row.split or (EVAL if row.question_id in chosen else TRAIN)
+        content = question.model_dump(exclude_defaults=True)
+        lines[split][row.question_id] = json.dumps(content, ensure_ascii=False)
         report.splits[split].rows += 1
         report.splits[split].kept += 1
-        report.hard += one.question.difficulty == "hard"
-        for reason, detail in one.gold.kept.items():
-            report.keep_flagged(_flagged(one.row, split, str(reason), detail))
-    for split in report.splits:
-        questions = by_split[split]
-        if ordered := [questions[r.question_id] for r in source.rows if r.question_id in questions]:
-            path = questions_path(folder, split)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            made = [question.model_dump(exclude_defaults=True) for question in ordered]
-            lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in made)
-            path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+        report.hard += question.difficulty == "hard"
+        for reason, detail in gold.kept.items():
+            report.keep_flagged(replace(row.flagged(str(reason), detail), split=split))
+    for split, own in lines.items():
+        path = questions_path(folder, split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ordered = ",\n".join(own[r.question_id] for r in source.rows if r.question_id in own)
+        path.write_text(f"[\n{ordered}\n]\n", encoding="utf-8")

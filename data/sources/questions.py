@@ -47,6 +47,10 @@ class Row:
     gold: GoldResult | None = None
     difficulty: str | None = None
 
+    def flagged(self, reason: str, detail: str) -> Flagged:
+        """Return a record of this row; one whose split is not chosen yet counts as training."""
+        return Flagged(self.question_id, self.split or TRAIN, self.database, reason, detail)
+
 
 class _RawRow(NamedTuple):
     """A row as it is in its file. `unit` is what `number` counts: rows from 0, or lines from 1."""
@@ -92,19 +96,13 @@ def rows_of(
 
     A row's id is `prefix` and its number. `only` is the only database that there is: a file may
     call it by another name, or not name it. `evidence`: whether to append it to the question.
-    Raises `DataError`: also if every row lacks a key.
+    Raises `DataError` for a file that holds no rows.
     """
     raws = _read_rows(path)
     if not raws:
         raise DataError(f"{path} holds no question")
     named = {raw.text("db_id") for raw in raws} - {""}
     database = only if len(named) < 2 else None
-    for key in ("question", "query") if database else ("question", "query", "db_id"):
-        if not any(raw.text(key) for raw in raws):
-            first = raws[0].value
-            known = ", ".join(map(str, first)) if isinstance(first, dict) else ""
-            names = ", ".join(KEYS[key])
-            raise DataError(f"{path} has {known or 'rows without keys'}, but none of {names}")
     rows = []
     for raw in raws:
         row_id = f"{prefix}{raw.number:04}"

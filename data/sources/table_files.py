@@ -8,7 +8,6 @@ bits make it text: a code. So does 1,234 in all cells, which may be 1.234 or 123
 import codecs
 import csv
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -74,10 +73,7 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 
     Raise one `DataError` for all files that can't be read.
     """
-    twice = [
-        name for name, n in Counter(table_name(path).lower() for path in files).items() if n > 1
-    ]
-    faults = [f"two files would become the table {name}: rename one" for name in twice]
+    faults = []
     with new_database(target) as connection:
         for path in files:
             try:

@@ -80,7 +80,7 @@ def test_grpo_config_defaults() -> None:
         ("gradient_checkpointing", "maybe"),
         ("max_new_tokens", 1.5),
         ("learning_rate", [1]),
-        ("temperature", float("inf")),
+        ("beta", float("inf")),
         ("difficulty_filter", None),
         ("device", "tpu"),
         ("data_dir", ""),

@@ -171,7 +171,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         chunks = self.args.gradient_accumulation_steps
         if self._step % chunks == 0 or self._buffered_inputs is None:
             rows = self._generate_and_score_completions(generation_batch)
-            rows = without_idle_rows(rows)
+            if not self.beta:  # the KL term has a gradient of its own
+                rows = without_idle_rows(rows)
             self._buffered_inputs = [
                 trim(one)
                 for part in split_updates(rows, self._updates)
@@ -183,6 +184,8 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
         inputs = self._loss_inputs = dict(inputs)
         metrics, tokens = self._metrics["train"], counted(inputs)
         logged = {name: list(values) for name, values in metrics.items()}
+        if self.beta:  # 0 where nothing is scored, as in what it is compared with
+            inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] * tokens
         unscored = torch.zeros_like(inputs["prompt_mask"])
         self._scored = torch.cat([unscored, tokens], dim=1).bool()
         try:
@@ -198,7 +201,10 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, kept: int, **options: Any
     ) -> Any:
-        assert self._scored is not None
+        if self._scored is None:  # of the reference model
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, kept, **options
+            )
         with self.accelerator.autocast():
             values = score_tokens(model, input_ids, attention_mask, self._scored)
         scored = self._scored[:, -kept:]

@@ -18,7 +18,9 @@ SHARED = (
     *("output_dir", "num_train_epochs", "max_steps", "learning_rate", "warmup_steps"),
     *("seed", "logging_steps"),
 )
-GRPO_ONLY = (*("per_device_train_batch_size", "num_generations", "temperature", "scale_rewards"),)
+GRPO_ONLY = (
+    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "scale_rewards"),
+)
 
 
 def shared_arguments(config: GRPOConfig) -> dict[str, Any]:

@@ -237,13 +237,8 @@ class Asker:
         value = self.one(self.known(table, column))
         need(len(str(value)) <= MAX_LITERAL_CHARS)
         phrase, quoted = self.phrase(column), self.quote(value)
-        return Condition(
-            column,
-            having=f"the {phrase} {quoted}",
-            whose=f"whose {phrase} {_be(phrase)} {quoted}",
-            comparison=f"= {literal(value)}",
-            test=lambda cell: cell == value,
-        )
+        having, whose = f"the {phrase} {quoted}", f"whose {phrase} {_be(phrase)} {quoted}"
+        return Condition(column, having, whose, f"= {literal(value)}", lambda cell: cell == value)
 
     def _compares_dates(self, table: Table, column: Column) -> Condition:
         cells = sorted({str(cell) for cell in self.known(table, column)})
@@ -255,13 +250,10 @@ class Asker:
             value = value[:DATE_CHARS]
             word, sign = ("on or after", ">=") if after else (word, sign)
         compare = {">": operator.gt, ">=": operator.ge, "<": operator.lt}[sign]
-        return Condition(
-            column,
-            having=f"{indefinite(phrase)} {word} {value}",
-            whose=f"whose {phrase} {_be(phrase)} {word} {value}",
-            comparison=f"{sign} '{value}'",
-            test=lambda cell: compare(str(cell), value),
-        )
+        having = f"{indefinite(phrase)} {word} {value}"
+        whose = f"whose {phrase} {_be(phrase)} {word} {value}"
+        comparison = f"{sign} '{value}'"
+        return Condition(column, having, whose, comparison, lambda cell: compare(str(cell), value))
 
     def threshold(self, table: Table, column: Column) -> int | float:
         """Pick a number well inside the column's range, mostly rounder than the cells."""

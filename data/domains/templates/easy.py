@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from data.domains.spec import Draft, Kind, Table
+from data.domains.spec import Draft, Kind
 from data.domains.templates.asker import NUMBERS, Asker, additive, literal, need
 from data.domains.words import is_plural, plural
 
@@ -11,30 +11,27 @@ MAX_LISTED = 8  # rows of a list answer
 
 
 def count_all(ask: Asker) -> Draft:
-    """Count a table's rows."""
     table = ask.one(ask.domain.tables)
     return ask.draft(table, f"SELECT COUNT(*) FROM {table.name}", "count_all")
 
 
 def count_equal(ask: Asker) -> Draft:
-    """Count the rows with a value."""
-    return _count(ask, ask.table(Kind.CATEGORY), Kind.CATEGORY)
+    return _count(ask, Kind.CATEGORY)
 
 
 def count_compare(ask: Asker) -> Draft:
     """Count the rows above or below a number or a date."""
-    kinds = (*NUMBERS, Kind.DATE)
-    return _count(ask, ask.table(kinds), *kinds)
+    return _count(ask, *NUMBERS, Kind.DATE)
 
 
-def _count(ask: Asker, table: Table, *kinds: Kind) -> Draft:
+def _count(ask: Asker, *kinds: Kind) -> Draft:
+    table = ask.table(kinds)
     condition = ask.condition(table, *kinds)
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {condition.where()}"
     return ask.draft(table, sql, "count", condition=condition)
 
 
 def extreme_value(ask: Asker) -> Draft:
-    """Ask for the highest or lowest number of a column."""
     table, column = ask.any_column(*NUMBERS)
     top = ask.rng.random() < 0.5
     words = ("highest", "maximum", "largest") if top else ("lowest", "minimum", "smallest")
@@ -44,7 +41,6 @@ def extreme_value(ask: Asker) -> Draft:
 
 
 def average(ask: Asker) -> Draft:
-    """Ask for the average of a column."""
     table, column = ask.any_column(*NUMBERS)
     need("year" not in column.name)
     sql = f"SELECT ROUND(AVG({column.name}), 2) FROM {table.name}"
@@ -52,7 +48,6 @@ def average(ask: Asker) -> Draft:
 
 
 def total(ask: Asker) -> Draft:
-    """Ask for the sum of a column."""
     table, column = ask.any_column(*NUMBERS)
     need(additive(column))
     phrase = ask.amount(column)
@@ -67,7 +62,6 @@ def sum_of(name: str, kind: Kind) -> str:
 
 
 def lookup(ask: Asker) -> Draft:
-    """Ask for one column of a named row."""
     table, name, column = ask.named_column(*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
     value, _ = ask.named_row(table, name)
     amount, called = ask.amount(column), _called(ask.phrase(name))
@@ -107,7 +101,6 @@ def superlative(ask: Asker) -> Draft:
 
 
 def count_distinct(ask: Asker) -> Draft:
-    """Count the different values of a category."""
     table, column = ask.any_column(Kind.CATEGORY)
     phrase = ask.phrase(column)
     sql = f"SELECT COUNT(DISTINCT {column.name}) FROM {table.name}"
@@ -115,12 +108,10 @@ def count_distinct(ask: Asker) -> Draft:
 
 
 def as_plural(phrase: str) -> str:
-    """Return a phrase in the plural."""
     return phrase if is_plural(phrase) else plural(phrase)
 
 
 def list_distinct(ask: Asker) -> Draft:
-    """List the different values of a category."""
     table, column = ask.any_column(Kind.CATEGORY, complete=True)
     need(2 <= len(set(ask.known(table, column))) <= MAX_LISTED)
     sql = f"SELECT DISTINCT {column.name} FROM {table.name}"
@@ -128,7 +119,6 @@ def list_distinct(ask: Asker) -> Draft:
 
 
 def date_edge(ask: Asker) -> Draft:
-    """Ask for the latest or earliest date of a column."""
     table, column = ask.any_column(Kind.DATE)
     word = ask.rng.choice(("latest", "most recent", "earliest", "first"))
     function = "MAX" if word in ("latest", "most recent") else "MIN"

@@ -20,7 +20,6 @@ def _named_parent(ask: Asker, link: Link, most: int | None = None) -> tuple[str,
 
 
 def join_count(ask: Asker) -> Draft:
-    """Count the children of a named parent."""
     link = ask.link(parent_kinds=(Kind.NAME,))
     value, where = _named_parent(ask, link)
     sql = f"SELECT COUNT(*) FROM {link.join} WHERE {where}"
@@ -29,7 +28,6 @@ def join_count(ask: Asker) -> Draft:
 
 
 def join_count_where(ask: Asker) -> Draft:
-    """Count the children whose parent meets a condition."""
     link = ask.link(parent_kinds=(Kind.CATEGORY,))
     condition = ask.condition(link.parent, Kind.CATEGORY)
     key = link.parent.columns.index(link.parent.key)
@@ -54,7 +52,6 @@ def join_lookup(ask: Asker) -> Draft:
 
 
 def join_aggregate(ask: Asker) -> Draft:
-    """Ask for an aggregate of a named parent's children."""
     link = ask.link(child_kinds=NUMBERS, parent_kinds=(Kind.NAME,))
     column = ask.column(link.child, *NUMBERS)
     value, where = _named_parent(ask, link)
@@ -75,7 +72,6 @@ def join_names(ask: Asker) -> Draft:
 
 
 def parent_top(ask: Asker) -> Draft:
-    """Ask for the parent with the most children."""
     link = ask.link(parent_kinds=(Kind.NAME,))
     name = ask.column(link.parent, Kind.NAME)
     fields = {"name": ask.phrase(name), "parent": link.parent.singular}

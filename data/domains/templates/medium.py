@@ -21,7 +21,6 @@ MAX_LIST = 5  # names of a list answer
 
 
 def count_two(ask: Asker) -> Draft:
-    """Count the rows that meet a condition on a category and one on another column."""
     table = ask.table(Kind.CATEGORY)
     first = ask.condition(table, Kind.CATEGORY)
     second = ask.condition(table, *FILTERS, but=(first.column,))
@@ -31,7 +30,6 @@ def count_two(ask: Asker) -> Draft:
 
 
 def count_either(ask: Asker) -> Draft:
-    """Count the rows with one of two values of a category."""
     table = ask.table(Kind.CATEGORY)
     condition = ask.condition(table, Kind.CATEGORY)
     column = condition.column
@@ -47,7 +45,6 @@ def count_either(ask: Asker) -> Draft:
 
 
 def aggregate_where(ask: Asker) -> Draft:
-    """Ask for an aggregate of the rows that meet a condition."""
     table, column = ask.any_column(*NUMBERS)
     condition = ask.condition(table, Kind.CATEGORY, Kind.DATE, but=(column,))
     function, fields = aggregate(ask, column)
@@ -70,7 +67,6 @@ def aggregate(ask: Asker, column: Column, prefix: str = "") -> tuple[str, dict[s
 
 
 def group_top(ask: Asker) -> Draft:
-    """Ask for the value of a category that most or fewest rows have."""
     table, column = ask.any_column(Kind.CATEGORY, complete=True)
     top = ask.rng.random() < 0.65
     most, many = ("most", "most") if top else ("least", "fewest")
@@ -133,10 +129,8 @@ def top_names(ask: Asker) -> Draft:
     table, name, column = ask.named_column(*NUMBERS, Kind.DATE, complete=True)
     count = ask.rng.randint(2, 4)
     top = ask.rng.random() < 0.6
-    if column.kind is Kind.DATE:
-        word = "latest" if top else "earliest"
-    else:
-        word = "highest" if top else "lowest"
+    words = ("latest", "earliest") if column.kind is Kind.DATE else ("highest", "lowest")
+    word = words[not top]
     names = plural(ask.phrase(name))
     shown = NUMBER_WORDS[count] if ask.rng.random() < 0.5 else count
     fields = {"names": names, "count": shown, "word": word, "column": ask.amount(column)}
@@ -146,12 +140,10 @@ def top_names(ask: Asker) -> Draft:
 
 
 def above_average(ask: Asker) -> Draft:
-    """Count the rows above or below the average of a column."""
     table, column = ask.any_column(*NUMBERS)
     need("year" not in column.name)
-    above, than, sign = ("below", "lower than", "<")
-    if ask.rng.random() < 0.6:
-        above, than, sign = ("above", "higher than", ">")
+    upper, lower = ("above", "higher than", ">"), ("below", "lower than", "<")
+    above, than, sign = upper if ask.rng.random() < 0.6 else lower
     average = f"(SELECT AVG({column.name}) FROM {table.name})"
     sql = f"SELECT COUNT(*) FROM {table.name} WHERE {column.name} {sign} {average}"
     amount = ask.amount(column)
@@ -159,7 +151,6 @@ def above_average(ask: Asker) -> Draft:
 
 
 def count_between(ask: Asker) -> Draft:
-    """Count the rows between two numbers or two dates."""
     table, column = ask.any_column(*NUMBERS, Kind.DATE)
     if column.kind is Kind.DATE:
         dates = sorted({str(cell) for cell in ask.known(table, column)})
@@ -176,7 +167,6 @@ def count_between(ask: Asker) -> Draft:
 
 
 def count_year(ask: Asker) -> Draft:
-    """Count the rows with a date in one year."""
     table, column = ask.any_column(Kind.DATE)
     years = [str(cell)[:4] for cell in ask.known(table, column)]
     year = ask.one(years)

@@ -20,7 +20,7 @@ from data.commands import app
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import held_out_values, held_out_words, is_held_out_pair, words_of
 from data.domains.spec import Domain, Kind
-from data.domains.templates.balance import FORMS
+from data.domains.templates import FORMS
 from data.domains.words import SQL_WORDS, WORDS
 from data.generate import generate
 from shared.dataset import check_databases, load_questions, load_splits, questions_path

@@ -1,4 +1,4 @@
-"""What each column of a database is for, however odd the schema."""
+"""What each column of a database is for, however odd the schema, and how names are read."""
 
 import random
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from data.domains.spec import Kind
 from data.golds.execute import open_readonly
+from data.introspection.names import nouns_of, phrase_of, singular, words_of
 from data.introspection.schema import Schema, introspect
 from data.introspection.tables import MAX_SAMPLE
 from tests.data.sources.importing import make_database
@@ -178,3 +179,73 @@ def test_a_large_table_is_sampled_whatever_its_row_ids(
 ) -> None:
     schema = read(tmp_path, filled("item", f"{column}, size INTEGER", f"{value}, i", 2_000))
     assert len({row[-1] for row in schema.rows["item"]}) == MAX_SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("car_makers", "car makers"),
+        ("LName", "last name"),
+        ("unit price (EUR)", "unit price eur"),
+        ("order_qty", "order quantity"),
+        ("Straße", "straße"),
+        ("?", "unnamed"),
+    ],
+)
+def test_words(name: str, words: str) -> None:
+    assert words_of(name) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("countries", "country"),
+        ("movies", "movie"),
+        ("people", "person"),
+        ("series", "series"),
+        ("status", "status"),
+    ],
+)
+def test_singulars(many: str, one: str) -> None:
+    assert singular(many) == one
+    assert singular(one) == one
+
+
+@pytest.mark.parametrize(
+    ("words", "nouns"),
+    [
+        ("countries", ("country", "countries")),
+        ("staff", ("staff", "staff")),
+        ("types of restaurant", ("type of restaurant", "types of restaurant")),
+        ("has pet", ("has-pet record", "has-pet records")),
+        ("hiring", ("hiring record", "hiring records")),
+        ("客户", ("客户 record", "客户 records")),
+    ],
+)
+def test_nouns_of_tables(words: str, nouns: tuple[str, str]) -> None:
+    assert nouns_of(words.split()) == nouns
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "phrase"),
+    [
+        ("number products", Kind.INTEGER, "number of products"),
+        ("focal length mm", Kind.REAL, "focal length in mm"),
+        ("opened on", Kind.DATE, "opened date"),
+        ("date of birth", Kind.DATE, "date of birth"),
+        ("number component", Kind.INTEGER, "number of components"),
+        ("sales million", Kind.REAL, "amount of sales in million"),
+        ("x", Kind.REAL, "x"),
+        ("年", Kind.INTEGER, "年"),
+        # these read badly
+        ("directed by", Kind.TEXT, None),
+        ("date first rental", Kind.DATE, None),
+        ("day or boarding", Kind.CATEGORY, None),
+        ("county represented", Kind.CATEGORY, None),
+        ("meter 100", Kind.REAL, None),
+        ("weeks on top", Kind.INTEGER, None),
+        ("damage millions usd", Kind.REAL, None),
+    ],
+)
+def test_phrases_of_columns(words: str, kind: Kind, phrase: str | None) -> None:
+    assert phrase_of(words.split(), kind) == phrase

@@ -1,4 +1,4 @@
-"""What the tests of imports share: the command, and a small database of one's own."""
+"""What the tests of imports share: the command, small databases, and Spider's layout."""
 
 import json
 from pathlib import Path
@@ -46,3 +46,56 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """Return the files below a folder with their content."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def row(database: str, question: Any, query: str) -> dict[str, Any]:
+    return {"db_id": database, "question": question, "query": query}
+
+
+TRAIN = [
+    row("shop", "How many items are there?", "SELECT count(*) FROM item"),
+    row("shop", "Count the items.", "SELECT count(*) FROM item"),
+    row("shop", "Which item costs most?", "SELECT name FROM item ORDER BY price DESC LIMIT 1"),
+    row("shop", "Items over 100?", "SELECT name FROM item WHERE price > 100"),
+]
+JOINED = (
+    "SELECT T1.name FROM ANIMAL AS T1 JOIN cage AS T2 ON T1.cage_id = T2.id "
+    "WHERE T2.wing = 'north' ;"
+)
+DEV = [
+    row("zoo", "Names of animals in cages of the north wing?", JOINED),
+    row("zoo", "All ticks?", "SELECT n FROM tick"),
+    row("zoo", "What is the sound?", "SELECT sound FROM animal"),
+    row("zoo", "The name of animal 2?", "SELECT name FROM animal WHERE id = 2"),
+]
+DATABASES = {
+    "shop": """CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, price REAL);
+        INSERT INTO item VALUES (1, 'pen', 9.5), (2, 'cup', 9.5), (3, 'cap', 1.0);""",
+    "zoo": """CREATE TABLE Cage (id INTEGER PRIMARY KEY, wing TEXT);
+        CREATE TABLE Animal (id INTEGER PRIMARY KEY, name TEXT,
+                            cage_id INTEGER REFERENCES Cage(id), sound TEXT);
+        INSERT INTO Cage VALUES (1, 'north'), (2, 'south');
+        INSERT INTO Animal VALUES (1, 'Léo', 1, NULL), (2, 'Mia', 1, NULL),
+                                 (3, CAST(x'41ff' AS TEXT), 2, NULL);
+        CREATE TABLE tick (n INTEGER);
+        WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 21)
+        INSERT INTO tick SELECT n FROM c;""",
+}
+
+
+def make_spider_database(root: Path, name: str, script: str) -> Path:
+    return make_database(root / "database" / name / f"{name}.sqlite", script)
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def make_spider(root: Path) -> Path:
+    """Write two databases, 4 training questions (2 usable) and 4 dev questions (2 usable)."""
+    root.mkdir(parents=True)
+    for name, script in DATABASES.items():
+        make_spider_database(root, name, script)
+    write_json(root / "train_spider.json", TRAIN)
+    write_json(root / "dev.json", DEV)
+    return root

@@ -1,17 +1,27 @@
-"""A user's own SQLite databases and question files become a data directory."""
+"""A user's own SQLite databases and question files become a data directory.
+
+A database is copied in its last committed state, whoever uses it, and never touched.
+"""
 
 import csv
 import json
+import os
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pytest
 from typer.testing import CliRunner
 
 from data.audit import audit
 from data.commands import app
+from data.sources import sqlite_files
 from data.sources.questions import bare_sql
+from data.sources.sqlite_files import copy_database
 from shared.dataset import Question, database_path, load_splits
+from shared.errors import DatabaseLoadError
 from tests.data.sources.importing import (
     QUESTIONS,
     files_of,
@@ -152,7 +162,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        ("question;answer\na;b\n", "q.csv", "q.csv has question, answer, but none of query, sql"),
+        ("question;answer\na;b\n", "q.csv", "q.csv line 2: no text in 'query' (or 'sql', "),
         ("", "q.csv", "q.csv holds no question"),
         ('{"db_id": "d", "questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
          "write an array of questions, or one object per line"),
@@ -160,7 +170,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
         ('"a"', "q.json", "q.json holds no JSON array of questions"),
         ("question,sql\n\udce9,SELECT 1\n", "q.csv", "q.csv is not UTF-8 ("),
         ('{"question": "?", "sql": "SELECT nope FROM item"}', "q.jsonl", "no such column: nope"),
-        ("[1, 2]", "q.json", "q.json has rows without keys, but none of question, question_text"),
+        ("[1, 2]", "q.json", "q.json row 0: not an object but int"),
         (None, "q.jsonl", "q.jsonl is missing"),
     ],
 )  # fmt: skip
@@ -229,3 +239,82 @@ def test_the_pages_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {name: len(found) for name, found in splits.items()} == {"train": 9, "eval": 3}
     assert "9 to train on and 3 to measure on" in page
     assert "make train DATA=shop-data" in script
+
+
+def count(path: Path) -> int:
+    """Return the number of items, as a server reads them: without looking at a -wal."""
+    connection = apsw.Connection(
+        f"file:{path}?mode=ro&immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
+    found = next(connection.execute("SELECT count(*) FROM item"))[0]
+    connection.close()
+    return int(found)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return make_database(tmp_path / "own" / "shop.db")
+
+
+def copied(shop: Path) -> Path:
+    """Return a copy of the database, made without any change beside it."""
+    before = files_of(shop.parent)
+    target = shop.parents[1] / "copy" / "shop.sqlite"
+    copy_database(shop, target)
+    assert files_of(shop.parent) == before
+    assert [path.name for path in target.parent.iterdir()] == ["shop.sqlite"]
+    return target
+
+
+def test_rows_that_are_only_in_the_wal_are_copied(shop: Path) -> None:
+    writer = apsw.Connection(str(shop))
+    writer.execute("PRAGMA journal_mode = WAL").fetchall()
+    writer.execute("INSERT INTO item VALUES (5, 'mug', 3)")
+    writer.execute("BEGIN; INSERT INTO item VALUES (6, 'pot', 3)")  # not committed
+    assert count(copied(shop)) == 5
+    (link := shop.parents[1] / "link.db").symlink_to(shop)
+    copy_database(link, target := shop.parents[1] / "linked.sqlite")
+    assert count(target) == 5
+    writer.close()
+
+
+def test_a_locked_database_is_copied_as_committed(shop: Path) -> None:
+    writer = apsw.Connection(str(shop))
+    writer.execute("PRAGMA cache_size = 1; BEGIN EXCLUSIVE")
+    rows = ((n, "x" * 500, 1) for n in range(10, 500))  # spilled into the file before the commit
+    writer.executemany("INSERT INTO item VALUES (?, ?, ?)", rows)
+    assert Path(f"{shop}-journal").exists()
+    assert count(copied(shop)) == 4
+    writer.execute("COMMIT")
+    assert count(copied(shop)) == 494
+    writer.close()
+
+
+def test_a_file_without_a_journal_keeps_its_bytes(shop: Path) -> None:
+    os.chmod(shop, 0o444)
+    os.chmod(shop.parent, 0o555)
+    assert copied(shop).read_bytes() == shop.read_bytes()
+    os.chmod(shop.parent, 0o755)
+
+
+def test_a_file_that_never_rests_is_an_error(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_files, "WAIT_S", 0)
+    changes = iter(range(10, 100))
+    monkeypatch.setattr(shutil, "copyfile", written_to(shop, lambda: next(changes)))
+    with pytest.raises(DatabaseLoadError, match=r"shop\.db is being written to: .*\.backup"):
+        copy_database(shop, shop.parents[1] / "copy.sqlite")
+
+
+def written_to(shop: Path, change: Callable[[], int | None]) -> Callable[[str, str], None]:
+    """Return a `copyfile` after which the database has one more row, as long as there are ids."""
+    copy = shutil.copyfile
+
+    def copyfile(source: str, target: str) -> None:
+        copy(source, target)
+        if (number := change()) is not None:
+            writer = apsw.Connection(str(shop))
+            writer.execute("INSERT INTO item VALUES (?, 'x', 1)", (number,))
+            writer.close()
+            os.utime(shop, ns=(number, number))  # whatever the file system's resolution
+
+    return copyfile

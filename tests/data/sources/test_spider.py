@@ -16,8 +16,16 @@ from env_server.questions import QuestionBank
 from env_server.sql.run import SqlRunner
 from shared.dataset import check_databases, load_splits
 from shared.errors import DataError
-from tests.data.sources.importing import files_of, run_import
-from tests.data.sources.tiny_spider import DEV, TRAIN, make_database, make_spider, row, write_json
+from tests.data.sources.importing import (
+    DEV,
+    TRAIN,
+    files_of,
+    make_spider,
+    make_spider_database,
+    row,
+    run_import,
+    write_json,
+)
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
 
@@ -85,8 +93,8 @@ def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_pat
 
 
 def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path: Path) -> None:
-    make_database(source, "bad", "CREATE TABLE t (x)").write_bytes(b"garbage" * 500)
-    torn = make_database(
+    make_spider_database(source, "bad", "CREATE TABLE t (x)").write_bytes(b"garbage" * 500)
+    torn = make_spider_database(
         source, "torn", "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(40000))"
     )
     torn.write_bytes(torn.read_bytes()[:9000])

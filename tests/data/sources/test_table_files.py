@@ -214,7 +214,7 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
     [
         ({}, "no .csv, .tsv, .jsonl, .ndjson, .parquet file at shop"),
         ({"t.csv": "id\n\x81\x00\n"}, "shop/t.csv is not UTF-8 (it has the control character"),
-        ({"t.csv": "id\n1\n", "T.tsv": "id\n1\n"}, "two files would become the table t"),
+        ({"t.csv": "id\n1\n", "T.tsv": "id\n1\n"}, 'shop/t.csv: table "t" already exists'),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         ({"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"}, "shop/t.csv: too many columns"),
     ],

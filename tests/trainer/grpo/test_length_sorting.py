@@ -35,6 +35,7 @@ def check_equal(found: Gradients, expected: Gradients, factor: float = 1.0) -> N
     [
         *((family, SMALL_BATCHES) for family in FAMILIES),
         ("qwen3", {"lora_rank": 4}),
+        ("qwen3", {"beta": 0.1}),
         ("qwen3", {"gradient_checkpointing": True}),
         ("qwen3", {"lora_rank": 4, "gradient_checkpointing": True}),
     ],

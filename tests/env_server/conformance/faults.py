@@ -159,22 +159,6 @@ class Endless:
         return await asyncio.shield(asyncio.create_task(whole()))
 
 
-class SlowJudge:
-    """A server that takes much longer for a batch of long answers than for one of short ones."""
-
-    def __init__(self) -> None:
-        self.short_s = 0.0
-
-    async def __call__(self, request: httpx.Request, send: Send) -> httpx.Response:
-        began = time.monotonic()
-        reply = await send(request)
-        if len(request.content) > 500_000:
-            await asyncio.sleep(10 * self.short_s + 2.0)
-        elif request.url.path == "/step_batch":
-            self.short_s = time.monotonic() - began
-        return reply
-
-
 class Boundless:
     """A server without limits on bytes: what it refuses is answered as the request before."""
 

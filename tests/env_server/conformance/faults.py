@@ -104,10 +104,8 @@ def oracle(sent: Any, body: Any) -> None:
 
 
 def literal(sent: Any, body: Any) -> None:
-    """Take only JSON and bare words for answers."""
-    marks = ("\n", "; ", " and ", "\t", ": ", "\\boxed", "- ")
-    text = str(sent.get("action", "")).removeprefix("ANSWER: ")
-    if body["done"] and any(mark in text for mark in marks):
+    """Take only one line for an answer."""
+    if body["done"] and "\n" in str(sent.get("action", "")):
         body["info"]["outcome"] = "wrong"
 
 

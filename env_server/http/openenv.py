@@ -53,7 +53,7 @@ class Session:
     """What one connection plays."""
 
     def __init__(self, socket: WebSocket) -> None:
-        self.socket = socket
+        self.socket, self.pool = socket, service_of(socket).pool
         self.episode_id: str | None = None
         self.answered, self.done = 0, False  # steps of the episode, and whether it is over
 
@@ -81,9 +81,7 @@ class Session:
             case "step":
                 return await self.step(data)
             case "state":
-                state = await bytes_in_time(
-                    self.socket, service_of(self.socket).pool.state, self._episode()
-                )
+                state = await bytes_in_time(self.socket, self.pool.state, self._episode())
                 return b'{"type":"state","data":%b}' % state
             case "close":
                 await self.leave()
@@ -97,7 +95,7 @@ class Session:
 
     async def reset(self, data: dict[str, Any]) -> bytes:
         """Start an episode or continue one that exists, and leave the one before it."""
-        pool, wanted = service_of(self.socket).pool, parse_item(Reset, data)
+        pool, wanted = self.pool, parse_item(Reset, data)
         if wanted.resume:
             if wanted.episode_id is None:
                 raise InvalidRequest("resume: name the episode to continue with episode_id")
@@ -121,16 +119,15 @@ class Session:
         """Play an action. Its number is that of the steps seen, so that a repeat counts once."""
         data.pop("metadata", None)  # a field of every action of OpenEnv's
         fields = {"episode_id": self._episode(), "action": data, "step": self.answered}
-        pool = service_of(self.socket).pool
         wanted = parse_item(StepRequest, fields)
-        return self._observation(await bytes_in_time(self.socket, pool.step, wanted))
+        return self._observation(await bytes_in_time(self.socket, self.pool.step, wanted))
 
     async def leave(self) -> None:
         """Abandon the episode unless it is over."""
         episode_id, self.episode_id = self.episode_id, None
         if episode_id is not None and not self.done:
             with suppress(UnknownEpisode):
-                await bytes_in_time(self.socket, service_of(self.socket).pool.close, episode_id)
+                await bytes_in_time(self.socket, self.pool.close, episode_id)
 
     def error(self, error: SQLEnvError, code: str = "EXECUTION_ERROR") -> bytes:
         """Return an error as a frame, and count it."""

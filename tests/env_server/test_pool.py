@@ -10,14 +10,7 @@ from env_server.episodes import Caller
 from env_server.pool import EpisodePool
 from env_server.questions import QuestionBank
 from shared.dataset import Question
-from shared.errors import (
-    Behind,
-    CapacityReached,
-    Conflict,
-    EpisodeTooLarge,
-    NotReady,
-    UnknownEpisode,
-)
+from shared.errors import Behind, CapacityReached, Conflict, NotReady, UnknownEpisode
 from shared.models import Outcome, ResetRequest, SQLState, StepRequest
 from tests.env_server.pool_driver import Driver, read
 
@@ -236,13 +229,6 @@ async def step(pool: EpisodePool, caller: Caller, action: str = "QUERY: SELECT 1
 
 
 # -- bytes
-
-
-async def test_a_replay_of_too_much_is_refused_before_anything_is_played(small: Driver) -> None:
-    with pytest.raises(EpisodeTooLarge):
-        await small.reset(actions=[LONG] * 4)
-    assert (len(small.pool), small.sql.jobs) == (0, 0)
-    await small.reset(actions=[LONG] * 3)
 
 
 async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(small: Driver) -> None:

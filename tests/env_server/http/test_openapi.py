@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from env_server.app import create_app
 from env_server.http import openapi as pages
-from env_server.http.openapi import ERRORS, document
+from env_server.http.openapi import document
 from env_server.settings import Settings
 from tests.env_server.http.conftest import TRAINER
 from tests.test_imports import ROOT
@@ -79,12 +79,6 @@ def test_calls_that_need_a_key_say_so(api: dict[str, Any]) -> None:
     assert not {"get /health", "get /ready"} & asking
     without = document(create_app(Settings()), Settings())
     assert not [call for call, operation in operations(without) if "security" in operation]
-
-
-def test_every_error_is_described(api: dict[str, Any]) -> None:
-    for _, operation in operations(api):
-        for status, reply in operation["responses"].items():
-            assert status == "200" or reply["description"] == ERRORS[int(status)]
 
 
 def test_generated_clients_take_the_documented_bodies(api: dict[str, Any]) -> None:

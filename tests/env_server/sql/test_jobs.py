@@ -1,6 +1,5 @@
 """Jobs and results survive the pipe."""
 
-import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,32 +8,10 @@ import apsw
 import pytest
 
 from env_server.sql import jobs as module
-from env_server.sql.jobs import LENGTH, Marker, SqlResult, decode_results, encode_results
+from env_server.sql.jobs import Marker
 from env_server.sql.limits import SqlLimits
 from shared.actions import ACTIONS, ActionType
 from shared.agents.tools import SQLEnvTools
-
-
-def body(frame: bytes) -> bytes:
-    assert LENGTH.unpack_from(frame)[0] == len(frame) - LENGTH.size
-    return frame[LENGTH.size :]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        (1, -(2**63), 2**63 - 1),
-        (1.0, 2.5, -0.0),
-        ("ü\0\n", "", None),
-        (b"\0\xff", b""),
-        (math.inf, -math.inf, b"x", "{}"),
-    ],
-)
-def test_cells_survive_with_their_types(row: tuple[object, ...]) -> None:
-    result = SqlResult(["a"] * len(row), [row], True, None, None, 5000, ["t"], 3)  # type: ignore[list-item]
-    [(number, read)] = decode_results(body(encode_results([(7, result)])))
-    assert (number, read) == (7, result)
-    assert [type(cell) for cell in read.rows[0]] == [type(cell) for cell in row]
 
 
 def test_the_sqlite_version_is_pinned() -> None:

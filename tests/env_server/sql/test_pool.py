@@ -19,6 +19,7 @@ from shared.errors import InternalError, NotReady
 from tests.env_server.sql.conftest import pids
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+CELLS = "9e999, -9e999, x'00ff', x'', NULL, 2.0, -9223372036854775808, 'Zoë', '', '{}'"
 NO_LIMITS = {"max_vm_steps": 10**12, "max_cpu_s": 1e9}
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -68,7 +69,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> None:
     zoo = str(tiny_data / "databases" / "zoo" / "zoo.sqlite")
     jobs = [
-        SqlJob(JobKind.QUERY, shop, "SELECT 9e999, x'00ff', NULL, 2.0, 'Zoë', * FROM orders"),
+        SqlJob(JobKind.QUERY, shop, f"SELECT {CELLS}, * FROM orders"),
         SqlJob(JobKind.QUERY, shop, "SELECT nam FROM orders"),
         SqlJob(JobKind.TABLES, shop),
         SqlJob(JobKind.DESCRIBE, shop, "orders"),
@@ -82,6 +83,7 @@ def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str) -> 
             expected = list(map(runner.run, jobs))
         found = await asyncio.gather(*map(pool.run, jobs))
         assert found[:-1] == expected[:-1]
+        assert repr(found[0]) == repr(expected[0]), "2.0 is not 2"
         assert found[-1].error_code == expected[-1].error_code == "sql_error"
 
     in_pool(body, workers=2)

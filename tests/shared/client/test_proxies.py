@@ -67,13 +67,11 @@ def ask(url: str, within_s: float = 10.0, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_this_machine_is_reached_without_the_proxy(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, variable: str, host: str
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, DEAD)
-    url = f"http://{host}:{recorder.server_port}"
-    ask(url)
+    ask(recorder.url)
     assert recorder.asked == ["/ready"]
 
 
@@ -100,14 +98,11 @@ def test_a_name_without_a_proxy_is_resolved_and_its_addresses_have_none(
 @pytest.mark.parametrize(
     ("url", "variables", "proxy"),
     [
-        ("http://a.example", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
         ("http://a.example", {"HTTP_PROXY": "p:1"}, "http://p:1"),
         ("https://a.example", {"HTTP_PROXY": "http://p:1"}, None),
         ("https://a.example", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
         ("https://a.example", {"ALL_PROXY": "http://p:1"}, "http://p:1"),
         ("http://a.example", {"HTTP_PROXY": "http://p:1", "NO_PROXY": ".example"}, None),
-        ("http://a.example", {"HTTP_PROXY": "http://p:1", "NO_PROXY": "*"}, None),
-        ("http://a.example", {"HTTP_PROXY": "http://p:1", "NO_PROXY": "b.example"}, "http://p:1"),
         ("http://10.1.2.3", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
         ("http://[::1]:8000", {"HTTP_PROXY": "http://p:1"}, None),
         ("http://0.0.0.0:8000", {"HTTP_PROXY": "http://p:1"}, None),

@@ -67,7 +67,7 @@ TRAINED: Mapping[str, Any] = {"system_prompt": "short"}
 
 @dataclass(frozen=True, kw_only=True)
 class ImproveSettings:
-    """What decides an improvement. `overrides` are settings of `GRPOConfig`, with model and seed."""
+    """What decides an improvement. `overrides` are settings of `GRPOConfig`, model and seed too."""
 
     preset: str | None
     overrides: Mapping[str, Any]

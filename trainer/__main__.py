@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from shared.console import errors, print_line
+from shared.console import print_line
 from shared.seeds import MAX_SEED
 from trainer.cli import (
     DATA,
@@ -222,9 +222,7 @@ def train(
                 processes = default_processes(config, options.preset, kept)
             config.accumulation_steps(processes)  # refuse a bad number once, not in each process
             if processes > 1:
-                raise typer.Exit(
-                    launch(processes, sys.argv[1:], lambda line: print_line(errors, line, "red"))
-                )
+                raise typer.Exit(launch(processes, sys.argv[1:]))
         if os.environ.get("RANK", "0") == "0":  # of several processes the first
             if resume is None:
                 print_line(console, str(choice))

@@ -14,7 +14,7 @@ from shared.models import StandardName
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import storage_problem
-from trainer.presets import BY_GPU, PRESETS, TRAINED_MODEL, Choice
+from trainer.presets import PRESETS, TRAINED_MODEL, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 
 console = Console()
@@ -44,19 +44,16 @@ StandardOption = Annotated[
 
 
 def _preset(name: str | None) -> str | None:
-    if name is None or name == "auto":
-        return None
-    if name not in (known := (*PRESETS, *BY_GPU)):
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}")
-    return BY_GPU.get(name, name)
+    if name is not None and name not in PRESETS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(PRESETS)}")
+    return name
 
 
 PresetOption = Annotated[
     str | None,
     typer.Option(
         callback=_preset,
-        help=f"Settings to start from: {', '.join(PRESETS)}; by a GPU's memory: "
-        f"{', '.join(BY_GPU)}; or auto.",
+        help=f"Settings to start from: {', '.join(PRESETS)}.",
         show_default="by the model: docs/own-model.md",
     ),
 ]

@@ -21,7 +21,7 @@ from shared.models import (
 )
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.errors import ConfigError
-from trainer.presets import BY_GPU, PRESETS
+from trainer.presets import PRESETS
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
@@ -176,7 +176,6 @@ class GRPOConfig:
 
         `data_dir` sets both data paths.
         """
-        name = BY_GPU.get(name, name)
         if name not in PRESETS:
             raise ConfigError(f"no preset {name!r}; the presets are {', '.join(PRESETS)}")
         return cls().override(**{**PRESETS[name], **overrides})

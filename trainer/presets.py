@@ -110,9 +110,8 @@ MEMORY_GB = {
     "qwen3-1.7b": 24,
     "qwen3-8b": 80,
 }
-# other names of the GPU presets, by the memory of each GPU
-BY_GPU = {"gpu-16gb": "qwen3-0.6b", "gpu-24gb": "qwen3-1.7b", "gpu-80gb": "qwen3-8b"}
-NEED_GPU = tuple(BY_GPU.values())  # to train: on CPU cores a step takes many minutes
+# to train: on CPU cores a step takes many minutes
+NEED_GPU = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-8b")
 
 
 @dataclass(frozen=True)

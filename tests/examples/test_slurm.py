@@ -82,7 +82,7 @@ def wait_for(true: Callable[[], bool], job: "subprocess.Popen[str]") -> None:
 
 
 def test_servers_are_on_the_first_node_and_a_launcher_on_each(cluster: Cluster) -> None:
-    job = cluster.start("--preset", "gpu-80gb", "--set", "report_to=a b")
+    job = cluster.start("--preset", "qwen3-8b", "--set", "report_to=a b")
     wait_for(lambda: len(cluster.lines()) == 5, job)
     (cluster.folder / "finish").touch()
     assert job.communicate(timeout=60)[0] == ""
@@ -97,7 +97,7 @@ def test_servers_are_on_the_first_node_and_a_launcher_on_each(cluster: Cluster) 
         "--rdzv-endpoint node7:22340 -m trainer train --resume-or-new "
         f"--out {cluster.folder}/runs --server http://node7:22341 --server http://node7:22342 "
         "--server http://node7:22343 --server http://node7:22344 "
-        "--preset gpu-80gb --set report_to=a b"
+        "--preset qwen3-8b --set report_to=a b"
     )
 
 

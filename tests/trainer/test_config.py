@@ -19,10 +19,8 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.presets import (
-    BY_GPU,
     GENERAL,
     KEPT,
-    MEMORY_GB,
     NEED_GPU,
     OFFLINE_MODEL,
     PRESETS,
@@ -162,18 +160,6 @@ def test_every_preset_is_that_of_its_own_model(preset: str) -> None:
     assert choice.preset == preset
     # its own settings, too: the shipped model keeps those of the preset
     assert GRPOConfig.preset(preset, **choice.settings) == GRPOConfig.preset(preset)
-
-
-def test_gpu_presets_have_names_by_the_memory_of_a_gpu() -> None:
-    assert set(BY_GPU.values()) == set(NEED_GPU)
-    for name, preset in BY_GPU.items():
-        assert name == f"gpu-{MEMORY_GB[preset]}gb"
-        assert GRPOConfig.preset(name) == GRPOConfig.preset(preset)
-    given = CliRunner().invoke(app, ["train", "--preset", "gpu-48gb"])
-    assert given.exit_code == 2
-    assert "gpu-24gb" in given.output
-    given = CliRunner().invoke(app, ["train", "--preset", "gpu-24gb", "--model", "/nowhere"])
-    assert "/nowhere" in given.output
 
 
 def test_a_given_preset_wins() -> None:

@@ -23,7 +23,6 @@ from trainer.cli import (
     settings_of,
 )
 
-OWN_FIELDS = ("model_name", "seed")  # settings that ImproveSettings has as fields
 AS_GIVEN = ("gold", "rounds", "questions", "samples", "eval_limit")
 
 
@@ -82,14 +81,11 @@ def improve(
 
         check_gpu(choice.preset, config)
         out = out or Path("runs/improve")
-        overrides = {name: one for name, one in overrides.items() if name not in OWN_FIELDS}
         settings = ImproveSettings(
-            model=config.model_name,
             preset=preset,
-            overrides=overrides,
+            overrides={**overrides, "model_name": config.model_name, "seed": config.seed},
             out=out,
             servers=tuple(server or ()),
-            seed=config.seed,
             **{name: context.params[name] for name in AS_GIVEN},
         )
         Improver(settings, console).run()

@@ -67,9 +67,8 @@ TRAINED: Mapping[str, Any] = {"system_prompt": "short"}
 
 @dataclass(frozen=True, kw_only=True)
 class ImproveSettings:
-    """What decides an improvement. `overrides` are settings of `GRPOConfig`."""
+    """What decides an improvement. `overrides` are settings of `GRPOConfig`, model and seed too."""
 
-    model: str
     preset: str | None
     overrides: Mapping[str, Any]
     out: Path
@@ -79,15 +78,13 @@ class ImproveSettings:
     questions: int = 400  # played in a round
     samples: int = 2  # episodes of each
     eval_limit: int = 0  # eval questions; 0: all
-    seed: int = 0
 
     def config(self, model: Path | None = None) -> GRPOConfig:
         """Return the settings of the start model, or of a fine-tuned one."""
-        own = {**DEFAULTS, "model_name": self.model, "seed": self.seed}
         if model is None:
-            return configured(self.preset, {**own, **self.overrides})[1]
-        own |= {**TRAINED, "model_name": str(model)}
-        return configured(None, {**own, **self.overrides})[1]
+            return configured(self.preset, {**DEFAULTS, **self.overrides})[1]
+        trained = {**TRAINED, **self.overrides, "model_name": str(model)}
+        return configured(None, {**DEFAULTS, **trained})[1]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -137,8 +134,10 @@ class Improver:
     def __init__(self, settings: ImproveSettings, console: Console) -> None:
         self._settings, self._console = settings, console
         self._out = settings.out
-        self._rows = rows = load_inputs(settings.config(), JobOptions(), with_model=False).train
-        self._development = development_questions(rows, DEVELOPMENT, settings.seed)
+        config = settings.config()
+        self._rows = rows = load_inputs(config, JobOptions(), with_model=False).train
+        self._seed = config.seed
+        self._development = development_questions(rows, DEVELOPMENT, self._seed)
         if not self._development:
             raise ConfigError(
                 f"{len(rows)} training questions are too few to keep some for measuring: name "
@@ -185,7 +184,7 @@ class Improver:
     def _play(self, one: Round) -> None:
         """Play training questions with the model of a round."""
         settings, number = self._settings, one.number
-        count, seed = settings.questions, settings.seed
+        count, seed = settings.questions, self._seed
         ids = practice_questions(self._rows, self._development, count, number, seed)
         self._evaluate(
             f"round {number} play",
@@ -230,8 +229,7 @@ class Improver:
             kinds = (RUN, COMPLETED, CORRECTED if settings.gold else RECOVERED)
             plays = [self._folder(earlier) / "play" for earlier in range(number)]
             sources = tuple(f"{kind}:{play}" for play in plays for kind in kinds)
-            named = {"model_name": settings.model, "seed": settings.seed + number}
-            named |= {"num_train_epochs": EPOCHS, "output_dir": out}
+            named = {"seed": self._seed + number, "num_train_epochs": EPOCHS, "output_dir": out}
             values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}
             choice, config = warm_start_config(settings.preset, values)
             options = SftOptions(choice.preset, out, settings.servers, sources=sources)

@@ -4,12 +4,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
+from shared.console import failure
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
@@ -63,10 +64,10 @@ def default_processes(
     return 1
 
 
-def launch(processes: int, arguments: Sequence[str], report: Callable[[str], None] = print) -> int:
+def launch(processes: int, arguments: Sequence[str]) -> int:
     """Run `python -m trainer` with `arguments` in `processes` processes; return the exit code.
 
-    The processes print their own errors; `report` gets the error of one that was killed.
+    The processes print their own errors; that of one that was killed is printed here.
     """
     import torch.distributed.run  # noqa: F401  creates the loggers that are silenced below
     from accelerate.commands.launch import launch_command, launch_command_parser
@@ -86,13 +87,13 @@ def launch(processes: int, arguments: Sequence[str], report: Callable[[str], Non
             options += ["--log_dir", logs, "-m", "trainer", *arguments]
             launch_command(launch_command_parser().parse_args(options))
     except ChildFailedError as error:
-        index, failure = error.get_first_failure()
-        if failure.exitcode >= 0:
-            return int(failure.exitcode)
-        name = signal.Signals(-failure.exitcode).name
+        index, first = error.get_first_failure()
+        if first.exitcode >= 0:
+            return int(first.exitcode)
+        name = signal.Signals(-first.exitcode).name
         hint = ": was there enough memory?" if name == "SIGKILL" else ""
-        report(f"error: process {index} of {processes} was ended by {name}{hint}")
-        return 128 - failure.exitcode
+        message = f"process {index} of {processes} was ended by {name}{hint}"
+        return failure(message, 128 - first.exitcode).exit_code
     except SignalException:  # the processes have it too, and end by themselves
         return EXIT_CODE
     return 0

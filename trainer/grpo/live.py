@@ -1,7 +1,7 @@
 """What a notebook shows while it trains: reward, success on a few eval questions, episodes."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
@@ -53,20 +53,32 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step, steps = int(state.global_step), int(state.max_steps)
-        if step % max(LEAST_STEPS, steps // MEASURED) == 0:
-            self._try("measuring", step, lambda: self._measure(step))
-        if step % max(1, steps // DRAWN) == 0:
-            self._try("drawing", step, lambda: self._draw(state))
+        measures = step % max(LEAST_STEPS, steps // MEASURED) == 0
+        self._update(state, measures, draws=step % max(1, steps // DRAWN) == 0)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        step = int(state.global_step)
-        self._try("measuring", step, lambda: self._measure(step))
-        self._try("drawing", step, lambda: self._draw(state))
+        self._update(state, measures=True, draws=True)
 
-    def _measure(self, step: int) -> None:
+    def _update(self, state: Any, measures: bool, draws: bool) -> None:
+        """Measure and draw, if wanted; count a failure in place of raising it."""
+        for wanted, work in ((measures, self._measure), (draws, self._draw)):
+            try:
+                if wanted:
+                    work(state)
+            except Exception as error:
+                self.failures += 1
+                if self.failures == 1:
+                    log.warning(
+                        "the live view failed at step %d: %r. Training continues; further "
+                        "failures are only counted",
+                        *(state.global_step, error),
+                    )
+
+    def _measure(self, state: Any) -> None:
         # lost episodes count in no rate; training itself stops if too many are lost
         options: dict[str, Any] = {"mode": "greedy", "max_lost_fraction": 1.0}
-        self._measured.append((step, evaluate(self._play, self._prompts, self._book, **options)))
+        result = evaluate(self._play, self._prompts, self._book, **options)
+        self._measured.append((int(state.global_step), result))
 
     def _draw(self, state: Any) -> None:
         from IPython.display import Image, Markdown, display
@@ -98,19 +110,6 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         ]
         title = f"{self._name}: step {step} of {steps}"
         return png([replace(chart, steps=steps) for chart in charts], title)
-
-    def _try(self, what: str, step: int, work: Callable[[], None]) -> None:
-        """Do `work`; count a failure in place of raising it."""
-        try:
-            work()
-        except Exception as error:
-            self.failures += 1
-            if self.failures == 1:
-                log.warning(
-                    "the live view failed at step %d, %s: %r. Training continues; further "
-                    "failures are only counted",
-                    *(step, what, error),
-                )
 
 
 def episode_markdown(step: int, question: str, one: EpisodeRecord) -> str:

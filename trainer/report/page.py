@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from shared import pages
 from shared.actions import ActionType
-from shared.run_stats import MODES
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.evaluation.analysis import analyse
@@ -107,7 +106,6 @@ def environment() -> Environment:
     made.globals |= {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "layers": REWARD_WEIGHTS,
-        "modes": MODES,
     }
     return made
 

@@ -123,7 +123,7 @@ class ChatCodec:
         self.eos_id: int = tokenizer.eos_token_id
         pad_id = tokenizer.pad_token_id
         self.pad_id: int = self.eos_id if pad_id is None else pad_id
-        self._layouts: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._layout = lru_cache(maxsize=None)(self._split_template)
         self._encoded = lru_cache(maxsize=50_000)(self._encode)
         # what follows a turn: its end and the head of an observation, and the next prompt
         self._bridge = self._layout(("system", "user", "assistant", "user"))[-2:]
@@ -195,11 +195,9 @@ class ChatCodec:
             first = start
         return (*ids, *self._backend.encode(text[first:], add_special_tokens=False).ids)
 
-    def _layout(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+    def _split_template(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """Return the template's text around the contents of messages with these roles: one piece
         before each content and one at the end."""
-        if (known := self._layouts.get(roles)) is not None:
-            return known
         contents = [_SENTINEL.format(index) for index in range(len(roles))]
         turns, listed = zip(roles, contents, strict=True), ", ".join(roles)
         messages = [{"role": role, "content": content} for role, content in turns]
@@ -217,8 +215,7 @@ class ChatCodec:
                     f"the chat template leaves out a message of {listed}: use another template"
                 )
             pieces.append(piece)
-        self._layouts[roles] = (*pieces, rendered)
-        return self._layouts[roles]
+        return (*pieces, rendered)
 
 
 @lru_cache(maxsize=8)

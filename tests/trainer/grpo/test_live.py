@@ -50,7 +50,7 @@ def test_it_works_as_often_in_a_run_of_any_length(
     view = LiveVisualizationCallback(small, inputs, lambda *_: [], baselines={})
     found: dict[str, list[int]] = {"draw": [], "measure": []}
     monkeypatch.setattr(view, "_draw", lambda state: found["draw"].append(state.global_step))
-    monkeypatch.setattr(view, "_measure", found["measure"].append)
+    monkeypatch.setattr(view, "_measure", lambda state: found["measure"].append(state.global_step))
     state = SimpleNamespace(global_step=0, max_steps=steps)
     for step in range(steps):
         state.global_step = step

@@ -33,6 +33,8 @@ CALL_TIMEOUT_S = 1800.0  # of `ModelServer.call`: large weights on a slow disk
 CONCURRENCY = 32
 LISTED_MODELS = 8  # in an error
 MAX_ERROR_CHARS = 400  # of a server's own words
+# statuses after which another request may succeed, which the library retries
+TRANSIENT = {408, 409, 429, *range(500, 600)} - {501}
 # the model's own distribution, as a local model is sampled; servers have other defaults
 NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 # parameters that may be left out, or renamed, if a server refuses them
@@ -209,10 +211,10 @@ class ModelServer:
                     log.warning("%s accepts no %s: %s", self.base_url, new, _server_message(error))
                 self._refused |= refused
             except openai.APIError as error:
-                if not _is_transient(error):
+                late = isinstance(error, openai.APITimeoutError)
+                if not late and getattr(error, "status_code", None) not in TRANSIENT:
                     raise self._fatal(error) from error
                 self.usage.retries += self._max_attempts - 1
-                late = isinstance(error, openai.APITimeoutError)
                 reason = f"no answer in {TIMEOUT_S:g} s" if late else _server_message(error)
                 tries = f"failed {self._max_attempts} times for {self.model!r}"
                 return ModelServerError(f"{self.base_url} {tries}: {reason}")
@@ -231,10 +233,10 @@ class ModelServer:
             return ModelServerError(
                 f"can't read the reply of {url}: {reason}; is it the address that ends in /v1?"
             )
-        if isinstance(error, openai.AuthenticationError):
-            return ModelServerError(f"{url} refuses the API key ({reason}): set {API_KEY_VARIABLE}")
         remedy = ""
-        if status == 404 and self.model in reason:
+        if status == 401:
+            remedy = f": set {API_KEY_VARIABLE}"
+        elif status == 404 and self.model in reason:
             remedy = f": name a model that {url}/models lists"
         elif status in (404, 405, 501):
             path = "/" + self.endpoint.replace(".", "/")
@@ -245,14 +247,6 @@ class ModelServer:
         return ModelServerError(
             f"{url} refuses the request for {self.model!r} ({status} {reason}){remedy}"
         )
-
-
-def _is_transient(error: openai.APIError) -> bool:
-    """Return whether another request may succeed: what the library retries, but no connection."""
-    if isinstance(error, openai.APIStatusError):
-        code = error.status_code
-        return code in (408, 409, 429) or (code >= 500 and code != 501)
-    return isinstance(error, openai.APITimeoutError)
 
 
 def _overflows(error: openai.APIStatusError) -> bool:

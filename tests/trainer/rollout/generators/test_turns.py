@@ -1,23 +1,18 @@
 """Episodes played with a model server do not wait for each other."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
-
-import pytest
 
 from shared.actions import SQLAction
 from shared.errors import ServerUnreachable
 from shared.models import StepResult
-from tests.trainer.chat_server import ChatServer, Messages, served
-from tests.trainer.conftest import FakeClient, prompts_for
+from tests.trainer.chat_server import ChatServer, Messages
+from tests.trainer.conftest import FakeClient
+from tests.trainer.rollout.generators.conftest import TURNS, in_turn, play, policy_of
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.openai import OpenAIPolicy
-from trainer.rollout.loop import play_episodes
-from trainer.rollout.row import RolloutRow, RolloutStats
+from trainer.rollout.row import RolloutStats
 
-TURNS = ["DESCRIBE: orders", "SAMPLE: orders", "ANSWER: 42"]
 LONGEST_S = 60.0  # only until a broken loop gives up
 
 
@@ -38,40 +33,18 @@ class Held:
         self.released_in_time = self._ended.wait(LONGEST_S)
 
 
-def turn(messages: Messages) -> str:
-    return TURNS[sum(message["role"] == "assistant" for message in messages)]
-
-
-@pytest.fixture
-def chat() -> Iterator[ChatServer]:
-    with served(ChatServer(turn)) as server:
-        yield server
-
-
-def play(
-    chat: ChatServer,
-    config: GRPOConfig,
-    client: FakeClient,
-    names: str,
-    stats: RolloutStats | None = None,
-) -> list[RolloutRow]:
-    policy = OpenAIPolicy("fake", chat.url, max_attempts=1)
-    options: dict[str, Any] = {"client": client, "policy": policy, "check_lost": False}
-    return play_episodes(prompts_for(config, *names), None, None, config, stats=stats, **options)
-
-
 def test_a_slow_turn_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
     held, first = Held(others=3), threading.Lock()
 
     def answer(messages: Messages) -> str:
         if first.acquire(blocking=False):
             held.wait()
-        elif turn(messages) == TURNS[-1]:
+        elif in_turn(messages) == TURNS[-1]:
             held.ended()
-        return turn(messages)
+        return in_turn(messages)
 
     chat.answer = answer
-    rows = play(chat, config, FakeClient(), "abcd")
+    rows = play(policy_of(chat), config, "abcd")
     assert held.released_in_time
     assert [row.texts for row in rows] == [TURNS] * 4
     assert [row.question_id for row in rows] == list("abcd")
@@ -103,13 +76,14 @@ class SlowStep(FakeClient):
 
 def test_a_slow_step_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
     held = Held(others=2)
-    rows = play(chat, config, SlowStep(held), "abc")
+    rows = play(policy_of(chat), config, "abc", SlowStep(held))
     assert held.released_in_time
     assert [row.outcome for row in rows] == ["correct"] * 3
 
 
 def test_a_lost_step_loses_its_own_episode(chat: ChatServer, config: GRPOConfig) -> None:
-    rows = play(chat, config, FakeClient(failing={"b": 2}), "abc")
+    client = FakeClient(failing={"b": 2})
+    rows = play(policy_of(chat), config, "abc", client, check_lost=False)
     assert [row.outcome for row in rows] == ["correct", "infra_failed", "correct"]
     assert rows[1].lost is not None
     assert "does not answer" in rows[1].lost
@@ -127,16 +101,15 @@ def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(
         async def act_one(self, view: object) -> None:
             return None
 
-    client, policy = Closing(), Silent("fake", chat.url)
-    prompts = prompts_for(config, *"abc")
-    rows = play_episodes(prompts, None, None, config, client=client, policy=policy)
+    client = Closing()
+    rows = play(Silent("fake", chat.url), config, "abc", client)
     assert [row.outcome for row in rows] == ["abandoned"] * 3
     assert len(client.closed) == 1
 
 
 def test_every_second_is_counted_once(chat: ChatServer, config: GRPOConfig) -> None:
     stats = RolloutStats()
-    play(chat, config, FakeClient(), "abcdefgh", stats)
+    play(policy_of(chat), config, "abcdefgh", stats=stats)
     assert stats.steps == 3 * 8
     assert stats.generate_s > 0
     assert stats.generate_s + stats.env_wait_s <= stats.rollout_s

@@ -32,7 +32,6 @@ class Request:
 
     @property
     def files(self) -> list[Path]:
-        """The files of questions."""
         return [path for path in (self.questions, self.eval_questions) if path]
 
 

@@ -139,6 +139,5 @@ def _import(
             raise DatabaseLoadError(f"no database {name!r} among those to import")
         return databases[name]
 
-    written = [only] if only else []
-    source = Source(report, rows, file_of, write, written, dialect)
+    source = Source(report, rows, file_of, write, [only] if only else [], dialect)
     return import_source(source, request.out, request.splitting)

@@ -333,10 +333,10 @@ def _reals(rng: random.Random, word: str, null: float) -> Maker:
 
 
 def _texts(rng: random.Random, null: float) -> Maker:
-    options = (values.emails, values.phones, values.streets)
     if rng.random() < CODE_SHARE:
         return values.codes(_prefix(rng), rng.choice((3, 4)), null=null)
-    return rng.choice(options)(null=null)
+    draw = rng.choice((values.email, values.phone, values.street))
+    return values.column(draw, null=null, unique=draw is values.email)
 
 
 def _prefix(rng: random.Random) -> str:

@@ -105,7 +105,6 @@ def _template_questions(shipped: Shipped, quotas: Quotas, hard: Splits) -> Split
 
 
 def _hard_questions(shipped: Shipped, quotas: Quotas) -> Splits:
-    """Return the hand-written questions by split."""
     chosen: Splits = {split: [] for split in quotas}
     with closing(open_readonly(shipped.path)) as connection:
         for number, draft in enumerate(shipped.hard, start=1):

@@ -32,8 +32,6 @@ MAX_SHOWN = 40
 
 @dataclass
 class AuditReport:
-    """The findings of an audit."""
-
     path: str
     digest: str
     questions: dict[str, int]  # split, with `seen` or `unseen` databases -> how many
@@ -45,7 +43,6 @@ class AuditReport:
         return [finding for finding in self.findings if finding.flag in ERRORS]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of the JSON file."""
         return {
             "path": self.path,
             "data_digest": self.digest,

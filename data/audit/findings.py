@@ -187,7 +187,6 @@ def _short(value: Any) -> str:
 
 
 def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
-    """Yield the findings on questions compared with others."""
     yield from _constants(splits)
     keyed = {split: [Keyed(question) for question in splits[split]] for split in splits}
     for first, second in combinations(keyed, 2):

@@ -42,8 +42,6 @@ UNITS = allowed(WORDS.units)
 
 @dataclass(frozen=True)
 class Style:
-    """How a domain writes its identifiers."""
-
     table: str  # a pattern of {one} and {many}, the noun's singular and plural
     key: str  # a pattern of {one}
     ref_as_key: bool  # a reference has the name of its parent's key, unless that is `id`
@@ -82,8 +80,6 @@ def fresh_domain(seed: int) -> Domain:
 
 
 class _Maker:
-    """Draws one domain."""
-
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.style = rng, _style(rng)
         self.noun_words: set[str] = set()
@@ -234,7 +230,6 @@ class _Maker:
         return rng.choice(options)
 
     def _attribute(self, kind: Kind, noun_kind: str) -> tuple[str, Maker]:
-        """Draw a phrase and the maker of its cells."""
         rng = self.rng
         null = rng.choice((0.04, 0.1, 0.2)) if rng.random() < NULL_SHARE else 0.0
         pseudo = fresh_word(rng, 2, 3) if rng.random() < PSEUDO_PHRASE_SHARE else None
@@ -338,12 +333,11 @@ def _reals(rng: random.Random, word: str, null: float) -> Maker:
 
 
 def _texts(rng: random.Random, null: float) -> Maker:
-    options = (values.emails, values.phones, values.streets)
     if rng.random() < CODE_SHARE:
         return values.codes(_prefix(rng), rng.choice((3, 4)), null=null)
-    return rng.choice(options)(null=null)
+    draw = rng.choice((values.email, values.phone, values.street))
+    return values.column(draw, null=null, unique=draw is values.email)
 
 
 def _prefix(rng: random.Random) -> str:
-    """Draw the common prefix of a column's codes."""
     return fresh_word(rng, 1, 1)[: rng.randint(1, 3)].upper() + rng.choice(("-", "-", ""))

@@ -1,6 +1,6 @@
-"""Cell makers: functions that return a `Maker`, which draws a column's cells from a random stream.
+"""Cells from a random stream: draws of one cell, and functions that return a `Maker` of a column's.
 
-Makers are deterministic and use no transcendental function, so that a stream gives the same cells
+They are deterministic and use no transcendental function, so that a stream gives the same cells
 on every platform. `null` is the share of NULLs, in [0, 1]. With `unique=True` all cells of a column
 differ; a maker without enough different cells raises `ValueError`. A few per cent of the names of
 people, cities and companies are not ASCII.
@@ -121,15 +121,11 @@ def dates(first: dt.date, last: dt.date, null: float = 0.0) -> Maker:
     return column(lambda rng: dt.date.fromordinal(rng.randint(start, end)).isoformat(), null=null)
 
 
-def emails(*, null: float = 0.0) -> Maker:
-    """Return a maker of different addresses such as `jose.novak17@example.org`, in ASCII."""
-
-    def draw(rng: random.Random) -> str:
-        local = ".".join(_ascii_letters(word) for word in person(rng).split())
-        number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
-        return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
-
-    return column(draw, null=null, unique=True)
+def email(rng: random.Random) -> str:
+    """Draw an address such as `jose.novak17@example.org`, in ASCII."""
+    local = ".".join(_ascii_letters(word) for word in person(rng).split())
+    number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
+    return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
 
 
 def _ascii_letters(text: str) -> str:
@@ -144,16 +140,12 @@ def codes(prefix: str, digits: int = 5, *, null: float = 0.0) -> Maker:
     return column(lambda rng: f"{prefix}{rng.randint(0, top):0{digits}d}", null=null, unique=True)
 
 
-def phones(*, null: float = 0.0) -> Maker:
-    """Return a maker of phone numbers such as `555-0142`, which are assigned to nobody."""
-    return column(lambda rng: f"555-{rng.randint(100, 9999):04d}", null=null)
+def phone(rng: random.Random) -> str:
+    """Draw a number such as `555-0142`, which is assigned to nobody."""
+    return f"555-{rng.randint(100, 9999):04d}"
 
 
-def streets(*, null: float = 0.0) -> Maker:
-    """Return a maker of addresses such as `14 Mill Lane`."""
-
-    def draw(rng: random.Random) -> str:
-        number, street = rng.randint(1, 180), rng.choice(LISTS["street_heads"])
-        return f"{number} {street} {rng.choice(LISTS['street_tails'])}"
-
-    return column(draw, null=null)
+def street(rng: random.Random) -> str:
+    """Draw an address such as `14 Mill Lane`."""
+    number, head = rng.randint(1, 180), rng.choice(LISTS["street_heads"])
+    return f"{number} {head} {rng.choice(LISTS['street_tails'])}"

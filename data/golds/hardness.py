@@ -20,12 +20,7 @@ from shared.order_by import parse_query
 
 def difficulty_of(sql: str) -> Difficulty:
     """Return Spider's hardness of `sql`, extra counted as hard. Raises sqlglot's errors."""
-    query = parse_query(sql)
-    return rate(*count_components(query))
-
-
-def rate(plain: int, nested: int, others: int) -> Difficulty:
-    """Return the difficulty for counts of Spider's component 1 (plain), 2 (nested) and others."""
+    plain, nested, others = _count_components(parse_query(sql))
     if nested == 0 and plain <= 1 and others == 0:
         return "easy"
     if nested == 0 and ((others <= 2 and plain <= 1) or (plain <= 2 and others < 2)):
@@ -33,7 +28,7 @@ def rate(plain: int, nested: int, others: int) -> Difficulty:
     return "hard"
 
 
-def count_components(query: exp.Query) -> tuple[int, int, int]:
+def _count_components(query: exp.Query) -> tuple[int, int, int]:
     """Return (plain, nested, others) of the outermost query; of a UNION, of its first branch.
 
     plain: WHERE, GROUP BY, ORDER BY, LIMIT, each join, each OR, each LIKE. nested: each subquery in

@@ -87,7 +87,6 @@ def make_questions(
 def _pools(
     files: dict[str, Path], copies: dict[str, Path], count: int, seed: int, report: ImportReport
 ) -> Iterator[tuple[str, _Pool]]:
-    """Copy each database and draw questions about it."""
     with progress_bar("making questions") as progress:
         for done, (name, path) in enumerate(files.items()):
             progress(done, len(files))
@@ -235,7 +234,6 @@ def _limited(questions: Iterable[Question], most: int, limit: int) -> Iterator[Q
 
 
 def _why(pool: _Pool) -> str:
-    """Return what there was to ask about, in a few words."""
     tables = pool.schema.domain.tables
     columns = counted(sum(len(table.columns) for table in tables), "usable column")
     return f"it has {counted(len(tables), 'table')} of two rows or more, with {columns}"

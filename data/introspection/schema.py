@@ -81,7 +81,6 @@ def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> S
 
 
 def _keys(table: RawTable, by_name: dict[str, RawTable]) -> list[_Use]:
-    """Return the uses of a table's columns as keys and references."""
     uses = []
     for cells in table.columns:
         name = cells.name.lower()
@@ -109,7 +108,6 @@ def _role(cells: Cells, parent: RawTable) -> tuple[str, ...]:
 
 
 def _attributes(table: RawTable, nouns: set[str]) -> list[_Use]:
-    """Return the uses of a table's columns for conditions and answers."""
     noun = core_of(table.words)
     short = [without_prefix(cells.words, noun) for cells in table.columns]
     taken: set[str] = set()
@@ -198,7 +196,6 @@ def _is_epoch(cell: Value) -> bool:
 
 
 def _are_years(cells: Cells) -> bool:
-    """Return whether all numbers could be years: `founded`, `launch`."""
     return all(cell in YEARS for cell in cells.known)
 
 

@@ -188,7 +188,6 @@ def _strip_common_prefix(table: RawTable) -> None:
 
 
 def _name_tables(tables: Sequence[RawTable]) -> None:
-    """Give each table nouns that no other has."""
     cores = [core_of(table.words) for table in tables]
     short = [nouns_of(core) for core in cores]
     for table, nouns, core in zip(tables, short, cores, strict=True):
@@ -282,7 +281,6 @@ def _is_unique(table: RawTable, column: str, connection: apsw.Connection) -> boo
 
 
 def _matches(link: _Link, connection: apsw.Connection) -> bool:
-    """Return whether at least half of the references lead to a row."""
     child = f"{link.child.sql}.{_sql(link.child, link.column)}"
     key = f"{link.parent.sql}.{_sql(link.parent, link.key)}"
     join = f"{link.child.sql} LEFT JOIN {link.parent.sql} ON {child} = {key}"

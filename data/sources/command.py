@@ -64,8 +64,6 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
 def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> None:
-    """Add the import of one kind of a user's own data."""
-
     @import_app.command(name, help=about)
     def command(
         sources: Annotated[list[str], typer.Argument(help=sources_are)],

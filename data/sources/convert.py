@@ -161,7 +161,6 @@ def _convert(source: Source, folder: Path) -> list[_Kept]:
 
 
 def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Row]) -> list[_Kept]:
-    """Write one database; return its usable questions."""
     report, path = source.report, Path(name)
     try:
         path = source.file_of(name)

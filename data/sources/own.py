@@ -32,7 +32,6 @@ class Request:
 
     @property
     def files(self) -> list[Path]:
-        """The files of questions."""
         return [path for path in (self.questions, self.eval_questions) if path]
 
 
@@ -140,6 +139,5 @@ def _import(
             raise DatabaseLoadError(f"no database {name!r} among those to import")
         return databases[name]
 
-    written = [only] if only else []
-    source = Source(report, rows, file_of, write, written, dialect)
+    source = Source(report, rows, file_of, write, [only] if only else [], dialect)
     return import_source(source, request.out, request.splitting)

@@ -166,7 +166,6 @@ def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: Impo
 
 
 def _create(table: _Table, name: str, names: dict[int, str]) -> str:
-    """Return the statement that creates a table in SQLite."""
     parts = [f"{quote_identifier(column)} {kind}" for column, kind in table.columns.items()]
     if table.primary_key:
         parts.append(f"PRIMARY KEY ({_quoted(table.primary_key)})")

@@ -89,7 +89,6 @@ class ImportReport:
     digest: str = ""
 
     def drop(self, item: Flagged) -> None:
-        """Record a dropped row."""
         count = self.splits[item.split]
         count.rows += 1
         count.dropped[item.reason] += 1
@@ -105,8 +104,6 @@ class ImportReport:
         return sum(split.kept for split in self.splits.values())
 
     def write(self, directory: Path) -> None:
-        """Write the report file."""
-
         def plain(value: Any) -> Any:
             return sorted(value) if isinstance(value, frozenset) else vars(value)
 

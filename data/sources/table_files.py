@@ -254,7 +254,6 @@ def _load_typed(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str],
 
 
 def _typed_column(kind: str, cell: str) -> Column:
-    """Return how to read a column of one of DuckDB's types."""
     if kind in INTEGERS:
         return Column("INTEGER", f"CAST({cell} AS BIGINT)")
     if kind in REALS:

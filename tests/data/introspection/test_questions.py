@@ -47,10 +47,12 @@ def questions(directory: Path) -> list[Question]:
 
 def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -> None:
     before = files_of(world)
-    status, text = run("world.db", "--count", 100)
+    status, text = run("world.db", "--count", 100, "--out", world / "world-data")
     assert status == 0
     assert "make train DATA=world-data" in text
     splits = load_splits(world / "world-data")
+    for one in splits["train"][:3]:
+        assert f"  {one.question_text} {one.answer_text}\n" in text
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 80, "eval": 20}
     result = audit(world / "world-data")
     assert not result.findings  # no guessable, tied, constant or leaked one, and no note

@@ -88,10 +88,8 @@ def test_natural_files_just_work(
             writer = csv.DictWriter(file, rows[0], delimiter="\t" if name == "q.tsv" else ",")
             writer.writeheader()
             writer.writerows(rows)
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
     else:
-        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
     status, text = run_import("sqlite", "shop.db", "--questions", name, "--out", "out")
     assert status == 0, text
     assert sorted(one.gold_sql for one in by_id(home / "out").values()) == sorted(

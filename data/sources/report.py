@@ -142,16 +142,16 @@ class ImportReport:
         table = Table("", *right_aligned(*self.splits), title=title, title_justify="left")
         splits = list(self.splits.values())
 
-        dropped = [split.dropped for split in splits]
-        on_request = [split.kept_on_request for split in splits]
-        rows = {"rows read": [split.rows for split in splits]}
-        for reason in sum(dropped, Counter()):
-            rows[f"dropped: {reason}"] = [counts[reason] for counts in dropped]
-        rows["kept"] = [split.kept for split in splits]
-        for reason in sum(on_request, Counter()):
-            rows[f"  on request: {reason}"] = [counts[reason] for counts in on_request]
-        for label, numbers in rows.items():
-            table.add_row(label, *(f"{number:,}" if number else "-" for number in numbers))
+        def row(label: str, cells: list[int]) -> None:
+            table.add_row(label, *(f"{cell:,}" if cell else "-" for cell in cells))
+
+        row("rows read", [split.rows for split in splits])
+        for reason in dict.fromkeys(reason for split in splits for reason in split.dropped):
+            row(f"dropped: {reason}", [split.dropped[reason] for split in splits])
+        table.add_section()
+        row("kept", [split.kept for split in splits])
+        for reason in dict.fromkeys(reason for split in splits for reason in split.kept_on_request):
+            row(f"  on request: {reason}", [split.kept_on_request[reason] for split in splits])
         console.print(table)
 
 

@@ -14,13 +14,12 @@ import apsw
 from data.domains.spec import Domain, Draft, Rows
 from data.domains.templates.asker import Asker, NoQuestionError
 from data.domains.templates.easy import EASY, Template
-from data.domains.templates.joins import JOINS
 from data.domains.templates.medium import MEDIUM
 from data.golds.execute import GoldRejected, GoldResult, run_gold
 
 FORMS: dict[str, tuple[str, Template]] = {
     **{template.__name__: ("easy", template) for template in EASY},
-    **{template.__name__: ("medium", template) for template in (*MEDIUM, *JOINS)},
+    **{template.__name__: ("medium", template) for template in MEDIUM},
 }
 ATTEMPTS = 12  # draws of one form before the next form's turn
 MAX_ANSWER_SHARE = 0.05  # of a database's questions that may share one answer

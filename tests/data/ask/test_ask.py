@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from data.commands import app
 from shared.dataset import load_questions
 from tests.data.ask.databases import PARCELS, QUESTIONS, make
+from tests.data.sources.importing import run_import
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +19,9 @@ def test_every_gold_is_kept_by_the_import(databases: list[Path], tmp_path: Path)
     """The import drops what fails, is empty, tied, undecided, unstable or too large."""
     given = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     assert len(given) == 40
-    arguments = ["import", "sqlite", *map(str, databases), "--eval-questions", str(QUESTIONS)]
-    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "data")])
-    assert result.exit_code == 0, result.output
+    asked = ("--eval-questions", QUESTIONS, "--out", tmp_path / "data")
+    status, text = run_import("sqlite", *databases, *asked)
+    assert status == 0, text
     kept = load_questions(tmp_path / "data/questions/questions_eval.json")
     assert [one.question_text for one in kept] == [one["question"] for one in given]
     assert {one.database_name for one in kept} == {"clinic", "fair", "parcels"}

@@ -288,8 +288,9 @@ def unseen_success(config: GRPOConfig, console: Console, eval_limit: int = 0) ->
     which any of 8 sampled answers is right.
     """
     rows = choose(load_question_prompts(config, "eval"), eval_limit)
-    asked: dict[str, Any] = {"config": config, "part": "unseen"}
-    asked["question_ids"] = tuple(row["question_id"] for row in rows)
+    trained = {one.database_name for one in load_questions(Path(config.questions_path))}
+    unseen = tuple(row["question_id"] for row in rows if row["database_name"] not in trained)
+    asked: dict[str, Any] = {"config": config, "question_ids": unseen}
     greedy = run_evaluation(EvaluationSettings(**asked, temperature=None), console)
     sampled = run_evaluation(EvaluationSettings(**asked, samples=TRIES), console)
     tries = sampled["success"]["overall"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
@@ -119,7 +120,7 @@ def begin_or_resume(
         write_json(path, settings)
         return
     changed = "; ".join(
-        f"{name} was {first.get(name)!r} and is {value!r}"
+        f"{name} was {short(first.get(name))} and is {short(value)}"
         for name, value in deciding(json.loads(to_json(settings))).items()
         if first.get(name) != value
     )

@@ -47,7 +47,7 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     page = run.transcripts.read_text()
     assert "| random | before | after |" in page
     shown = (tmp_path / "out.txt").read_text()
-    for said in ("learning_curve.png", "What changed in behaviour", "CPU-seconds per episode"):
+    for said in ("learning_curve.png", "What changed in behaviour"):
         assert said in shown
 
 
@@ -140,7 +140,7 @@ def test_the_command_runs_over_http_to_the_end(
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
     # the model that was saved is the model that was measured, and keeps its lengths and step budget
-    options = ["--model", str(run.model), "--data", str(data_dir), "--against", str(run.path)]
+    options = ["--model", str(run.model), "--data", str(data_dir)]
     for mode in ("greedy", "sampled"):
         out = tmp_path / mode
         greedy = ["--greedy"] if mode == "greedy" else []
@@ -152,8 +152,6 @@ def test_the_command_runs_over_http_to_the_end(
         for part, rate in summary["eval_success_after"][mode].items():
             assert again["success"][part]["success"] == rate
         assert again["standard"] == "spider"
-        assert again["paired"]["overall"]["n"] == 12
-        assert list(again["paired"]["differs"]) == ["model_digest"]
 
         def actions(path: Path, phase: str, mode: str = mode) -> set[tuple[str, ...]]:
             lines = (

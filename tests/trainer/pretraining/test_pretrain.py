@@ -86,7 +86,7 @@ def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path, capsys
     other = tmp_path / "other"
     with pytest.raises(KeyboardInterrupt):
         make(other, interrupted="2-long-names")
-    with pytest.raises(RunError, match=r"other settings \(stages\).*another --out"):
+    with pytest.raises(RunError, match=r"other settings \(stages was .*another --out"):
         make(other, [replace(STAGES[0], renaming={"alike_share": 0.5})])
     assert (other / ".pretraining" / "1-short-names" / weights).is_file()
 
@@ -114,12 +114,12 @@ def test_unseen_questions_are_played_greedily_and_sampled(small, monkeypatch):
     played, run_evaluation = [], module.run_evaluation
 
     def recorded(settings, console):
-        played.append((settings.mode, settings.samples, settings.part))
+        played.append((settings.mode, settings.samples, len(settings.question_ids)))
         return run_evaluation(settings, console)
 
     monkeypatch.setattr(module, "run_evaluation", recorded)
     console = Console(file=io.StringIO(), width=200)
     found = unseen_success(small.override(step_budget=1, max_new_tokens=4), console, eval_limit=6)
-    assert played == [("greedy", 1, "unseen"), ("sampled", TRIES, "unseen")]
+    assert played == [("greedy", 1, found["n"]), ("sampled", TRIES, found["n"])]
     assert 0 < found["n"] == found["greedy"]["n"] == found["sampled"]["n"] < 6
     assert found["greedy"]["rate"] == found["pass_at_8"] == 0

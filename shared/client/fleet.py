@@ -114,7 +114,7 @@ class Fleet:
         """Take `replica` out of use until it is ready again."""
         if self._closed or replica.lost is not None:
             return
-        if self._may_log(replica.url, "lost"):
+        if replica.silent_since is None and self._may_log(replica.url, "lost"):
             replica.silent_since = monotonic()
             others = self.others(replica)
             remedy = f"others that serve: {others}" if others else "calls wait for it"

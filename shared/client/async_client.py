@@ -353,7 +353,7 @@ async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> N
             if not is_retryable(error):
                 raise
             if perf_counter() + READY_POLL_S > deadline:
-                problem = f"not ready after {timeout_s:g} s: {error}"
+                problem = f"not ready after {timeout_s:.3g} s: {error}"
                 raise ServerUnreachable(problem, url=replica.url) from error
         await asyncio.sleep(READY_POLL_S)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.data.sources.tiny_spider import make_spider
 from typer.testing import CliRunner
 
 from data.commands import app
 from data.sources.spider import unpack
 from shared.dataset import load_splits
+from tests.data.sources.importing import make_spider
 
 
 class Origin(ThreadingHTTPServer):

@@ -31,7 +31,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.1)])
-def test_trl_trains_on_the_rows_with_their_log_probabilities(
+def test_rollout_func(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     config: GRPOConfig,
@@ -39,7 +39,8 @@ def test_trl_trains_on_the_rows_with_their_log_probabilities(
     dtype: str,
     bound: float,
 ) -> None:
-    """Real GRPOTrainer steps, in which the policy's log-probabilities are the sampled ones."""
+    """TRL trains on the rows: real GRPOTrainer steps, in which the policy's log-probabilities are
+    the sampled ones."""
     config = config.override(dtype=dtype)
     seen: list[RolloutRow] = []
     differences: list[float] = []
@@ -115,7 +116,7 @@ METADATA = [
 
 
 @pytest.mark.parametrize("given", [FIELDS, {"completions": TEXTS, "metadata": METADATA}])
-def test_rewards_are_the_servers_values(given: dict[str, Any]) -> None:
+def test_reward_correctness(given: dict[str, Any]) -> None:
     assert reward_correctness(**given) == [1.0, 0.0, None]
     assert reward_progress(**given) == [1.0, 0.25, None]
     assert reward_operational(**given) == [-0.04, 0.01, None]

@@ -53,7 +53,7 @@ from shared.sqltext import find_table
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
 ENVIRONMENT_VERSION = "4"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
-TABLES_SHOWN_BY = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
+COPYABLE = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class EpisodeState:
     # lists of at most `MAX_STEP_BUDGET` hashes: sets would take 650 to 2,200 bytes per episode
     actions_seen: list[bytes] = field(default_factory=list)  # of normalised texts
     results_seen: list[bytes] = field(default_factory=list)  # of texts
-    tables_shown: list[bytes] = field(default_factory=list)  # of those that an ANSWER may copy
+    copyable: list[bytes] = field(default_factory=list)  # digests of results shown
     ledger: RewardLedger = field(default_factory=lambda: EMPTY_LEDGER)  # replaced, never changed
     outcome: Outcome | None = None
     verdicts: dict[str, bool] | None = None  # of the ANSWER, by standard
@@ -291,7 +291,7 @@ class SQLEnvironment:
         if episode.answer_form == "sql":
             return (yield from self._answer_sql(episode, episode.gold, action.argument))
         verdicts = answer_verdicts(
-            action.argument, episode.gold, lambda text: digest_of(text) in episode.tables_shown
+            action.argument, episode.gold, lambda text: digest_of(text) in episode.copyable
         )
         return Effect(correct=verdicts[self.standard], verdicts=verdicts)
 
@@ -331,8 +331,8 @@ class SQLEnvironment:
         episode.actions_seen.append(key)
         if facts.new_info:
             episode.results_seen.append(result_key)
-        if succeeded and action.action_type in TABLES_SHOWN_BY:
-            episode.tables_shown.append(digest_of(effect.text.strip()))  # as an ANSWER is stripped
+        if succeeded and action.action_type in COPYABLE:
+            episode.copyable.append(digest_of(effect.text.strip()))  # as an ANSWER is stripped
         if effect.described is not None and effect.described not in episode.described:
             episode.described.append(effect.described)
             episode.schema_info = render_schema(episode.tables, episode.described)

@@ -36,7 +36,7 @@ class PlayedEpisode(BaseModel):
     outcome: Outcome
     steps: int
     correctness: float | None
-    progress: float | None  # the final potential
+    progress: float | None  # the ledger's final `potential`, not its `progress`
     operational: float | None
     reward: float | None  # the weighted sum of the three
     parse_failures: int

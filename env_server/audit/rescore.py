@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.replay import Progress, RunFolder
-from env_server.environment import TABLES_SHOWN_BY
+from env_server.environment import COPYABLE
 from env_server.questions import QuestionBank
 from env_server.rewards import (
     EMPTY_LEDGER,
@@ -134,7 +134,7 @@ def _judge(
     shown = {
         reply.observation.result.strip()
         for action, reply in zip(actions, replies[1:], strict=True)
-        if reply.observation.error is None and action.action_type in TABLES_SHOWN_BY
+        if reply.observation.error is None and action.action_type in COPYABLE
     }
     return answer_verdicts(actions[-1].argument, gold, shown.__contains__)[standard]
 

@@ -1,5 +1,5 @@
-"""`SqlJob` and `SqlResult`, and their form on a pipe: JSON, since data of a jailed process must not
-execute.
+"""`SqlJob` and `SqlResult`, and their form on a pipe: JSON, as what a jailed process sends must not
+be able to run code.
 
 A frame is a length (4 bytes, little-endian) and as many bytes of JSON: a list of `[number, kind,
 db_path, sql, max_rows]` to a worker, of `[number, *fields of the result, tagged]` from it. `tagged`

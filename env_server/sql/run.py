@@ -197,9 +197,10 @@ class SqlRunner:
 
 
 def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) -> SqlResult:
-    """Run one statement and return at most `max_rows` rows (default: `shown_rows`). Never raises.
+    """Run one statement and return at most `max_rows` rows (default: `shown_rows`).
 
-    Close the connection if the error is `OUT_OF_MEMORY`.
+    The result holds errors of the statement; a fault of this package is raised. Close the
+    connection if the error is `OUT_OF_MEMORY`.
     """
     connection.start(sql)
     cursor = connection.raw.cursor()

@@ -118,7 +118,9 @@ class EpochSampler(RepeatSampler):  # type: ignore[misc]
 
 
 class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
-    """`GRPOTrainer` that forms its micro-batches by length. The sum of their gradients is the same.
+    """`GRPOTrainer` that forms its micro-batches by length, with the loss of the clipped ratio.
+
+    The sum of the micro-batches' gradients is that of the batch.
 
     The logged entropy and clip ratios are means over micro-batches of the mean over each one's
     tokens, so tokens of short rows weigh more.

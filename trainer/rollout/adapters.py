@@ -22,7 +22,8 @@ from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.servers import serving
 from trainer.runtime.ranks import Ranks
 
-# TRL requires the first three; it passes the others to the reward functions, one value per row.
+# TRL requires the first three and takes env_mask as the mask of the loss; it passes the others to
+# the reward functions, one value per row.
 TRL_COLUMNS = (
     *("prompt_ids", "completion_ids", "logprobs", "env_mask", "question_id"),
     *("correctness", "progress", "operational", "outcome", "steps", "parse_failures"),

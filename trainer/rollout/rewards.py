@@ -26,7 +26,7 @@ def reward_progress(completions: Sequence[Any], **kwargs: Any) -> list[Reward]:
 
 
 def reward_operational(completions: Sequence[Any], **kwargs: Any) -> list[Reward]:
-    """Return the sum of step costs, repeats and errors, in [-0.25, 0.05]."""
+    """Return the clamped sum of exec_ok, new_info, repeat and step_cost, in [-0.25, 0.05]."""
     return _values("reward_operational", completions, kwargs, "operational")
 
 

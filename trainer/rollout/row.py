@@ -21,7 +21,7 @@ class RolloutRow:
     env_mask: list[int] = field(default_factory=list)  # [C]; 1: sampled, 0: all others
     logprobs: list[float] = field(default_factory=list)  # [C]; 0.0 where env_mask is 0
     correctness: float | None = None
-    progress: float | None = None  # the final potential, in [0, 1]
+    progress: float | None = None  # the ledger's final `potential`, in [0, 1]
     operational: float | None = None
     reward: float | None = None  # total of the server's ledger
     steps: int = 0

@@ -18,7 +18,9 @@ SCHEMES = ("postgres", "postgresql")
 CONNECT_TIMEOUT_S = 15
 MAX_INTEGER_DIGITS = 18  # that SQLite's integers, of 64 bits, can hold
 # formats that do not depend on the server's settings
-SETTINGS = "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres"
+SETTINGS = {
+    "TimeZone": "UTC", "DateStyle": "ISO", "IntervalStyle": "postgres", "bytea_output": "hex",
+}  # fmt: skip
 # PostgreSQL's type -> the type in SQLite; any other is TEXT
 TYPES = {
     **dict.fromkeys(("smallint", "integer", "bigint"), "INTEGER"),
@@ -27,15 +29,6 @@ TYPES = {
     "date": "DATE",
     "timestamp": "TIMESTAMP",
     "bytea": "BLOB",
-}
-# the type in SQLite -> the SQL of a cell, if not its text, which SQLite turns into an integer where
-# it can. A real goes by its text: 0.1 stays 0.1. Times are in UTC, which SQLite reads as +00:00.
-VALUES = {
-    **dict.fromkeys(("INTEGER", "NUMERIC"), "nullif({}::text, 'NaN')"),
-    "REAL": "{}::text::float8",
-    "BOOLEAN": "{}::int",
-    "TIMESTAMP": "replace({}::text, '+00', '+00:00')",
-    "BLOB": "{}",
 }
 _OWN = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
 _TABLES = f"""
@@ -101,8 +94,9 @@ def write_postgres(source: str, target: Path, report: ImportReport) -> None:
         remedy = "pip install 'psycopg[binary]'"
         raise DataError(f"reading a URL needs the package psycopg: {remedy}") from error
     try:
+        options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
         with psycopg.connect(
-            source, client_encoding="utf8", connect_timeout=CONNECT_TIMEOUT_S, options=SETTINGS
+            source, client_encoding="utf8", connect_timeout=CONNECT_TIMEOUT_S, options=options
         ) as connection:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one moment's rows
@@ -138,6 +132,24 @@ def sqlite_type(kind: str) -> str:
     return TYPES.get(re.sub(r"\(.*|( with(out)? time zone)$", "", kind).strip(), "TEXT")
 
 
+def value_of(text: str | None, kind: str) -> Any:
+    """Return a cell, as COPY writes it, as SQLite's value for a column of the type `kind`."""
+    if text is None:
+        return None
+    match kind:
+        case "INTEGER" | "NUMERIC" if text != "NaN" and -(2**63) <= int(text) < 2**63:
+            return int(text)
+        case "REAL" | "NUMERIC":
+            return float(text)  # NaN becomes NULL
+        case "BOOLEAN":
+            return int(text == "t")
+        case "BLOB":
+            return bytes.fromhex(text.removeprefix("\\x"))
+        case "TIMESTAMP" if text.endswith("+00"):  # as SETTINGS has it; SQLite reads +00:00
+            return f"{text}:00"
+    return text
+
+
 def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: ImportReport) -> None:
     plain = [table.name.lower() for table in tables.values()]
     names = {  # with the schema where two have the same
@@ -153,14 +165,13 @@ def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: Impo
                 raise DataError(f"SQLite cannot hold {names[oid]}: {error}; {remedy}") from error
         for oid, table in tables.items():
             source = f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
-            name, marks = quote_identifier(names[oid]), ", ".join("?" * len(table.columns))
-            cells = [
-                VALUES.get(kind, "{}::text").format(quote_identifier(column))
-                for column, kind in table.columns.items()
-            ]
-            with connection.cursor("rows") as rows:  # on the server, which sends some at a time
-                rows.execute(f"SELECT {', '.join(cells)} FROM {source}")
-                database.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+            kinds, name = list(table.columns.values()), quote_identifier(names[oid])
+            insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(kinds))})"
+            query = f"COPY (SELECT {_quoted(table.columns)} FROM {source}) TO STDOUT"
+            with connection.cursor().copy(query) as rows:
+                database.executemany(
+                    insert, (tuple(map(value_of, row, kinds)) for row in rows.rows())
+                )
             count: Any = database.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
             report.tables.append(ConvertedTable(names[oid], count, table.columns))
 

@@ -89,8 +89,9 @@ def questions_command(
     with one_line_errors():
         report = make_questions(paths, target, count, splitting, force=force)
     show_report(report, target)
-    typer.echo("Some of its questions, with their answers:")
-    for question in load_splits(target).get(TRAIN, [])[:SHOWN]:
+    if questions := load_splits(target).get(TRAIN, [])[:SHOWN]:
+        typer.echo("Some of its questions, with their answers:")
+    for question in questions:
         typer.echo(f"  {question.question_text} {question.answer_text}")
     typer.echo(
         "Its eval questions are of the same templates: success on them says little about questions "

@@ -103,10 +103,14 @@ def rows_of(
         raise DataError(f"{path} holds no question")
     named = {raw.text("db_id") for raw in raws} - {""}
     database = only if len(named) < 2 else None
-    rows = []
+    rows: list[Row] = []
+    faults = 0
     for raw in raws:
         row_id = f"{prefix}{raw.number:04}"
         if fault := raw.fault(database):
+            faults += 1
+            if faults == len(raws):  # a file of another form
+                raise DataError(f"{path}: {fault}")
             detail = f"{path.name} {raw.unit} {raw.number}: {fault}"
             report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), "bad row", detail))
             continue

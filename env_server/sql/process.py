@@ -195,8 +195,8 @@ class WorkerProcess(asyncio.Protocol):
         self._reap()
         # Of the parent's environment, which may hold secrets, only where packages are; UTC for the
         # modifier 'localtime'; one malloc arena: a second would reserve 64 MB of address space.
-        path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {"PYTHONPATH": os.pathsep.join(path)}
+        path = [str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
         environment |= {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
         environment |= {"TZ": "UTC", "MALLOC_ARENA_MAX": "1"}
         ours, theirs = socket.socketpair()

@@ -26,6 +26,7 @@ from shared.dataset import load_questions, questions_path
 from shared.models import Outcome
 from shared.server_process import child_environment
 from trainer.config import GRPOConfig
+from trainer.errors import ConfigError
 from trainer.evaluation.evaluate import choose
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
@@ -290,6 +291,8 @@ def unseen_success(config: GRPOConfig, console: Console, eval_limit: int = 0) ->
     rows = choose(load_question_prompts(config, "eval"), eval_limit)
     trained = {one.database_name for one in load_questions(Path(config.questions_path))}
     unseen = tuple(row["question_id"] for row in rows if row["database_name"] not in trained)
+    if not unseen:
+        raise ConfigError("no eval question is about an unseen database")
     asked: dict[str, Any] = {"config": config, "question_ids": unseen}
     greedy = run_evaluation(EvaluationSettings(**asked, temperature=None), console)
     sampled = run_evaluation(EvaluationSettings(**asked, samples=TRIES), console)

@@ -36,6 +36,7 @@ TIME_PARTS = {
 LOGGED = {
     "loss": ("Policy loss", "policy gradient loss"),
     "entropy": ("Entropy, nats per token", "entropy"),
+    "kl": ("KL divergence from the start", "KL to the reference model"),
     "grad_norm": ("Gradient norm, before clipping", "norm"),
     "learning_rate": ("Learning rate", "learning rate"),
     "completions/mean_length": ("Tokens that the model wrote per training episode", "mean"),
@@ -52,7 +53,11 @@ def curves(run: LoadedRun) -> list[Chart]:
         success_chart(run.metrics, run.summaries, run.last_step),
         reward_chart(run.metrics, run.summaries),
         reward_layers(run),
-        *(_logged(run, name, *texts) for name, texts in LOGGED.items()),
+        *(
+            _logged(run, name, *texts)
+            for name, texts in LOGGED.items()
+            if name != "kl" or run.config.get("beta")
+        ),
     ]
 
 

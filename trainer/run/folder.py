@@ -236,7 +236,7 @@ def open_run(path: Path) -> Run:
 
 def short_path(path: Path) -> Path:
     """Return a path relative to the working directory if it is inside it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path
 
 
 def runs_in(out: Path) -> list[Run]:

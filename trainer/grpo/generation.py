@@ -14,14 +14,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.rollout.generators.base import Generator
+from trainer.rollout.loop import sampling
+from trainer.rollout.prompts import opening_messages
 from trainer.rollout.tokens import codec_of
 from trainer.runtime.ranks import Ranks
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 RPC, RESET_CACHE = "/collective_rpc", "/reset_prefix_cache"
+PROBES = 4  # turns that are compared
+# nats: bfloat16's noise is below 0.05, and two models differ by 1 or more
+MOST_DIFFERENCE = 0.2
 
 
 class GenerationServer:
@@ -44,6 +52,7 @@ class GenerationServer:
         self._folder: Path | None = None
         self._step: int | None = None  # of the weights that the server has
         self._adapter = ""  # the loaded one's name
+        self._compared = False  # whether loaded weights have been compared with the trainer's
 
     def check(self) -> None:
         """Raise `ModelServerError` if the server can't do what a run asks of it. Loads nothing."""
@@ -74,10 +83,14 @@ class GenerationServer:
             )
 
     def start(self, model: Any, folder: Path) -> None:
-        """Load the initial `model`; `folder` is for weights."""
+        """Load the initial `model`, and compare the server with it; `folder` is for weights.
+
+        Raises `ModelServerError` if the server has another model, tokenizer or distribution.
+        """
         self._folder = folder.absolute()
         if self.config.lora_rank:
             self._step = 0  # the server's own weights
+            self._ranks.first(lambda: self._compare(model))
         else:
             self._load(model, 0)
 
@@ -121,6 +134,9 @@ class GenerationServer:
         self._adapter = self._ranks.first(load)
         self.generator.model = self._adapter or self.generator.model
         self._step = step
+        if not self._compared:
+            self._compared = step > 0
+            self._ranks.first(lambda: self._compare(model))
 
     def _post(self, path: str, body: dict[str, Any], folder: Path) -> None:
         status, text = self.generator.call(path, body)
@@ -130,6 +146,32 @@ class GenerationServer:
                 f"{status} {' '.join(text.split())[:400]}). It must see this folder under the same "
                 "path (--out), have the model and the LoRA rank of this run, and be vLLM 0.32 or "
                 "newer. Restart it, since a failed load leaves it without weights, and resume"
+            )
+
+    def _compare(self, model: Any) -> None:
+        """Raise `ModelServerError` if turns that the server samples have other log-probabilities in
+        `model`."""
+        text = "Question: How many rows does each table have?"
+        messages = opening_messages(self.config.system_prompt)
+        prompt = self._codec.prompt([*messages, {"role": "user", "content": text}])
+        self.generator.start([(probe,) for probe in range(PROBES)])
+        differences = list[torch.Tensor]()
+        with sampling(model, self.config, "comparing a server with the model"):
+            for sample in self.generator.sample(dict.fromkeys(range(PROBES), prompt)).values():
+                if isinstance(sample, SQLEnvError):
+                    raise sample
+                ids = torch.tensor([prompt + sample.ids], device=model.device)
+                logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float()
+                logps = (logits / self.config.temperature).log_softmax(-1)
+                own = logps.gather(-1, ids[0, len(prompt) :, None])[:, 0].cpu()
+                differences.append((own - torch.tensor(sample.logprobs)).abs())
+        difference = torch.cat(differences).mean().item()
+        if difference > MOST_DIFFERENCE:
+            raise ModelServerError(
+                f"{self._url} ({self._version}) has another model than this run, or did not load "
+                f"its weights: log-probabilities of its tokens differ by {difference:.2g} nats "
+                f"from those of {self.config.model_name} here; serve that model, with "
+                "--logprobs-mode processed_logprobs"
             )
 
 

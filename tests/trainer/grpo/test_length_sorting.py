@@ -17,7 +17,6 @@ from trl import GRPOTrainer
 from tests.trainer.conftest import FakeClient, prompts, short_training
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
-from trainer.errors import ModelServerError
 from trainer.grpo import length_sorting
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, both_verdicts, split_updates, trim
 from trainer.grpo.train import build_trainer, run_training_with_metrics
@@ -209,8 +208,7 @@ def test_rows_of_another_sampler_have_the_clipped_ratio_to_its_probabilities(
         known = 0.0 if math.isnan(difference) else difference
         assert found.row["sampling/logp_difference/mean"] == pytest.approx(known, abs=1e-4)
         assert found.row["clip_ratio/region_mean"] == 0
-    with pytest.raises(ModelServerError, match="differ by 3 nats"):
-        update(3.0)
+    assert update(3.0).row["clip_ratio/region_mean"] > 0.2  # exp(3) is above 1.28
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.05)])

@@ -104,14 +104,12 @@ def rows_of(
     named = {raw.text("db_id") for raw in raws} - {""}
     database = only if len(named) < 2 else None
     rows: list[Row] = []
-    faults = 0
+    faults: list[str] = []
     for raw in raws:
         row_id = f"{prefix}{raw.number:04}"
         if fault := raw.fault(database):
-            faults += 1
-            if faults == len(raws):  # a file of another form
-                raise DataError(f"{path}: {fault}")
             detail = f"{path.name} {raw.unit} {raw.number}: {fault}"
+            faults.append(detail)
             report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), "bad row", detail))
             continue
         question, hint = raw.text("question").strip(), " ".join(raw.text("evidence").split())
@@ -120,6 +118,8 @@ def rows_of(
         sql, level = bare_sql(raw.text("query")), raw.text("difficulty").strip() or None
         name = database or raw.text("db_id")
         rows.append(Row(row_id, split, name, question, sql, difficulty=level))
+    if not rows:  # a file of another form
+        raise DataError(faults[0])
     return rows
 
 

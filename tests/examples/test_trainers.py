@@ -26,7 +26,7 @@ from shared.server_process import ServerProcess, child_environment, running_serv
 from tests.conftest import TRAIN
 from tests.examples.scripted_model import ScriptedIds, StreamingChat
 from tests.test_imports import ROOT
-from tests.trainer.chat_server import Messages, served
+from tests.trainer.chat_server import Messages, served, tool_call
 from tests.trainer.model_families import tiny_tokenizer
 
 TRAINERS = ROOT / "examples" / "trainers"
@@ -82,8 +82,7 @@ def calls(messages: Messages) -> Any:
         return "Done."
     kind, argument = action
     names = {"DESCRIBE": "table", "QUERY": "sql", "ANSWER": "answer"}
-    function = {"name": kind.lower(), "arguments": json.dumps({names[kind]: argument})}
-    return {"content": None, "tool_calls": [{"id": "x", "type": "function", "function": function}]}
+    return tool_call(kind.lower(), {names[kind]: argument})
 
 
 @pytest.fixture(scope="module")

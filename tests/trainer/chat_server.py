@@ -36,8 +36,8 @@ def refusal(
 
 
 class ChatServer:
-    """`answer(messages)` writes each completion, one token per word; `faults` are used up first,
-    one a request.
+    """`answer(messages)` writes each completion, one token per word, as a text or as a message's
+    fields; `faults` are used up first, one a request.
 
     It has the endpoints `paths`. `requests` are the bodies in the order of arrival, `keys` the
     Authorization headers with them. `key`, where it is set, is the only one let in. `message` are
@@ -87,16 +87,25 @@ class ChatServer:
             return refusal(
                 404, f"The model `{body['model']}` does not exist", code="model_not_found"
             )
-        text = self.answer(body["messages"])
+        wrote = self.answer(body["messages"])
+        fields = wrote if isinstance(wrote, dict) else {"content": wrote}
+        text = fields.get("content")
         choice = {
             "finish_reason": self.finish_reason,
-            "message": {"role": "assistant", "content": text, **self.message},
+            "message": {"role": "assistant", "content": text, **fields, **self.message},
         }
         read = sum(len(message["content"].split()) for message in body["messages"])
         return completion(choice, read, len((text or "").split()))
 
     def complete_ids(self, body: dict[str, Any]) -> Fault:
         raise NotImplementedError
+
+
+def tool_call(name: str, arguments: Any, content: str | None = None) -> dict[str, Any]:
+    """Return the fields of a message that calls a tool."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    calls = [{"id": "x1", "type": "function", "function": function}]
+    return {"content": content, "tool_calls": calls}
 
 
 def completion(choice: dict[str, Any], read: int, wrote: int) -> Fault:

@@ -203,7 +203,10 @@ class LengthSortedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[mi
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, kept: int, **options: Any
     ) -> Any:
-        assert self._scored is not None
+        if self._scored is None:  # outside a loss, as of the reference model
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, kept, **options
+            )
         with self.accelerator.autocast():
             values = score_tokens(model, input_ids, attention_mask, self._scored)
         scored = self._scored[:, -kept:]

@@ -27,6 +27,7 @@ _PIECES = st.sampled_from(
         ("describe singer", "DESCRIBE: singer"),
         ("DESCRIBE table singer", "DESCRIBE: singer"),
         ('DESCRIBE "singer";', "DESCRIBE: singer"),
+        ("DESCRIBE: [singer]", "DESCRIBE: singer"),
         ('DESCRIBE: a\n{"name": "answer", "arguments": {"value": 42}}', "DESCRIBE: a"),
         ("Select the right table.\n\nDESCRIBE: a", "DESCRIBE: a"),
         ("Query: select 1", "QUERY: select 1"),
@@ -237,3 +238,21 @@ def test_parse_model_output_fallback(
     assert action == SQLAction(action_type=ActionType.QUERY, argument=argument)
     assert parse_with_fallback(text) == ParsedAction(action, fallback=True)
     assert "it is sent as a QUERY" in caplog.text
+
+
+@pytest.mark.parametrize("key", ["action_type", "action"])
+def test_an_object_that_names_its_action_is_no_tool_call(key: str) -> None:
+    query = SQLAction(action_type=ActionType.QUERY, argument="SELECT 1")
+    written = f'{{"{key}": "query", "argument": "SELECT 1"}}'
+    assert parse_with_fallback(written) == ParsedAction(query)
+    assert parse_with_fallback(f'{{"{key}": "query_table", "argument": "a"}}').fallback
+
+
+def test_a_turn_does_not_end_inside_a_fence() -> None:
+    assert first_turn("```\nDESCRIBE: a\n") is None
+
+
+def test_deep_arguments_are_texts() -> None:
+    deep = "[" * 100_000
+    parsed = parse_with_fallback(f'{{"name": "answer", "arguments": "{deep}"}}')
+    assert parsed.action.argument == deep[:MAX_ARGUMENT_BYTES]

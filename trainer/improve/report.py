@@ -85,7 +85,7 @@ def title(result: Result) -> str:
     """Return one line: the model, the method, and success before and after."""
     settings = result["settings"]
     how = "with gold queries" if settings["gold"] else "from rewards alone"
-    line = f"{Path(settings['overrides']['model_name']).name}, expert iteration {how}"
+    line = f"{Path(settings['model_name']).name}, expert iteration {how}"
     if (before := result["before"]) and (after := result["after"]):
         rates = (one["success"]["overall"]["success"]["rate"] or 0.0 for one in (before, after))
         line += f": {' to '.join(map(percent, rates))} of {after['questions']} eval questions"

@@ -89,9 +89,9 @@ class ImproveSettings:
     @property
     def identity(self) -> dict[str, Any]:
         """The settings that the same improvement must keep, as JSON values."""
-        free = ("out", "servers", "rounds", "eval_limit")
+        free = ("out", "servers", "rounds", "eval_limit", "overrides")
         kept = {name: value for name, value in asdict(self).items() if name not in free}
-        return {**kept, "overrides": {name: str(one) for name, one in self.overrides.items()}}
+        return kept | {name: str(one) for name, one in self.overrides.items()}
 
 
 def development_questions(rows: Sequence[PromptRow], size: int, seed: int) -> list[PromptRow]:

@@ -175,6 +175,8 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
             report.drop(row.flagged("unusable database", message))
         return []
     with closing(connection):
+        if report.source == "csv":  # the old name of a column, in quotes, would be read as a text
+            connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         converted = [_convert_row(source, connection, row, tables) for row in rows]
     return [one for one in converted if one is not None]
 

@@ -52,10 +52,11 @@ GROUPED = (
 
 
 class Column(NamedTuple):
-    """A column's type in SQLite, and the SQL of its values in DuckDB."""
+    """A column's type in SQLite, the SQL of its values in DuckDB, and what a user should know."""
 
     kind: str
     values: str
+    note: str = ""
 
 
 def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
@@ -97,6 +98,9 @@ def _add_table(
         else:
             header, columns = _load_typed(duck, path)
         names, title = _column_names(path, header, report), table_name(path)
+        for name, column in zip(names, columns, strict=True):
+            if column.note:
+                report.notes.append(f"{title}.{name} {column.note}")
         types = {name: column.kind for name, column in zip(names, columns, strict=True)}
         table = quote_identifier(title)
         declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
@@ -193,7 +197,7 @@ def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> li
         taken.add(name.lower())
         names.append(name)
     renamed = [
-        f"{old!r} is called {name}"
+        f"{repr(old) if old.strip() else 'a missing name'} is called {name}"
         for old, name in zip(header, names, strict=True)
         if name != old.strip()
     ]
@@ -229,7 +233,13 @@ def _text_column(duck: duckdb.DuckDBPyConnection, name: str) -> Column:
         if finite and not large:
             kind, cast = ("INTEGER", "BIGINT") if integers else ("REAL", "DOUBLE")
             return Column(kind, f"CASE WHEN NOT {missing} THEN CAST({number} AS {cast}) END")
-    return Column("TEXT", f"nullif({name}, '')")
+    numeric = " OR ".join(f"regexp_full_match({text}, {quote_text(form[0])})" for form in forms)
+    numbers, cells, other = duck.execute(
+        f"SELECT count(*) FILTER ({numeric}), count(*), any_value({name}) FILTER (NOT ({numeric})) "
+        f"{known}"
+    ).fetchall()[0]
+    odd = f"stays text: {numbers} of {cells} cells are numbers, and not {other!r}"
+    return Column("TEXT", f"nullif({name}, '')", odd if cells > numbers > cells / 2 else "")
 
 
 def _load_typed(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], list[Column]]:

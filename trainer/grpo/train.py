@@ -28,9 +28,11 @@ def check_enough_questions(questions: int, config: GRPOConfig) -> None:
     needed = config.rollouts_per_step // config.num_generations
     if questions < needed:
         raise ConfigError(
-            f"a step takes {needed} questions (per_device_train_batch_size x "
-            f"gradient_accumulation_steps / num_generations), but only {questions} are left "
-            "after difficulty_filter: reduce one of the first two",
+            f"a step takes {needed} questions (per_device_train_batch_size "
+            f"{config.per_device_train_batch_size} x gradient_accumulation_steps "
+            f"{config.gradient_accumulation_steps} / num_generations {config.num_generations}), "
+            f"but only {questions} are left after difficulty_filter: reduce one of the first two, such "
+            "as with --set gradient_accumulation_steps=N",
             field="gradient_accumulation_steps",
         )
 

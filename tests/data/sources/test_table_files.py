@@ -164,6 +164,25 @@ def test_names_become_plain_and_distinct(home: Path) -> None:
     assert "2024 Stalls.csv: 'name' is called name_2, 'name_2' is called name_2_2, 'Rent" in text
 
 
+def test_the_old_name_of_a_column_is_no_text(home: Path) -> None:
+    """SQLite reads a name in double quotes that no column has as a text."""
+    (home / "shop" / "t.csv").write_text("id,Group\n1,a\n2,b\n")
+    sql = """SELECT count(*) FROM t WHERE ""Group"" = 'a'"""
+    asked = f'How many?,"{sql}"\nAll?,SELECT count(*) FROM t\nIds?,SELECT id FROM t\n'
+    (home / "q.csv").write_text(f"question,sql\n{asked}")
+    status, text = run_import("csv", "shop", "--questions", "q.csv")
+    assert status == 0, text
+    assert 'no such column: "Group"' in text
+
+
+def test_a_column_of_which_most_cells_are_numbers_is_told(home: Path) -> None:
+    (home / "shop" / "t.csv").write_text("n,x\n$2.00,1\n$3.00,2\n($2.00),c\n")
+    status, text = run_import("csv", "shop")
+    assert status == 0
+    assert "note: t.n stays text: 2 of 3 cells are numbers, and not '($2.00)'" in text
+    assert "note: t.x stays text: 2 of 3 cells are numbers, and not 'c'" in text
+
+
 def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
     lines = (
         '{"id": 1, "name": "007", "price": 2.5, "sold": true, "tags": ["a", "b"]}',

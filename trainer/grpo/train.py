@@ -31,8 +31,8 @@ def check_enough_questions(questions: int, config: GRPOConfig) -> None:
             f"a step takes {needed} questions (per_device_train_batch_size "
             f"{config.per_device_train_batch_size} x gradient_accumulation_steps "
             f"{config.gradient_accumulation_steps} / num_generations {config.num_generations}), "
-            f"but only {questions} are left after difficulty_filter: reduce one of the first two, such "
-            "as with --set gradient_accumulation_steps=N",
+            f"but only {questions} are left after difficulty_filter: reduce one of the first two, "
+            "such as with --set gradient_accumulation_steps=N",
             field="gradient_accumulation_steps",
         )
 

@@ -8,6 +8,7 @@ bits make it text: a code. So does 1,234 in all cells, which may be 1.234 or 123
 import codecs
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -74,7 +75,12 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 
     Raise one `DataError` for all files that can't be read.
     """
-    faults = []
+    counts = Counter(table_name(path).lower() for path in files)
+    faults = [
+        f"two files would become the table {name}: rename one"
+        for name, count in counts.items()
+        if count > 1
+    ]
     with new_database(target) as connection:
         for path in files:
             try:
@@ -98,6 +104,8 @@ def _add_table(
         else:
             header, columns = _load_typed(duck, path)
         names, title = _column_names(path, header, report), table_name(path)
+        if title != path.stem:
+            report.notes.append(f"{path.name}: its table is called {title}")
         for name, column in zip(names, columns, strict=True):
             if column.note:
                 report.notes.append(f"{title}.{name} {column.note}")
@@ -187,15 +195,19 @@ def _plain(text: str) -> str:
 
 def _column_names(path: Path, header: Sequence[str], report: ImportReport) -> list[str]:
     """Return distinct plain names: an empty one is numbered, and so is one that came before."""
-    names: list[str] = []
+    found: dict[int, str] = {}
     taken: set[str] = set()
-    for index, text in enumerate(header, 1):
+    plain_first = sorted(
+        enumerate(header, 1), key=lambda one: not one[1].strip() or _plain(one[1]) != one[1].strip()
+    )
+    for index, text in plain_first:
         base = _plain(text) or f"column_{index}"
         name, number = base, 2
         while name.lower() in taken:
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
-        names.append(name)
+        found[index] = name
+    names = [found[index] for index in sorted(found)]
     renamed = [
         f"{repr(old) if old.strip() else 'a missing name'} is called {name}"
         for old, name in zip(header, names, strict=True)

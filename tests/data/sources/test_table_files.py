@@ -155,13 +155,22 @@ def test_rows_of_another_length_are_reported(home: Path) -> None:
 
 def test_names_become_plain_and_distinct(home: Path) -> None:
     """So that a query needs no quotes: models, and people, forget them."""
-    header = "id,Name,name,name_2,Rent (EUR),Größe?,order,,%"
-    (home / "shop" / "2024 Stalls.csv").write_text(f"{header}\n1,a,b,c,d,e,f,g,h\n")
+    header = "id,Name,name,name_2,Rent (EUR),Größe?,order,,%,a b,a_b"
+    (home / "shop" / "2024 Stalls.csv").write_text(f"{header}\n1,a,b,c,d,e,f,g,h,i,j\n")
     status, text = run_import("csv", "shop")
     assert status == 0
-    sql = "SELECT id, Name, name_2, name_2_2, Rent_EUR, Größe, order_, column_8, column_9"
-    assert table(home, f"{sql} FROM _2024_Stalls") == [(1, *"abcdefgh")]
+    sql = "SELECT id, Name, name_2, name_2_2, Rent_EUR, Größe, order_, column_8, column_9, "
+    assert table(home, f"{sql} a_b_2, a_b FROM _2024_Stalls") == [(1, *"abcdefghij")]
+    assert "note: 2024 Stalls.csv: its table is called _2024_Stalls" in text
     assert "2024 Stalls.csv: 'name' is called name_2, 'name_2' is called name_2_2, 'Rent" in text
+
+
+def test_two_files_of_one_table_are_an_error(home: Path) -> None:
+    for name in ("my t.csv", "My_T.tsv"):
+        (home / "shop" / name).write_text("id\n1\n")
+    status, text = run_import("csv", "shop")
+    assert status == 1
+    assert "two files would become the table my_t: rename one" in text
 
 
 def test_the_old_name_of_a_column_is_no_text(home: Path) -> None:

@@ -13,9 +13,9 @@ from functools import cache
 
 from data.domains.shipped import SHIPPED
 from data.domains.spec import Kind, Maker, Value
-from data.domains.words import WORDS, plural, pseudo_word
+from data.domains.words import LISTS, WORDS, plural, pseudo_word
 
-FUNCTION_WORDS = frozenset(WORDS.function_words)
+FUNCTION_WORDS = frozenset(LISTS["function_words"])
 
 
 def is_held_out_pair(form: str, text: str) -> bool:

@@ -1,14 +1,11 @@
-"""The words of fresh schemas and of questions, from words.toml, and the English that joins them.
-
-`LISTS` has the words of cells, from lexicon.toml.
-"""
+"""The words of fresh schemas, cells and questions, and the English that joins them."""
 
 import random
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -29,38 +26,19 @@ class Words(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    lists: dict[str, WordList]
     nouns: dict[str, WordList]
-    irregular_plurals: dict[str, str]
-    singular_with_s: WordList
-    integers: WordList
-    reals: WordList
-    ranges: dict[str, tuple[int, int]]
-    number_adjectives: WordList
-    labels: dict[str, WordList]
-    category_adjectives: WordList
-    count_adjuncts: WordList
-    compound_heads: WordList
-    place_tails: WordList
-    units: WordList
-    dates: WordList
-    texts: WordList
     names: dict[str, WordList]
+    labels: dict[str, WordList]
     fitting: dict[str, WordList]
-    adjectives: WordList
-    objects: WordList
-    onsets: WordList
-    vowels: WordList
-    codas: WordList
-    rude: WordList
-    sql_words: WordList
-    not_additive: WordList
-    function_words: WordList
+    ranges: dict[str, tuple[int, int]]
+    irregular_plurals: dict[str, str]
     held_out_pairs: dict[str, str]
 
 
 WORDS = Words.model_validate(read_toml("words.toml"))
-LISTS = TypeAdapter(dict[str, WordList]).validate_python(read_toml("lexicon.toml"))
-SQL_WORDS = frozenset(WORDS.sql_words)
+LISTS = WORDS.lists
+SQL_WORDS = frozenset(LISTS["sql_words"])
 
 
 def plural(noun: str) -> str:
@@ -80,7 +58,7 @@ def plural(noun: str) -> str:
 def is_plural(phrase: str) -> bool:
     """Return whether a phrase takes `are`: `goals of the season` does, `price` and `status` not."""
     head = phrase.split(" of ")[0].split(" per ")[0].split(" in ")[0].split()[-1].lower()
-    if head in WORDS.singular_with_s:
+    if head in LISTS["singular_with_s"]:
         return False
     return head.endswith("s") and not head.endswith(("ss", "us", "is"))
 
@@ -100,7 +78,7 @@ def pseudo_word(rng: random.Random, least: int, most: int) -> str:
     while True:
         word = ""
         for _ in range(rng.randint(least, most)):
-            word += rng.choice(WORDS.onsets) + rng.choice(WORDS.vowels) + rng.choice(WORDS.codas)
-        rude = any(part in word for part in WORDS.rude)
+            word += "".join(rng.choice(LISTS[part]) for part in ("onsets", "vowels", "codas"))
+        rude = any(part in word for part in LISTS["rude"])
         if 3 <= len(word) <= 9 and word not in SQL_WORDS and not rude:
             return word

@@ -1,42 +1,34 @@
-"""Import a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
+"""Read a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import Reason
-from data.sources.convert import Source, check_out, import_source
+from data.sources.convert import Source
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
-from data.sources.split import Splitting
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
-from shared.errors import DatabaseLoadError, DataError
+from shared.errors import DataError
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of an import: the directory to write and the questions.
-
-    Without a file of eval questions `splitting` chooses them. `keep`: see `run_gold`.
-    """
+    """The directory to write, and the files of questions about the databases."""
 
     out: Path
-    questions: Path | None = None
-    eval_questions: Path | None = None
-    splitting: Splitting = field(default_factory=Splitting)
-    force: bool = False
-    keep: Collection[Reason] = ()
+    questions: Path | None
+    eval_questions: Path | None
 
     @property
     def files(self) -> list[Path]:
         return [path for path in (self.questions, self.eval_questions) if path]
 
 
-def import_sqlite(sources: Sequence[str], request: Request) -> ImportReport:
-    """Import SQLite files, and those below folders; a database is named after its file."""
+def read_sqlite(sources: Sequence[str], request: Request) -> Source:
+    """Read SQLite files, and those below folders; a database is named after its file."""
     if not request.files:
         named = "name a file with --questions (see docs/own-data.md)"
         made = "generate some: python -m data questions DATABASE"
@@ -44,7 +36,7 @@ def import_sqlite(sources: Sequence[str], request: Request) -> ImportReport:
     paths = list(map(Path, sources))
     found = sqlite_files(paths, request.out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
-    return _import(report, found.values(), found, copy_database, request)
+    return _source(report, found.values(), found, copy_database, request)
 
 
 def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:
@@ -68,8 +60,8 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     return sorted(found)
 
 
-def import_csv(sources: Sequence[str], request: Request) -> ImportReport:
-    """Import a folder of table files as one database with its name, or one file."""
+def read_csv(sources: Sequence[str], request: Request) -> Source:
+    """Read a folder of table files as one database with its name, or one file."""
     folder = Path(_only(sources))
     files = table_files(folder, without=request.files)
     report = ImportReport("csv", str(folder.resolve()))
@@ -77,11 +69,11 @@ def import_csv(sources: Sequence[str], request: Request) -> ImportReport:
     def write(_folder: Path, target: Path) -> None:
         write_database(files, target, report)
 
-    return _import(report, files, {name_of(folder): folder}, write, request)
+    return _source(report, files, {name_of(folder): folder}, write, request)
 
 
-def import_postgres(sources: Sequence[str], request: Request) -> ImportReport:
-    """Import a PostgreSQL database, named by its URL; golds may be in its SQL."""
+def read_postgres(sources: Sequence[str], request: Request) -> Source:
+    """Read a PostgreSQL database, named by its URL; golds may be in its SQL."""
     source = _only(sources)
     name = database_name(source)
     report = ImportReport("postgres", shown(source))
@@ -90,7 +82,7 @@ def import_postgres(sources: Sequence[str], request: Request) -> ImportReport:
         write_postgres(source, target, report)
 
     databases = {name: Path(report.path)}
-    return _import(report, [], databases, write, request, dialect="postgres")
+    return replace(_source(report, [], databases, write, request), dialect="postgres")
 
 
 def _only(sources: Sequence[str]) -> str:
@@ -107,20 +99,14 @@ def name_of(source: Path | str) -> str:
     return path.name if path.is_dir() else path.stem
 
 
-def _import(
+def _source(
     report: ImportReport,
     inputs: Iterable[Path],
     databases: dict[str, Path],
     write: Callable[[Path, Path], None],
     request: Request,
-    dialect: str = "sqlite",
-) -> ImportReport:
-    """Import `databases`, by name, from the files `inputs`.
-
-    A single database is written even if no question is about it.
-    """
-    check_out(request.out, [*inputs, *request.files], force=request.force)
-    report.keep = frozenset(request.keep)
+) -> Source:
+    """Read the questions. A single database is written even if no question is about it."""
     only = next(iter(databases)) if len(databases) == 1 else None
     if request.files:
         report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
@@ -133,11 +119,4 @@ def _import(
         if path is not None
         for row in rows_of(path, split, f"{path.stem}-{mark}", report, only=only)
     ]
-
-    def file_of(name: str) -> Path:
-        if name not in databases:
-            raise DatabaseLoadError(f"no database {name!r} among those to import")
-        return databases[name]
-
-    source = Source(report, rows, file_of, write, [only] if only else [], dialect)
-    return import_source(source, request.out, request.splitting)
+    return Source(report, rows, databases, write, [*inputs, *request.files], only)

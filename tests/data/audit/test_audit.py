@@ -16,9 +16,9 @@ from data.audit.findings import ERRORS, NOTES, states_number
 from data.choose import contains_answer
 from data.commands import app
 from data.golds.execute import GoldResult
-from data.sources.spider import import_spider
 from shared.errors import DataError, QuestionLoadError
 from tests.conftest import make_database
+from tests.data.sources.importing import import_spider
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
 SHIPPED = Path(__file__).parents[3] / "data"

@@ -7,6 +7,9 @@ from typing import Any
 from typer.testing import CliRunner
 
 from data.commands import app
+from data.sources.convert import import_source
+from data.sources.report import ImportReport
+from data.sources.spider import read_spider
 from tests import conftest
 
 SHOP = """
@@ -21,6 +24,10 @@ QUESTIONS = [
     ("Which items cost less than 10?", "SELECT name FROM item WHERE price < 10"),
     ("Give the highest id.", "SELECT max(id) FROM item"),
 ]
+
+
+def import_spider(folder: Path, out: Path, **how: Any) -> ImportReport:
+    return import_source(read_spider(folder), out, **how)
 
 
 def run_import(*args: object) -> tuple[int, str]:

@@ -153,7 +153,7 @@ def _import(
     keep: str,
     splitting: Splitting | None = None,
 ) -> None:
-    """Import what `read` finds, given the directory to write: `out` or that named after `origin`."""
+    """Import what `read` finds to `out`, by default a directory named after `origin`."""
     reasons = _reasons(keep)
     with one_line_errors():
         target = out or named_after(origin)

@@ -1,7 +1,7 @@
 """What every import shares: databases are copied, golds are run on the copies, questions written.
 
-A reader of one source (`spider.py`, `bird.py`, `own.py`) returns a `Source`, its rows and databases,
-and `import_source` writes the whole directory or nothing.
+A reader of one source (`spider.py`, `bird.py`, `own.py`) returns its rows and databases as a
+`Source`, and `import_source` writes the whole directory or nothing.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -177,7 +177,11 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
         if name not in source.databases:
             raise DatabaseLoadError(f"no database {name!r} among those to import")
         source.write(path, target)
-        connection, tables = open_checked(target)
+        with open_checked(target) as (connection, tables):
+            if report.source == "csv":  # the old name of a column, in quotes, would be read as text
+                connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+            converted = [_convert_row(source, connection, row, tables) for row in rows]
+        return [one for one in converted if one is not None]
     except DatabaseLoadError as error:
         message = error.message.replace(str(target), str(path))
         if name == source.only:
@@ -186,11 +190,6 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
         for row in rows:
             report.drop(row.flagged("unusable database", message))
         return []
-    with closing(connection):
-        if report.source == "csv":  # the old name of a column, in quotes, would be read as a text
-            connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-        converted = [_convert_row(source, connection, row, tables) for row in rows]
-    return [one for one in converted if one is not None]
 
 
 def _convert_row(

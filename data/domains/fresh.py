@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from data.domains import values
+from data.domains import values, words
 from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_out
 from data.domains.spec import Column, Domain, Kind, Maker, Table
-from data.domains.words import LISTS, SQL_WORDS, WORDS, is_plural, plural
+from data.domains.words import LISTS, SQL_WORDS, is_plural, plural
 
 # fewest and most
 TABLES = (2, 6)
@@ -29,8 +29,9 @@ NULL_SHARE = 0.25  # of columns that have NULLs at all
 CODE_SHARE = 0.55  # of text columns; the others hold emails, phone numbers or streets
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 
-NOUNS, NAMES, ALLOWED = map(allowed_by, (WORDS.nouns, WORDS.names, LISTS))
-LABELS = allowed(tuple(WORDS.labels))
+# without what is held out
+NOUNS, NAMES, ALLOWED = map(allowed_by, (words.NOUNS, words.NAMES, LISTS))
+LABELS = allowed(tuple(words.LABELS))
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ class _Maker:
                 return phrase, _texts(rng, null)
 
     def _fitting(self, options: tuple[str, ...], noun_kind: str) -> str:
-        suited = [word for word in options if word in WORDS.fitting[noun_kind]]
+        suited = [word for word in options if word in words.FITTING[noun_kind]]
         return self.rng.choice(suited if suited and self.rng.random() < FITTING_SHARE else options)
 
     def _decorated(self, word: str, adjectives: tuple[str, ...], share: float = 0.15) -> str:
@@ -262,7 +263,7 @@ class _Maker:
         count = rng.randint(3, 7)
         if label == "town" and rng.random() < 0.7:
             return values.cities(count, null=null)
-        known = WORDS.labels[label]
+        known = words.LABELS[label]
         if not known or rng.random() < 0.3:
             drawn = {fresh_word(rng, 1, 3): None for _ in range(count)}
             capital = rng.random() < 0.6
@@ -309,8 +310,8 @@ def _object_name(rng: random.Random) -> str:
 def _integers(rng: random.Random, word: str, null: float) -> Maker:
     if word == "year":
         return values.integers(rng.randint(1900, 1990), rng.randint(2000, 2024), null)
-    if word in WORDS.ranges:
-        return values.integers(*WORDS.ranges[word], null)
+    if word in words.RANGES:
+        return values.integers(*words.RANGES[word], null)
     low = rng.choice((0, 1, 1, 5, 10, 50, 100))
     high = low + rng.choice((20, 40, 60, 100, 500, 2000, 9000))
     return values.integers(low, high, null, skew=rng.random() < 0.3)
@@ -318,8 +319,8 @@ def _integers(rng: random.Random, word: str, null: float) -> Maker:
 
 def _reals(rng: random.Random, word: str, null: float) -> Maker:
     decimals = rng.choice((1, 2, 2))
-    if word in WORDS.ranges:
-        return values.even_reals(*WORDS.ranges[word], decimals, null)
+    if word in words.RANGES:
+        return values.even_reals(*words.RANGES[word], decimals, null)
     low = rng.choice((0.5, 1.0, 2.0, 10.0, 40.0))
     high = low + rng.choice((10.0, 50.0, 100.0, 400.0, 2000.0))
     if word in ("price", "cost", "fee", "rent"):

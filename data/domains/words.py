@@ -3,9 +3,9 @@
 import random
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+Lists = dict[str, tuple[str, ...]]  # name -> words
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -18,34 +18,26 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text.split("|") if "|" in text else text.split()))
 
 
-WordList = Annotated[tuple[str, ...], BeforeValidator(listed)]
+def word_lists(table: dict[str, str]) -> Lists:
+    """Apply `listed` to each text of a TOML table."""
+    return {name: listed(text) for name, text in table.items()}
 
 
-class Words(BaseModel):
-    """The content of words.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    lists: dict[str, WordList]
-    nouns: dict[str, WordList]
-    names: dict[str, WordList]
-    labels: dict[str, WordList]
-    fitting: dict[str, WordList]
-    ranges: dict[str, tuple[int, int]]
-    irregular_plurals: dict[str, str]
-    held_out_pairs: dict[str, str]
-
-
-WORDS = Words.model_validate(read_toml("words.toml"))
-LISTS = WORDS.lists
+_FILE = read_toml("words.toml")
+LISTS, NOUNS, NAMES, LABELS, FITTING = (
+    word_lists(_FILE[name]) for name in ("lists", "nouns", "names", "labels", "fitting")
+)
+RANGES: dict[str, tuple[int, int]] = _FILE["ranges"]
+IRREGULAR_PLURALS: dict[str, str] = _FILE["irregular_plurals"]
+HELD_OUT_PAIRS: dict[str, str] = _FILE["held_out_pairs"]
 SQL_WORDS = frozenset(LISTS["sql_words"])
 
 
 def plural(noun: str) -> str:
     """Return the plural of a noun or of a phrase's last word: `home city` -> `home cities`."""
     head, _, last = noun.rpartition(" ")
-    if last in WORDS.irregular_plurals:
-        many = WORDS.irregular_plurals[last]
+    if last in IRREGULAR_PLURALS:
+        many = IRREGULAR_PLURALS[last]
     elif last.endswith("y") and last[-2:-1] not in tuple("aeiou"):
         many = last[:-1] + "ies"
     elif last.endswith(("s", "x", "z", "ch", "sh")):

@@ -21,7 +21,7 @@ from data.domains.fresh import fresh_domain
 from data.domains.held_out import held_out_values, held_out_words, is_held_out_pair, words_of
 from data.domains.spec import Domain, Kind
 from data.domains.templates import FORMS
-from data.domains.words import SQL_WORDS, WORDS
+from data.domains.words import HELD_OUT_PAIRS, SQL_WORDS
 from data.generate import generate
 from shared.dataset import check_databases, load_questions, load_splits, questions_path
 
@@ -148,7 +148,7 @@ def test_held_out_pairs_never_occur_but_their_members_do(generated):
         is_held_out_pair(question["form"], question["question_text"]) for question in questions
     )
     assert {question["form"] for question in questions} == set(FORMS)
-    for form, word in WORDS.held_out_pairs.items():
+    for form, word in HELD_OUT_PAIRS.items():
         others = [
             q
             for q in questions

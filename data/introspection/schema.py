@@ -142,7 +142,7 @@ def _kind(table: RawTable, cells: Cells) -> Kind | None:
         return _text_kind(cells)
     if last in LISTS["roles"] or _ends_in_id(last) or all(map(_is_epoch, known)):
         return None
-    if _are_years(cells) and LISTS["ordinals"].isdisjoint(cells.words):
+    if all(cell in YEARS for cell in known) and LISTS["ordinals"].isdisjoint(cells.words):
         return None  # years under another name
     return _number_kind(cells, last)
 
@@ -189,10 +189,6 @@ def _is_epoch(cell: Value) -> bool:
     """Return whether a number could be seconds or milliseconds since 1970, of 1999 or later."""
     seconds = range(915_148_800, 2**32)
     return isinstance(cell, int) and (cell in seconds or cell // 1000 in seconds)
-
-
-def _are_years(cells: Cells) -> bool:
-    return all(cell in YEARS for cell in cells.known)
 
 
 def _with_name(table: RawTable, uses: Sequence[_Use], partial: dict[str, str]) -> list[_Use]:

@@ -87,10 +87,9 @@ def read_tables(connection: apsw.Connection, rng: random.Random) -> list[RawTabl
 
 
 def _tables(connection: apsw.Connection, rng: random.Random) -> Iterator[RawTable]:
-    found = connection.execute("PRAGMA main.table_list").fetchall()
-    for _, name, kind, _, without_rowid, _ in sorted(found, key=lambda row: str(row[1])):
-        if kind != "table" or str(name).startswith("sqlite_"):
-            continue
+    own = "schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
+    found = connection.execute(f"SELECT name, wr FROM pragma_table_list WHERE {own} ORDER BY name")
+    for name, without_rowid in found.fetchall():
         table = _described(str(name), bool(without_rowid), connection)
         _count_types(table, connection)
         _sample(table, connection, rng)

@@ -13,6 +13,7 @@ from shared.sqltext import quote_text
 T = TypeVar("T")
 
 NUMBERS = (Kind.INTEGER, Kind.REAL)
+ATTRIBUTES = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
 MIN_MATCHES = 2  # rows that a condition must keep, so that counts of 0 and 1 are rare
 MAX_SHARE = 0.85  # of the rows that a condition may keep
 DATE_CHARS = len("2020-12-31")

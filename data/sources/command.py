@@ -11,7 +11,7 @@ from data.choose import EVAL, TRAIN
 from data.golds.execute import KEEP, Reason
 from data.sources.bird import read_bird
 from data.sources.convert import Source, import_source
-from data.sources.own import Request, name_of, read_csv, read_postgres, read_sqlite
+from data.sources.own import add_questions, name_of, read_csv, read_postgres, read_sqlite
 from data.sources.report import ImportReport
 from data.sources.spider import SPIDER_URL, fetch_spider, read_spider
 from data.sources.split import Splitting
@@ -28,7 +28,7 @@ def _fetch() -> None:
     """Keep the name of the only command."""
 
 
-Reader = Callable[[list[str], Request], Source]
+Reader = Callable[[list[str], list[Path], Path], Source]
 FILES = "SQLite files, or folders with some. They are only read."
 Databases = Annotated[list[str], typer.Argument(help=FILES)]
 Out = Annotated[
@@ -76,10 +76,11 @@ def _add_own(name: str, about: str, sources_are: str, reader: Reader) -> None:
         force: Force = False,
         keep: Keep = "",
     ) -> None:
-        def source(target: Path) -> Source:
-            return reader(sources, Request(target, questions, eval_questions))
+        def read(target: Path) -> Source:
+            asked = [path for path in (questions, eval_questions) if path]
+            return add_questions(reader(sources, asked, target), questions, eval_questions)
 
-        _import(source, sources[0], out, force, keep, Splitting(eval_share, seed))
+        _import(read, sources[0], out, force, keep, Splitting(eval_share, seed))
 
 
 SQLITE = "Import your own SQLite databases with questions about them."

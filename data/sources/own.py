@@ -1,7 +1,9 @@
-"""Read a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
+"""Read a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL.
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+A reader takes what the user names, the files of questions about it, and the directory to write.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
@@ -14,29 +16,16 @@ from data.sources.table_files import table_files, write_database
 from shared.errors import DataError
 
 
-@dataclass(frozen=True)
-class Request:
-    """The directory to write, and the files of questions about the databases."""
-
-    out: Path
-    questions: Path | None
-    eval_questions: Path | None
-
-    @property
-    def files(self) -> list[Path]:
-        return [path for path in (self.questions, self.eval_questions) if path]
-
-
-def read_sqlite(sources: Sequence[str], request: Request) -> Source:
+def read_sqlite(sources: Sequence[str], asked: Sequence[Path], out: Path) -> Source:
     """Read SQLite files, and those below folders; a database is named after its file."""
-    if not request.files:
+    if not asked:
         named = "name a file with --questions (see docs/own-data.md)"
         made = "generate some: python -m data questions DATABASE"
         raise DataError(f"no questions: {named}, or {made}")
     paths = list(map(Path, sources))
-    found = sqlite_files(paths, request.out)
+    found = sqlite_files(paths, out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
-    return _source(report, found.values(), found, copy_database, request)
+    return Source(report, [], found, copy_database, [*found.values(), *asked])
 
 
 def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:
@@ -60,19 +49,19 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     return sorted(found)
 
 
-def read_csv(sources: Sequence[str], request: Request) -> Source:
+def read_csv(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
     """Read a folder of table files as one database with its name, or one file."""
     folder = Path(_only(sources))
-    files = table_files(folder, without=request.files)
+    files = table_files(folder, without=asked)
     report = ImportReport("csv", str(folder.resolve()))
 
     def write(_folder: Path, target: Path) -> None:
         write_database(files, target, report)
 
-    return _source(report, files, {name_of(folder): folder}, write, request)
+    return Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
 
 
-def read_postgres(sources: Sequence[str], request: Request) -> Source:
+def read_postgres(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
     """Read a PostgreSQL database, named by its URL; golds may be in its SQL."""
     source = _only(sources)
     name = database_name(source)
@@ -81,8 +70,7 @@ def read_postgres(sources: Sequence[str], request: Request) -> Source:
     def write(_path: Path, target: Path) -> None:
         write_postgres(source, target, report)
 
-    databases = {name: Path(report.path)}
-    return replace(_source(report, [], databases, write, request), dialect="postgres")
+    return Source(report, [], {name: Path(report.path)}, write, list(asked), dialect="postgres")
 
 
 def _only(sources: Sequence[str]) -> str:
@@ -99,24 +87,17 @@ def name_of(source: Path | str) -> str:
     return path.name if path.is_dir() else path.stem
 
 
-def _source(
-    report: ImportReport,
-    inputs: Iterable[Path],
-    databases: dict[str, Path],
-    write: Callable[[Path, Path], None],
-    request: Request,
-) -> Source:
-    """Read the questions. A single database is written even if no question is about it."""
-    only = next(iter(databases)) if len(databases) == 1 else None
-    if request.files:
-        report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
-    same = len({path.stem for path in request.files}) < len(request.files)
-    split = TRAIN if request.eval_questions else None
-    asked = ((request.questions, split, ""), (request.eval_questions, EVAL, "eval-" * same))
-    rows = [
-        row
-        for path, split, mark in asked
-        if path is not None
-        for row in rows_of(path, split, f"{path.stem}-{mark}", report, only=only)
-    ]
-    return Source(report, rows, databases, write, [*inputs, *request.files], only)
+def add_questions(source: Source, questions: Path | None, eval_questions: Path | None) -> Source:
+    """Read the files of questions. A single database is written even if none is about it."""
+    files = [path for path in (questions, eval_questions) if path]
+    if files:
+        source.report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
+    if len(source.databases) == 1:
+        source.only = next(iter(source.databases))
+    same = len({path.stem for path in files}) < len(files)
+    split = TRAIN if eval_questions else None
+    for path, to, mark in ((questions, split, ""), (eval_questions, EVAL, "eval-" * same)):
+        if path is not None:
+            prefix = f"{path.stem}-{mark}"
+            source.rows += rows_of(path, to, prefix, source.report, only=source.only)
+    return source

@@ -54,11 +54,10 @@ def normalised(sql: str) -> str:
 
 def skeleton(sql: str) -> str:
     """Return `normalised` with every literal masked, LIMIT's number included."""
-    return _canonical(parse_query(sql).transform(_masked))
-
-
-def _masked(node: exp.Expression) -> exp.Expression:
-    return exp.Placeholder() if isinstance(node, exp.Literal) else node
+    tree = parse_query(sql).copy()
+    for literal in list(tree.find_all(exp.Literal)):
+        literal.replace(exp.Placeholder())
+    return _canonical(tree)
 
 
 def _canonical(tree: exp.Expression) -> str:

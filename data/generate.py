@@ -40,12 +40,10 @@ def generate(
     *,
     eval_databases: int = 0,
 ) -> int:
-    """Write `databases` fresh databases, each with up to that many questions, and demonstrations.
+    """Write what `generate_command` says, and return the number of questions.
 
-    Returns the number of questions, of which a database may yield fewer than requested.
-    `noise` is the share of demonstrations by careless demonstrators. The questions of the last
-    `eval_databases` databases form the eval split and have no demonstrations. Files of the same
-    names in `out` are replaced.
+    A database may yield fewer than requested. The questions of the last `eval_databases` databases
+    form the eval split and have no demonstrations. Files of the same names in `out` are replaced.
     """
     splits: dict[str, list[dict[str, Any]]] = {"train": [], "eval": []}
     scripts: dict[str, dict[str, Any]] = {}

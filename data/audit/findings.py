@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.choose import TRAIN, Keyed, contains_answer
+from data.domains.words import LISTS
 from data.golds.execute import (
     KEEP,
     KEEP_EMPTY,
@@ -33,10 +34,6 @@ from shared.sqltext import quote_identifier
 
 MODE_SHARE = 0.5  # share of a column's values from which the most frequent one is a good guess
 MODE_MIN_ROWS = 3
-NUMBER_WORDS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
-    "twelve",
-)  # fmt: skip
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
 MAX_ANSWER_SHARE = 0.04  # of a split's questions that one constant answer may be right for
 MAX_ANSWER_COUNT = 2  # always allowed, however small the split
@@ -151,7 +148,7 @@ def states_number(text: str, gold: GoldResult) -> bool:
         return False
     stated = {float(match.replace(",", "")) for match in _NUMBER.findall(text)}
     words = set(re.findall(r"[a-z]+", text.lower()))
-    stated |= {float(number) for number, word in enumerate(NUMBER_WORDS) if word in words}
+    stated |= {float(at) for at, word in enumerate(LISTS["number_words"]) if word in words}
     return float(gold.answer) in stated
 
 

@@ -1,16 +1,15 @@
-"""Scripts of how an agent answers a question: action texts, of which the last is `ANSWER: ...`.
+"""Demonstrations of how an agent answers a question: action texts, the last of them `ANSWER: ...`.
 
 `expert` describes the tables that it needs, runs the gold and answers; occasionally it looks at one
-thing more. The careless demonstrators (`CARELESS`) do what weak agents do: guess column names, take
-a wrong aggregate, repeat themselves, answer without looking, take many steps. Some recover and end
-right, others answer wrongly.
+thing more. The careless demonstrators do what weak agents do: guess column names, take a wrong
+aggregate, repeat themselves, answer without looking, take many steps. Some recover and end right,
+others answer wrongly.
 """
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,7 +23,10 @@ SAMPLE_SHARE = 0.03  # of expert scripts that look at rows before the query
 EXTRA_SHARE = 0.03  # of expert scripts that first describe a table too many
 MAX_ACTIONS = 14  # fits a step budget of 15
 
-Demonstrator = Callable[["DemonstrationTask"], list[str]]
+_FILE = read_toml("demonstrations.toml")
+SCRIPTS: dict[str, str] = _FILE["scripts"]  # demonstrator -> its moves
+WEIGHTS: dict[str, float] = _FILE["weights"]  # of the careless demonstrators
+SWAPS: dict[str, list[str]] = _FILE["swaps"]
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,53 @@ class DemonstrationTask:
     def draft(self) -> Draft:
         return self.question.draft
 
-    @property
-    def describes(self) -> list[str]:
-        return [f"DESCRIBE: {table}" for table in self.draft.tables]
 
-    @property
-    def query(self) -> str:
-        return f"QUERY: {self.draft.sql}"
+def demonstrate(task: DemonstrationTask, noise: float = 0.0) -> tuple[str, list[str]]:
+    """Return (demonstrator, actions): with probability `noise` a careless one, else the expert."""
+    name = "expert"
+    if task.rng.random() < noise:
+        name = task.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    return name, follow_script(SCRIPTS[name], task)
 
-    @property
-    def answer(self) -> str:
-        return answer_action(self.question.gold.rows)
+
+def follow_script(script: str, task: DemonstrationTask) -> list[str]:
+    """Return the actions of a script's moves, which demonstrations.toml explains."""
+    rng, draft, actions = task.rng, task.draft, list[str]()
+    for move in script.split():
+        match move:
+            case "describe":
+                actions += [f"DESCRIBE: {table}" for table in draft.tables]
+            case "look":
+                names = [table.name for table in task.domain.tables]
+                others = [name for name in names if name not in draft.tables]
+                if others and rng.random() < EXTRA_SHARE:
+                    actions.append(f"DESCRIBE: {rng.choice(others)}")
+            case "sample":
+                if rng.random() < SAMPLE_SHARE:
+                    actions.append(f"SAMPLE: {rng.choice(draft.tables)}")
+            case "survey":
+                names = [table.name for table in task.domain.tables]
+                rng.shuffle(names)
+                looks = [f"{kind}: {name}" for name in names for kind in ("DESCRIBE", "SAMPLE")]
+                actions += looks[: MAX_ACTIONS - 2]
+            case "misname":
+                actions.append(f"DESCRIBE: {_noun_of_first_table(task)}")
+            case "guess":
+                actions.append(f"QUERY: {_guess_columns(task)}")
+            case "miss":
+                actions.append(f"QUERY: {_wrong_query(task)}")
+            case "query":
+                actions.append(f"QUERY: {draft.sql}")
+            case "repeat":
+                at = rng.randrange(len(actions))
+                actions[at:at] = [actions[at]] * rng.randint(1, 2)
+            case "result":
+                actions.append(_result_answer(task, actions[-1]))
+            case "blind":
+                actions.append(_blind_answer(task))
+            case "answer":
+                actions.append(answer_action(task.question.gold.rows))
+    return actions
 
 
 def answer_action(rows: Sequence[Sequence[Any]]) -> str:
@@ -64,78 +102,11 @@ def _cell(cell: Any) -> str:
     return cell.replace("\n", "\\n") if isinstance(cell, str) else repr(cell)
 
 
-def expert(task: DemonstrationTask) -> list[str]:
-    """Answer right in few steps, with slight variety."""
-    rng, looks = task.rng, task.describes
-    others = [table.name for table in task.domain.tables if table.name not in task.draft.tables]
-    if others and rng.random() < EXTRA_SHARE:
-        looks = [f"DESCRIBE: {rng.choice(others)}", *looks]
-    if rng.random() < SAMPLE_SHARE:
-        looks = [*looks, f"SAMPLE: {rng.choice(task.draft.tables)}"]
-    return [*looks, task.query, task.answer]
-
-
-def follow_script(moves: str, task: DemonstrationTask) -> list[str]:
-    """Make the moves of a script of demonstrations.toml, which explains them."""
-    actions: list[str] = []
-    for move in moves.split():
-        match move:
-            case "describe":
-                actions += task.describes
-            case "query":
-                actions.append(task.query)
-            case "answer":
-                actions.append(task.answer)
-            case "guess":
-                actions.append(f"QUERY: {_guess_columns(task)}")
-            case "miss":
-                actions.append(f"QUERY: {_wrong_query(task)}")
-            case "result":
-                actions.append(_result_answer(task, actions[-1]))
-            case _:  # "blind"
-                actions.append(_blind_answer(task))
-    return actions
-
-
-def repeats(task: DemonstrationTask) -> list[str]:
-    """Repeat one action once or twice, then continue."""
-    script = [*task.describes, task.query]
-    at = task.rng.randrange(len(script))
-    script[at:at] = [script[at]] * task.rng.randint(1, 2)
-    return [*script, task.answer]
-
-
-def misnames_table(task: DemonstrationTask) -> list[str]:
-    """Describe a table by the question's noun instead of its name first."""
+def _noun_of_first_table(task: DemonstrationTask) -> str:
+    """Return what the question calls the rows of its first table, if that is not its name."""
     table = task.domain.table(task.draft.tables[0])
     nouns = [noun.replace(" ", "_") for noun in (table.plural, table.singular)]
-    guess = next((noun for noun in nouns if noun != table.name), "data")
-    return [f"DESCRIBE: {guess}", *task.describes, task.query, task.answer]
-
-
-def runs_long(task: DemonstrationTask) -> list[str]:
-    """Describe and sample every table before the query."""
-    names = [table.name for table in task.domain.tables]
-    task.rng.shuffle(names)
-    looks = [f"{kind}: {name}" for name in names for kind in ("DESCRIBE", "SAMPLE")]
-    return [*looks[: MAX_ACTIONS - 2], task.query, task.answer]
-
-
-_FILE = read_toml("demonstrations.toml")
-CARELESS: dict[str, Demonstrator] = {
-    **{name: partial(follow_script, moves) for name, moves in _FILE["scripts"].items()},
-    **{play.__name__: play for play in (repeats, misnames_table, runs_long)},
-}
-WEIGHTS: dict[str, float] = _FILE["weights"]  # of the careless demonstrators
-SWAPS: dict[str, list[str]] = _FILE["swaps"]
-
-
-def demonstrate(task: DemonstrationTask, noise: float = 0.0) -> tuple[str, list[str]]:
-    """Return (demonstrator, actions): with probability `noise` a careless one, else the expert."""
-    if task.rng.random() < noise:
-        name = task.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        return name, CARELESS[name](task)
-    return "expert", expert(task)
+    return next((noun for noun in nouns if noun != table.name), "data")
 
 
 def _guess_columns(task: DemonstrationTask) -> str:

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from data.domains import values
+from data.domains import values, words
 from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_out
 from data.domains.spec import Column, Domain, Kind, Maker, Table
-from data.domains.words import SQL_WORDS, WORDS, is_plural, plural
+from data.domains.words import LISTS, SQL_WORDS, is_plural, plural
 
 # fewest and most
 TABLES = (2, 6)
@@ -29,15 +29,9 @@ NULL_SHARE = 0.25  # of columns that have NULLs at all
 CODE_SHARE = 0.55  # of text columns; the others hold emails, phone numbers or streets
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 
-NOUNS, NAMES = allowed_by(WORDS.nouns), allowed_by(WORDS.names)
-INTEGERS, REALS = allowed(WORDS.integers), allowed(WORDS.reals)
-DATES, TEXTS = allowed(WORDS.dates), allowed(WORDS.texts)
-LABELS = allowed(tuple(WORDS.labels))
-NUMBER_ADJECTIVES = allowed(WORDS.number_adjectives)
-CATEGORY_ADJECTIVES = allowed(WORDS.category_adjectives)
-COUNT_ADJUNCTS = allowed(WORDS.count_adjuncts)
-COMPOUND_HEADS = allowed(WORDS.compound_heads)
-UNITS = allowed(WORDS.units)
+# without what is held out
+NOUNS, NAMES, ALLOWED = map(allowed_by, (words.NOUNS, words.NAMES, LISTS))
+LABELS = allowed(tuple(words.LABELS))
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ class _Maker:
             else:
                 singular = self.rng.choice(NOUNS[kind])
                 if self.rng.random() < 0.12:
-                    singular = f"{self.rng.choice(COMPOUND_HEADS)} {singular}"
+                    singular = f"{self.rng.choice(ALLOWED['compound_heads'])} {singular}"
             noun = Noun(kind, singular, plural(singular))
             if not any(noun.words & other.words for other in nouns):
                 nouns.append(noun)
@@ -177,9 +171,7 @@ class _Maker:
         if kind == "organisation":
             return values.column(values.company)
         if kind == "place" and roll < 0.5:
-            return values.column(
-                lambda rng: f"{rng.choice(WORDS.objects)} {rng.choice(WORDS.place_tails)}".title()
-            )
+            return values.column(_place_name)
         return values.column(_object_name)
 
     def _column(self, kind: Kind, noun: Noun, taken: set[str]) -> Column:
@@ -199,7 +191,8 @@ class _Maker:
                 break
         taken |= {name.lower(), "_".join([name.lower(), *words])}
         first, _, rest = identifier.partition("_")
-        longer = rest == phrase and first in NUMBER_ADJECTIVES + CATEGORY_ADJECTIVES
+        adjectives = ALLOWED["number_adjectives"] + ALLOWED["category_adjectives"]
+        longer = rest == phrase and first in adjectives
         phrases = (phrase, f"{first} {phrase}") if longer else (phrase,)
         return Column(name, kind, without_held_out(maker), phrases)
 
@@ -218,10 +211,10 @@ class _Maker:
         options = [f"{noun.one}_{base}"]
         if len(parts) == 1:
             if kind in (Kind.INTEGER, Kind.REAL):
-                options += [f"{rng.choice(NUMBER_ADJECTIVES)}_{base}"] * 2
-                options += [f"{base}_{rng.choice(UNITS)}"] * 2
+                options += [f"{rng.choice(ALLOWED['number_adjectives'])}_{base}"] * 2
+                options += [f"{base}_{rng.choice(ALLOWED['units'])}"] * 2
             elif kind is Kind.CATEGORY:
-                options += [f"{rng.choice(CATEGORY_ADJECTIVES)}_{base}"] * 2
+                options += [f"{rng.choice(ALLOWED['category_adjectives'])}_{base}"] * 2
                 options += [f"{base}_{rng.choice(('name', 'code', 'label', 'kind'))}"]
             elif kind is Kind.TEXT:
                 options += [f"{base}_{rng.choice(('text', 'value', 'string'))}", f"contact_{base}"]
@@ -235,31 +228,31 @@ class _Maker:
         pseudo = fresh_word(rng, 2, 3) if rng.random() < PSEUDO_PHRASE_SHARE else None
         match kind:
             case Kind.INTEGER:
-                word = pseudo or self._fitting(INTEGERS, noun_kind)
+                word = pseudo or self._fitting(ALLOWED["integers"], noun_kind)
                 if is_plural(word):
-                    phrase = self._decorated(word, COUNT_ADJUNCTS, 0.25)
+                    phrase = self._decorated(word, ALLOWED["count_adjuncts"], 0.25)
                 else:
-                    phrase = self._decorated(word, NUMBER_ADJECTIVES)
+                    phrase = self._decorated(word, ALLOWED["number_adjectives"])
                 return phrase, _integers(rng, word, null)
             case Kind.REAL:
-                word = pseudo or self._fitting(REALS, noun_kind)
-                return self._decorated(word, NUMBER_ADJECTIVES), _reals(rng, word, null)
+                word = pseudo or self._fitting(ALLOWED["reals"], noun_kind)
+                return self._decorated(word, ALLOWED["number_adjectives"]), _reals(rng, word, null)
             case Kind.DATE:
                 start = rng.randrange((LAST_DAY - FIRST_DAY).days - 900)
                 first = FIRST_DAY + dt.timedelta(days=start)
                 last = min(LAST_DAY, first + dt.timedelta(days=rng.randint(400, 2600)))
-                word = pseudo or self._fitting(DATES, noun_kind)
+                word = pseudo or self._fitting(ALLOWED["dates"], noun_kind)
                 return f"{word} date", values.dates(first, last, null)
             case Kind.CATEGORY:
                 word = self._fitting(LABELS, noun_kind)
                 maker = self._labels(word, null)
-                return pseudo or self._decorated(word, CATEGORY_ADJECTIVES), maker
+                return pseudo or self._decorated(word, ALLOWED["category_adjectives"]), maker
             case _:
-                phrase = pseudo or rng.choice(TEXTS)
+                phrase = pseudo or rng.choice(ALLOWED["texts"])
                 return phrase, _texts(rng, null)
 
     def _fitting(self, options: tuple[str, ...], noun_kind: str) -> str:
-        suited = [word for word in options if word in WORDS.fitting[noun_kind]]
+        suited = [word for word in options if word in words.FITTING[noun_kind]]
         return self.rng.choice(suited if suited and self.rng.random() < FITTING_SHARE else options)
 
     def _decorated(self, word: str, adjectives: tuple[str, ...], share: float = 0.15) -> str:
@@ -270,7 +263,7 @@ class _Maker:
         count = rng.randint(3, 7)
         if label == "town" and rng.random() < 0.7:
             return values.cities(count, null=null)
-        known = WORDS.labels[label]
+        known = words.LABELS[label]
         if not known or rng.random() < 0.3:
             drawn = {fresh_word(rng, 1, 3): None for _ in range(count)}
             capital = rng.random() < 0.6
@@ -304,17 +297,21 @@ def _pseudo_name(rng: random.Random) -> str:
     return " ".join(parts)
 
 
+def _place_name(rng: random.Random) -> str:
+    return f"{rng.choice(LISTS['objects'])} {rng.choice(LISTS['place_tails'])}".title()
+
+
 def _object_name(rng: random.Random) -> str:
-    first = rng.choice(WORDS.adjectives) if rng.random() < 0.7 else fresh_word(rng, 1, 2)
+    first = rng.choice(LISTS["adjectives"]) if rng.random() < 0.7 else fresh_word(rng, 1, 2)
     number = f" {rng.randint(1, 99)}" if rng.random() < 0.1 else ""
-    return f"{first} {rng.choice(WORDS.objects)}".title() + number
+    return f"{first} {rng.choice(LISTS['objects'])}".title() + number
 
 
 def _integers(rng: random.Random, word: str, null: float) -> Maker:
     if word == "year":
         return values.integers(rng.randint(1900, 1990), rng.randint(2000, 2024), null)
-    if word in WORDS.ranges:
-        return values.integers(*WORDS.ranges[word], null)
+    if word in words.RANGES:
+        return values.integers(*words.RANGES[word], null)
     low = rng.choice((0, 1, 1, 5, 10, 50, 100))
     high = low + rng.choice((20, 40, 60, 100, 500, 2000, 9000))
     return values.integers(low, high, null, skew=rng.random() < 0.3)
@@ -322,8 +319,8 @@ def _integers(rng: random.Random, word: str, null: float) -> Maker:
 
 def _reals(rng: random.Random, word: str, null: float) -> Maker:
     decimals = rng.choice((1, 2, 2))
-    if word in WORDS.ranges:
-        return values.even_reals(*WORDS.ranges[word], decimals, null)
+    if word in words.RANGES:
+        return values.even_reals(*words.RANGES[word], decimals, null)
     low = rng.choice((0.5, 1.0, 2.0, 10.0, 40.0))
     high = low + rng.choice((10.0, 50.0, 100.0, 400.0, 2000.0))
     if word in ("price", "cost", "fee", "rent"):

@@ -8,19 +8,20 @@ forms and each form with other words.
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from data.domains.shipped import SHIPPED
 from data.domains.spec import Kind, Maker, Value
-from data.domains.words import WORDS, plural, pseudo_word
+from data.domains.words import HELD_OUT_PAIRS, LISTS, Lists, plural, pseudo_word
 
-FUNCTION_WORDS = frozenset(WORDS.function_words)
+UNSEEN = [shipped for shipped in SHIPPED if shipped.unseen]
+FUNCTION_WORDS = frozenset(LISTS["function_words"])
 
 
 def is_held_out_pair(form: str, text: str) -> bool:
     """Return whether `text` contains the word that is held out from questions of `form`."""
-    word = WORDS.held_out_pairs.get(form)
+    word = HELD_OUT_PAIRS.get(form)
     return word is not None and re.search(rf"\b{word}\b", text.lower()) is not None
 
 
@@ -28,8 +29,8 @@ def is_held_out_pair(form: str, text: str) -> bool:
 def held_out_words() -> frozenset[str]:
     """Return the unseen databases' lower-case words and their plurals, but no `FUNCTION_WORDS`."""
     texts: list[str] = []
-    for shipped in SHIPPED:
-        for table in shipped.domain.tables if shipped.unseen else ():
+    for shipped in UNSEEN:
+        for table in shipped.domain.tables:
             texts += [table.name, table.singular, table.plural]
             for column in table.columns:
                 texts += [column.name, *column.wordings]
@@ -49,7 +50,7 @@ def allowed(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text, words in forms if held_out.isdisjoint(words))
 
 
-def allowed_by(options: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+def allowed_by(options: Lists) -> Lists:
     """Apply `allowed` to each list of a mapping."""
     return {key: allowed(texts) for key, texts in options.items()}
 
@@ -65,9 +66,9 @@ def fresh_word(rng: random.Random, least: int, most: int) -> str:
 def held_out_values() -> frozenset[str]:
     """Return every text in a cell of an unseen database, dates aside."""
     texts: set[str] = set()
-    for shipped in SHIPPED:
-        rows = shipped.rows() if shipped.unseen else {}
-        for table in shipped.domain.tables if shipped.unseen else ():
+    for shipped in UNSEEN:
+        rows = shipped.rows()
+        for table in shipped.domain.tables:
             for column in table.of_kind(Kind.NAME, Kind.CATEGORY, Kind.TEXT):
                 index = table.columns.index(column)
                 cells = (row[index] for row in rows[table.name])

@@ -1,14 +1,11 @@
-"""The words of fresh schemas and of questions, from words.toml, and the English that joins them.
-
-`LISTS` has the words of cells, from lexicon.toml.
-"""
+"""The words of fresh schemas, cells and questions, and the English that joins them."""
 
 import random
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+Lists = dict[str, tuple[str, ...]]  # name -> words
 
 
 def read_toml(name: str) -> dict[str, Any]:
@@ -21,53 +18,26 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text.split("|") if "|" in text else text.split()))
 
 
-WordList = Annotated[tuple[str, ...], BeforeValidator(listed)]
+def word_lists(table: dict[str, str]) -> Lists:
+    """Apply `listed` to each text of a TOML table."""
+    return {name: listed(text) for name, text in table.items()}
 
 
-class Words(BaseModel):
-    """The content of words.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    nouns: dict[str, WordList]
-    irregular_plurals: dict[str, str]
-    singular_with_s: WordList
-    integers: WordList
-    reals: WordList
-    ranges: dict[str, tuple[int, int]]
-    number_adjectives: WordList
-    labels: dict[str, WordList]
-    category_adjectives: WordList
-    count_adjuncts: WordList
-    compound_heads: WordList
-    place_tails: WordList
-    units: WordList
-    dates: WordList
-    texts: WordList
-    names: dict[str, WordList]
-    fitting: dict[str, WordList]
-    adjectives: WordList
-    objects: WordList
-    onsets: WordList
-    vowels: WordList
-    codas: WordList
-    rude: WordList
-    sql_words: WordList
-    not_additive: WordList
-    function_words: WordList
-    held_out_pairs: dict[str, str]
-
-
-WORDS = Words.model_validate(read_toml("words.toml"))
-LISTS = TypeAdapter(dict[str, WordList]).validate_python(read_toml("lexicon.toml"))
-SQL_WORDS = frozenset(WORDS.sql_words)
+_FILE = read_toml("words.toml")
+LISTS, NOUNS, NAMES, LABELS, FITTING = (
+    word_lists(_FILE[name]) for name in ("lists", "nouns", "names", "labels", "fitting")
+)
+RANGES: dict[str, tuple[int, int]] = _FILE["ranges"]
+IRREGULAR_PLURALS: dict[str, str] = _FILE["irregular_plurals"]
+HELD_OUT_PAIRS: dict[str, str] = _FILE["held_out_pairs"]
+SQL_WORDS = frozenset(LISTS["sql_words"])
 
 
 def plural(noun: str) -> str:
     """Return the plural of a noun or of a phrase's last word: `home city` -> `home cities`."""
     head, _, last = noun.rpartition(" ")
-    if last in WORDS.irregular_plurals:
-        many = WORDS.irregular_plurals[last]
+    if last in IRREGULAR_PLURALS:
+        many = IRREGULAR_PLURALS[last]
     elif last.endswith("y") and last[-2:-1] not in tuple("aeiou"):
         many = last[:-1] + "ies"
     elif last.endswith(("s", "x", "z", "ch", "sh")):
@@ -80,7 +50,7 @@ def plural(noun: str) -> str:
 def is_plural(phrase: str) -> bool:
     """Return whether a phrase takes `are`: `goals of the season` does, `price` and `status` not."""
     head = phrase.split(" of ")[0].split(" per ")[0].split(" in ")[0].split()[-1].lower()
-    if head in WORDS.singular_with_s:
+    if head in LISTS["singular_with_s"]:
         return False
     return head.endswith("s") and not head.endswith(("ss", "us", "is"))
 
@@ -100,7 +70,7 @@ def pseudo_word(rng: random.Random, least: int, most: int) -> str:
     while True:
         word = ""
         for _ in range(rng.randint(least, most)):
-            word += rng.choice(WORDS.onsets) + rng.choice(WORDS.vowels) + rng.choice(WORDS.codas)
-        rude = any(part in word for part in WORDS.rude)
+            word += "".join(rng.choice(LISTS[part]) for part in ("onsets", "vowels", "codas"))
+        rude = any(part in word for part in LISTS["rude"])
         if 3 <= len(word) <= 9 and word not in SQL_WORDS and not rude:
             return word

@@ -138,11 +138,9 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
     with _mapped_errors():
         most = MAX_KEPT_ROWS if Reason.OVERSIZE in keep else MAX_ROWS
         rows = _fetch(connection, sql, most + 1)
-    kept = _check_rows(rows, keep)
-    shown, answer = tuple(rows), type_answer(rows)
-    with _mapped_errors():
-        run, original = partial(_stream, connection), sql
-        tie = find_tie(sql, run) if _ORDER_OR_LIMIT.search(sql) else None
+        kept = _check_rows(rows, keep)
+        shown, original = tuple(rows), sql
+        tie = find_tie(sql, partial(_stream, connection)) if _ORDER_OR_LIMIT.search(sql) else None
         if tie is not None:
             if tie.whole is None or Reason.TIED not in keep:
                 raise GoldRejected(Reason.TIED, tie.detail)
@@ -155,7 +153,7 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
             if Reason.UNDECIDED not in keep:
                 raise GoldRejected(Reason.UNDECIDED, undecided)
             kept[Reason.UNDECIDED] = undecided
-    return GoldResult(shown, *answer, kept)
+    return GoldResult(shown, *type_answer(shown), kept)
 
 
 def _check_order(connection: apsw.Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -36,6 +36,7 @@ _DATE_FORMS = (
 _COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 _AGGREGATED = (exp.Min, exp.Max, exp.Sum, exp.Avg)
 _WORTH_A_LOOK = re.compile(r"[<>]|\border\s+by\b|\b(?:between|min|max|sum|avg|is)\b", re.IGNORECASE)
+_HAS_COLUMN = "SELECT 1 FROM pragma_table_info(?) WHERE name = ? COLLATE NOCASE"
 
 Run = Callable[[str], Sequence[Row]]
 
@@ -214,12 +215,7 @@ def table_of(column: exp.Column, connection: apsw.Connection) -> str | None:
             if not isinstance(table, exp.Table):
                 continue
             named = not column.table or column.table.lower() == str(table.alias_or_name).lower()
-            if named and _has(connection, table.name, column.name):
+            if named and connection.execute(_HAS_COLUMN, (table.name, column.name)).fetchall():
                 return str(table.name)
         select = select.find_ancestor(exp.Select)
     return None
-
-
-def _has(connection: apsw.Connection, table: str, column: str) -> bool:
-    sql = "SELECT 1 FROM pragma_table_info(?) WHERE name = ? COLLATE NOCASE"
-    return bool(connection.execute(sql, (table, column)).fetchall())

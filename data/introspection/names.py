@@ -7,10 +7,10 @@ from pathlib import Path
 
 from data.domains.spec import Kind
 from data.domains.templates.asker import NUMBERS
-from data.domains.words import WORDS, is_plural, listed, plural
+from data.domains.words import IRREGULAR_PLURALS, is_plural, plural, word_lists
 
 _FILE = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-LISTS = {name: frozenset(listed(text)) for name, text in _FILE["lists"].items()}
+LISTS = {name: frozenset(words) for name, words in word_lists(_FILE["lists"]).items()}
 ABBREVIATIONS: dict[str, str] = _FILE["abbreviations"]
 VERBS, PREPOSITIONS = LISTS["verbs"], LISTS["prepositions"]
 _ABBREVIATION = re.compile(rf"\b({'|'.join(ABBREVIATIONS)})\b")
@@ -26,7 +26,7 @@ def words_of(name: str) -> list[str]:
 
 def singular(word: str) -> str:
     """Return the singular of a word that may be a plural."""
-    for one, many in WORDS.irregular_plurals.items():
+    for one, many in IRREGULAR_PLURALS.items():
         if word == many:
             return one
     if word in LISTS["uncountable"] or not is_plural(word):

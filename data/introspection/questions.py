@@ -81,7 +81,8 @@ def make_questions(
         copies = {name: folder / f"{name}.sqlite" for name in files}
         pools = dict(_pools(files, copies, count, splitting.seed, report))
         rows = _rows(pools, count, splitting, report)
-        return import_source(Source(report, rows, copies.__getitem__, copy_database), out)
+        source = Source(report, rows, copies, copy_database, list(files.values()))
+        return import_source(source, out, force=force)
 
 
 def _pools(

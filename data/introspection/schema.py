@@ -64,30 +64,27 @@ class _Use:
 def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> Schema:
     """Return what questions may use of a database. Raises apsw's errors."""
     raw = read_tables(connection, rng)
-    by_name = {table.name.lower(): table for table in raw}
     nouns = {table.singular for table in raw}
     tables: list[Table] = []
     rows: Rows = {}
     partial: dict[str, str] = {}
     for table in raw:
-        uses = [*_keys(table, by_name), *_attributes(table, nouns)]
+        uses = [*_keys(table), *_attributes(table, nouns)]
         uses = _with_name(table, uses, partial)
         columns = tuple(use.column for use in uses)
         tables.append(Table(table.sql, table.singular, table.plural, columns, table.count))
-        rows[table.sql] = _rows(table, uses, by_name, connection)
+        rows[table.sql] = _rows(table, uses, connection)
     # alone, counts of rows are too few questions
     usable = any(table.of_kind(*set(Kind) - {Kind.KEY, Kind.REF}) for table in tables)
     return Schema(Domain(db_id, tuple(tables) if usable else ()), rows, partial)
 
 
-def _keys(table: RawTable, by_name: dict[str, RawTable]) -> list[_Use]:
+def _keys(table: RawTable) -> list[_Use]:
     uses = []
     for cells in table.columns:
-        name = cells.name.lower()
-        if name == table.key:
+        if cells is table.key:
             uses.append(_Use(cells, Column(cells.sql, Kind.KEY)))
-        if name in table.refs:
-            parent = by_name[table.refs[name]]
+        if parent := table.refs.get(cells):
             role = _role(cells, parent)
             uses.append(_Use(cells, Column(cells.sql, Kind.REF, None, role, references=parent.sql)))
     return uses
@@ -96,7 +93,7 @@ def _keys(table: RawTable, by_name: dict[str, RawTable]) -> list[_Use]:
 def _role(cells: Cells, parent: RawTable) -> tuple[str, ...]:
     """Return what a reference calls the row that it leads to: `manager`; () for the row's noun."""
     words = list(cells.words)
-    if cells.name.lower() == parent.key:
+    if parent.key and cells.name.lower() == parent.key.name.lower():
         return ()
     if len(words) > 1 and words[-1] in LISTS["codes"] | LISTS["ids"]:
         words = words[:-1]
@@ -113,8 +110,7 @@ def _attributes(table: RawTable, nouns: set[str]) -> list[_Use]:
     taken: set[str] = set()
     uses = []
     for cells, words in zip(table.columns, short, strict=True):
-        name = cells.name.lower()
-        link = name in table.refs or name in table.foreign or name == table.key
+        link = cells in table.refs or cells in table.foreign or cells is table.key
         kind = _kind(table, cells)
         if kind is None or (link and (kind not in LABELS or _is_numeric(cells))):
             continue
@@ -139,14 +135,14 @@ def _kind(table: RawTable, cells: Cells) -> Kind | None:
         return None
     if LISTS["secrets"].intersection(cells.words) or not any(map(str.isalpha, cells.name)):
         return None
-    in_key = numbers and cells.name.lower() in table.keys and "year" not in cells.words
+    in_key = numbers and cells in table.keys and "year" not in cells.words
     if last in LISTS["ids"] or in_key:
         return None
     if not numbers:
         return _text_kind(cells)
     if last in LISTS["roles"] or _ends_in_id(last) or all(map(_is_epoch, known)):
         return None
-    if _are_years(cells) and LISTS["ordinals"].isdisjoint(cells.words):
+    if all(cell in YEARS for cell in known) and LISTS["ordinals"].isdisjoint(cells.words):
         return None  # years under another name
     return _number_kind(cells, last)
 
@@ -195,10 +191,6 @@ def _is_epoch(cell: Value) -> bool:
     return isinstance(cell, int) and (cell in seconds or cell // 1000 in seconds)
 
 
-def _are_years(cells: Cells) -> bool:
-    return all(cell in YEARS for cell in cells.known)
-
-
 def _with_name(table: RawTable, uses: Sequence[_Use], partial: dict[str, str]) -> list[_Use]:
     """Make NAME of the column that best identifies a row to people, if there is one."""
     ranked = [(rank, use) for use in uses if (rank := _name_rank(table, use)) is not None]
@@ -242,7 +234,7 @@ def _name_rank(table: RawTable, use: _Use) -> int | None:
 
 
 def _rows(
-    table: RawTable, uses: Sequence[_Use], by_name: dict[str, RawTable], connection: apsw.Connection
+    table: RawTable, uses: Sequence[_Use], connection: apsw.Connection
 ) -> list[tuple[Value, ...]]:
     """Return a table's sampled rows, of which templates choose, with what must not be missed.
 
@@ -251,7 +243,7 @@ def _rows(
     """
     if not uses:
         return []
-    columns = [_choosable(use, by_name) for use in uses]
+    columns = [_choosable(use, table) for use in uses]
     rows: list[tuple[Value, ...]] = list(zip(*columns, strict=True))
     if len(rows) == table.count:
         return rows
@@ -273,12 +265,11 @@ def _rows(
     return rows
 
 
-def _choosable(use: _Use, by_name: dict[str, RawTable]) -> list[Value]:
+def _choosable(use: _Use, table: RawTable) -> list[Value]:
     """Return a column's sampled cells: blanks as NULL, references as the keys that they lead to."""
     cells = use.cells.sample
     if use.column.kind is not Kind.REF:
         return [None if is_blank(cell) else cell for cell in cells]
-    parent = next(one for one in by_name.values() if one.sql == use.column.references)
-    key = parent.column(str(parent.key))
+    key = table.refs[use.cells].key
     keys = {str(cell): cell for cell in key.sample} if key else {}
     return [keys.get(str(cell), cell) for cell in cells]

@@ -26,7 +26,7 @@ CLASSES = ("integer", "real", "text", "blob", "null")
 BLANKS = frozenset(("", "null", "n/a", "nan"))
 
 
-@dataclass
+@dataclass(eq=False)
 class Cells:
     """A raw column: how many cells of each storage class there are, and its sampled cells."""
 
@@ -46,21 +46,21 @@ class Cells:
         return [cell for cell in self.sample if not is_blank(cell)]
 
 
-@dataclass
+@dataclass(eq=False)
 class RawTable:
     """A table as SQLite describes it."""
 
     name: str
     words: list[str]
-    keys: list[str]  # of its primary key, in lower case
+    keys: list[Cells]  # of its primary key
     rowid: str | None  # the name of its row ids
     count: int
     columns: list[Cells]
     singular: str = ""
     plural: str = ""
-    key: str | None = None  # the column that references lead to, in lower case
-    refs: dict[str, str] = field(default_factory=dict)  # column -> table, both in lower case
-    foreign: set[str] = field(default_factory=set)  # columns of declared references, to itself too
+    key: Cells | None = None  # the column that references lead to
+    refs: "dict[Cells, RawTable]" = field(default_factory=dict)
+    foreign: set[Cells] = field(default_factory=set)  # columns of declared references
 
     @property
     def sql(self) -> str:
@@ -87,10 +87,9 @@ def read_tables(connection: apsw.Connection, rng: random.Random) -> list[RawTabl
 
 
 def _tables(connection: apsw.Connection, rng: random.Random) -> Iterator[RawTable]:
-    found = connection.execute("PRAGMA main.table_list").fetchall()
-    for _, name, kind, _, without_rowid, _ in sorted(found, key=lambda row: str(row[1])):
-        if kind != "table" or str(name).startswith("sqlite_"):
-            continue
+    own = "schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
+    found = connection.execute(f"SELECT name, wr FROM pragma_table_list WHERE {own} ORDER BY name")
+    for name, without_rowid in found.fetchall():
         table = _described(str(name), bool(without_rowid), connection)
         _count_types(table, connection)
         _sample(table, connection, rng)
@@ -103,7 +102,7 @@ def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> R
     for row in connection.execute(f"PRAGMA table_info({sql_name(name)})"):
         column, declared, place_in_key = str(row[1]), str(row[2] or ""), row[5]
         columns.append(Cells(column, words_of(column), declared, Counter()))
-        keys += [column.lower()] * bool(place_in_key)
+        keys += columns[-1:] if place_in_key else []
     taken = {each.name.lower() for each in columns}
     rowid = next((one for one in ROWIDS if not without_rowid and one not in taken), None)
     return RawTable(name, words_of(name), keys, rowid, 0, columns)
@@ -199,12 +198,12 @@ def _name_tables(tables: Sequence[RawTable]) -> None:
 
 
 class _Link(NamedTuple):
-    """A possible reference: a child's column and a parent's, both in lower case."""
+    """A possible reference from a child's column to a parent's."""
 
     child: RawTable
-    column: str
+    column: Cells
     parent: RawTable
-    key: str
+    key: Cells
 
 
 def _link(tables: Sequence[RawTable], connection: apsw.Connection) -> None:
@@ -214,17 +213,17 @@ def _link(tables: Sequence[RawTable], connection: apsw.Connection) -> None:
         table.foreign = {link.column for link in links if link.child is table}
     for table in tables:
         for each in table.columns:
-            if each.name.lower() not in table.foreign:
+            if each not in table.foreign:
                 links += _undeclared(table, each, tables, connection)
     for parent in tables:
         keys = Counter(link.key for link in links if link.parent is parent)
-        ordered = sorted(keys, key=lambda key: (parent.keys != [key], -keys[key], key))
+        ordered = sorted(keys, key=lambda key: (parent.keys != [key], -keys[key], key.name.lower()))
         unique = (key for key in ordered if _is_unique(parent, key, connection))
         parent.key = next(unique, None)
     for link in links:
         new = link.child is not link.parent and link.column not in link.child.refs
         if new and link.parent.key == link.key and _matches(link, connection):
-            link.child.refs[link.column] = link.parent.name.lower()
+            link.child.refs[link.column] = link.parent
 
 
 def _declared(
@@ -233,13 +232,14 @@ def _declared(
     listed = connection.execute(f"PRAGMA foreign_key_list({table.sql})").fetchall()
     composite = {row[0] for row in listed if row[1] != 0}
     for row in listed:
-        name, column = str(row[2]).lower(), str(row[3]).lower()
+        name, column = str(row[2]).lower(), table.column(str(row[3]))
         parent = next((one for one in tables if one.name.lower() == name), None)
         if parent is None or row[0] in composite:
             continue
-        key = str(row[4] or (parent.keys[0] if len(parent.keys) == 1 else "")).lower()
+        only = parent.keys[0] if len(parent.keys) == 1 else None
+        key = parent.column(str(row[4])) if row[4] else only
         # without a sample, it holds BLOBs or text that is not UTF-8
-        if all(each and each.sample for each in (table.column(column), parent.column(key))):
+        if column and column.sample and key and key.sample:
             yield _Link(table, column, parent, key)
 
 
@@ -247,49 +247,39 @@ def _undeclared(
     table: RawTable, each: Cells, tables: Sequence[RawTable], connection: apsw.Connection
 ) -> list[_Link]:
     """Return the reference that a column must be by its name and all of its values, if any."""
-    name = each.name.lower()
-    if table.keys == [name] or not each.known:
+    if table.keys == [each] or not each.known:
         return []
-    parents = []
+    links = []
     for parent in tables:
-        key = parent.column(parent.keys[0]) if len(parent.keys) == 1 else None
+        key = parent.keys[0] if len(parent.keys) == 1 else None
         if parent is table or key is None or not key.sample:
             continue
         words = max(words_of(key.name), key.words, key=len)  # of `ArtistId` or `artistid`
         own = [singular(word) for word in core_of(parent.words)]
-        same = name == parent.keys[0] and len(words) > 1 and words[-1] == "id"
+        same = each.name.lower() == key.name.lower() and len(words) > 1 and words[-1] == "id"
         named = each.words == [*own, "id"] and words in (["id"], [*own, "id"])
         # `airline` with numbers of airlines
         numbered = each.words == own and each.counts["integer"] and not each.counts["text"]
         if same or named or numbered:
-            parents.append(parent)
-    if len(parents) != 1:
+            links.append(_Link(table, each, parent, key))
+    if len(links) != 1:
         return []
-    (parent,) = parents
-    keys = f"SELECT {_sql(parent, parent.keys[0])} FROM {parent.sql}"
+    keys = f"SELECT {links[0].key.sql} FROM {links[0].parent.sql}"
     strays = f"SELECT 1 FROM {table.sql} WHERE {each.sql} NOT IN ({keys}) LIMIT 1"
-    if connection.execute(strays).fetchall():
-        return []
-    return [_Link(table, name, parent, parent.keys[0])]
+    return [] if connection.execute(strays).fetchall() else links
 
 
-def _is_unique(table: RawTable, column: str, connection: apsw.Connection) -> bool:
+def _is_unique(table: RawTable, column: Cells, connection: apsw.Connection) -> bool:
     if table.keys == [column]:
         return True
-    count = f"SELECT count(DISTINCT {_sql(table, column)}) FROM {table.sql}"
+    count = f"SELECT count(DISTINCT {column.sql}) FROM {table.sql}"
     return connection.execute(count).fetchall() == [(table.count,)]
 
 
 def _matches(link: _Link, connection: apsw.Connection) -> bool:
-    child = f"{link.child.sql}.{_sql(link.child, link.column)}"
-    key = f"{link.parent.sql}.{_sql(link.parent, link.key)}"
+    child = f"{link.child.sql}.{link.column.sql}"
+    key = f"{link.parent.sql}.{link.key.sql}"
     join = f"{link.child.sql} LEFT JOIN {link.parent.sql} ON {child} = {key}"
     known = f"SELECT count(*), count({key}) FROM {join} WHERE {child} IS NOT NULL"
     ((count, found),) = cast(list[Any], connection.execute(known).fetchall())
     return bool(0 < found >= count / 2)
-
-
-def _sql(table: RawTable, lowered: str) -> str:
-    """Return the name of a column for SQL as the table spells it: SQLite folds only ASCII case."""
-    column = table.column(lowered)
-    return column.sql if column else sql_name(lowered)

@@ -11,12 +11,11 @@ question's `evidence`, the expert knowledge that BIRD gives with it, is appended
 
 import csv
 import json
-from collections.abc import Collection
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import Reason
-from data.sources.convert import Source, check_out, import_source
+from data.golds.execute import KEEP_OVERSIZE
+from data.sources.convert import Source
 from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database
@@ -32,46 +31,34 @@ FILES = {
 }
 
 
-def import_bird(
-    source: Path,
-    out: Path,
-    *,
-    force: bool = False,
-    keep: Collection[Reason] = (),
-    evidence: bool = True,
-    descriptions: bool = False,
-) -> ImportReport:
-    """Write `out` as a data directory; see `import_spider`.
+def read_bird(folder: Path, *, evidence: bool = True, descriptions: bool = False) -> Source:
+    """Find BIRD's questions and databases; answers that are too large to show are kept.
 
     `evidence`: whether to append it; `descriptions`: whether DESCRIBE shows those of the columns.
+    Raises `DataError` if there is no file of questions, or one that cannot be used.
     """
-    check_out(out, [source], force=force)
-    found = {name: _find(source, name) for name in FILES}
+    found = {name: _find(folder, name) for name in FILES}
     if found["dev.json"]:
         del found[MINI]  # the same questions
     if not any(found.values()):
         files = f"dev.json, {MINI} or train.json, with dev_databases/ or train_databases/"
-        raise DataError(f"no BIRD data in {source}: name the folder of {files}")
-    report = ImportReport("bird", str(source.resolve()), frozenset(keep))
+        raise DataError(f"no BIRD data in {folder}: name the folder of {files}")
+    report = ImportReport("bird", str(folder.resolve()), KEEP_OVERSIZE)
     rows: list[Row] = []
-    folders: dict[str, Path] = {}
-    for name, path in found.items():
+    databases: dict[str, Path] = {}
+    for file, path in found.items():
         if path:
-            split, prefix, databases = FILES[name]
+            split, prefix, beside = FILES[file]
             report.splits[split] = SplitCount()
             own = rows_of(path, split, prefix, report, evidence=evidence)
-            folder = path.parent / databases
-            if not folder.is_dir():
-                beside = (path.parent.parent / parts / databases for parts in ("dev", ""))
-                folder = next(filter(Path.is_dir, beside), folder)
-            folders |= {row.database: folder for row in own}
+            places = [path.parent / beside, *(path.parent.parent / d / beside for d in ("dev", ""))]
+            place = next(filter(Path.is_dir, places), places[0])
+            databases |= {
+                row.database: place / row.database / f"{row.database}.sqlite" for row in own
+            }
             rows += own
-
-    def file_of(name: str) -> Path:
-        return folders[name] / name / f"{name}.sqlite"
-
     write = _write_described if descriptions else copy_database
-    return import_source(Source(report, rows, file_of, write), out)
+    return Source(report, rows, databases, write, [folder])
 
 
 def _write_described(source: Path, target: Path) -> None:

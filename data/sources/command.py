@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import KEEP, KEEP_OVERSIZE, Reason
-from data.sources.bird import import_bird
-from data.sources.own import Request, import_csv, import_postgres, import_sqlite, name_of
+from data.golds.execute import KEEP, Reason
+from data.sources.bird import read_bird
+from data.sources.convert import Source, import_source
+from data.sources.own import add_questions, name_of, read_csv, read_postgres, read_sqlite
 from data.sources.report import ImportReport
-from data.sources.spider import SPIDER_URL, fetch_spider, import_spider
+from data.sources.spider import SPIDER_URL, fetch_spider, read_spider
 from data.sources.split import Splitting
 from shared.console import counted, one_line_errors, table_console
 
@@ -27,7 +28,7 @@ def _fetch() -> None:
     """Keep the name of the only command."""
 
 
-Importer = Callable[[list[str], Request], ImportReport]
+Reader = Callable[[list[str], list[Path], Path], Source]
 FILES = "SQLite files, or folders with some. They are only read."
 Databases = Annotated[list[str], typer.Argument(help=FILES)]
 Out = Annotated[
@@ -63,7 +64,7 @@ EvalShare = Annotated[
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 
 
-def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> None:
+def _add_own(name: str, about: str, sources_are: str, reader: Reader) -> None:
     @import_app.command(name, help=about)
     def command(
         sources: Annotated[list[str], typer.Argument(help=sources_are)],
@@ -75,21 +76,20 @@ def _add_own(name: str, about: str, sources_are: str, importer: Importer) -> Non
         force: Force = False,
         keep: Keep = "",
     ) -> None:
-        reasons, splitting = _reasons(keep), Splitting(eval_share, seed)
-        with one_line_errors():
-            target = out or named_after(sources[0])
-            request = Request(target, questions, eval_questions, splitting, force, reasons)
-            report = importer(sources, request)
-        show_report(report, target)
+        def read(target: Path) -> Source:
+            asked = [path for path in (questions, eval_questions) if path]
+            return add_questions(reader(sources, asked, target), questions, eval_questions)
+
+        _import(read, sources[0], out, force, keep, Splitting(eval_share, seed))
 
 
 SQLITE = "Import your own SQLite databases with questions about them."
 CSV = "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."
 POSTGRES = "Copy a PostgreSQL database, which is only read, with questions if you have some."
 TABLES = "Folder of .csv, .tsv, .parquet, .jsonl or .ndjson files: a table each; or one such file."
-_add_own("sqlite", SQLITE, FILES, import_sqlite)
-_add_own("csv", CSV, TABLES, import_csv)
-_add_own("postgres", POSTGRES, "URL of a PostgreSQL database: postgresql://...", import_postgres)
+_add_own("sqlite", SQLITE, FILES, read_sqlite)
+_add_own("csv", CSV, TABLES, read_csv)
+_add_own("postgres", POSTGRES, "URL of a PostgreSQL database: postgresql://...", read_postgres)
 
 
 @import_app.command("bird")
@@ -112,11 +112,8 @@ def import_bird_command(
     keep: Keep = "",
 ) -> None:
     """Import BIRD or its Mini-Dev: like Spider, with its evidence in the questions."""
-    reasons, target = _reasons(keep) | KEEP_OVERSIZE, out or named_after(directory)
     shown = {"evidence": evidence, "descriptions": descriptions}
-    with one_line_errors():
-        report = import_bird(directory, target, force=force, keep=reasons, **shown)
-    show_report(report, target)
+    _import(lambda _: read_bird(directory, **shown), directory, out, force, keep)
 
 
 @import_app.command("spider")
@@ -130,10 +127,7 @@ def import_spider_command(
     keep: Keep = "",
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
-    reasons, target = _reasons(keep), out or named_after(directory)
-    with one_line_errors():
-        report = import_spider(directory, target, force=force, keep=reasons)
-    show_report(report, target)
+    _import(lambda _: read_spider(directory), directory, out, force, keep)
 
 
 @fetch_app.command("spider")
@@ -150,6 +144,23 @@ def fetch_spider_command(
     with one_line_errors():
         report = fetch_spider(out, url, force=force, keep=reasons)
     show_report(report, out)
+
+
+def _import(
+    read: Callable[[Path], Source],
+    origin: Path | str,
+    out: Path | None,
+    force: bool,
+    keep: str,
+    splitting: Splitting | None = None,
+) -> None:
+    """Import what `read` finds to `out`, by default a directory named after `origin`."""
+    reasons = _reasons(keep)
+    with one_line_errors():
+        target = out or named_after(origin)
+        source = read(target)
+        report = import_source(source, target, force=force, keep=reasons, splitting=splitting)
+    show_report(report, target)
 
 
 def _reasons(keep: str) -> frozenset[Reason]:

@@ -1,7 +1,7 @@
 """What every import shares: databases are copied, golds are run on the copies, questions written.
 
-A reader of one source (`spider.py`, `bird.py`, `own.py`) finds rows and databases, and hands them
-to `import_source`, which writes the whole directory or nothing.
+A reader of one source (`spider.py`, `bird.py`, `own.py`) returns its rows and databases as a
+`Source`, and `import_source` writes the whole directory or nothing.
 """
 
 import hashlib
@@ -9,8 +9,8 @@ import json
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -39,18 +39,19 @@ SQL_HINT = "Answer with the SQL query, as its result is too long to write."
 class Source:
     """What a reader found.
 
-    file_of    returns the path of the database with this name; raises `DatabaseLoadError` if
-               unknown
+    databases  name -> file
     write      write(source, target) copies or converts source into the SQLite file target
-    databases  written even if no question is kept
+    inputs     what the output must not overlap
+    only       the database that is written even if no question is kept
     dialect    sqlglot's name for the SQL dialect to try on golds that SQLite rejects
     """
 
     report: ImportReport
     rows: list[Row]
-    file_of: Callable[[str], Path]
+    databases: Mapping[str, Path]
     write: Callable[[Path, Path], None]
-    databases: Sequence[str] = ()
+    inputs: Sequence[Path]
+    only: str | None = None
     dialect: str = "sqlite"
 
 
@@ -123,13 +124,23 @@ def _staged(out: Path) -> Iterator[Path]:
             raise
 
 
-def import_source(source: Source, out: Path, splitting: Splitting | None = None) -> ImportReport:
+def import_source(
+    source: Source,
+    out: Path,
+    *,
+    force: bool = False,
+    keep: Collection[Reason] = (),
+    splitting: Splitting | None = None,
+) -> ImportReport:
     """Write `out` as a data directory with `import_report.json`, and return that report.
 
-    `splitting` divides the questions of rows without a split. Raises `DataError` if no question is
-    left of any split that the report counts; then `out` is unchanged.
+    `force`: see `check_out`; `keep`: see `run_gold`; `splitting` divides the questions of rows
+    without a split. Raises `DataError` if `out` cannot be used or no question is left of any split
+    that the report counts; then `out` is unchanged.
     """
+    check_out(out, source.inputs, force=force)
     report = source.report
+    report.keep |= frozenset(keep)
     with _staged(out) as folder:
         kept = _convert(source, folder)
         if report.splits and not kept:
@@ -145,7 +156,7 @@ def import_source(source: Source, out: Path, splitting: Splitting | None = None)
 
 def _convert(source: Source, folder: Path) -> list[_Kept]:
     """Write the databases under `folder`; return the usable questions by database."""
-    by_database: dict[str, list[Row]] = {name: [] for name in source.databases}
+    by_database: dict[str, list[Row]] = {source.only: []} if source.only else {}
     for row in source.rows:
         by_database.setdefault(row.database, []).append(row)
     kept: list[_Kept] = []
@@ -153,7 +164,7 @@ def _convert(source: Source, folder: Path) -> list[_Kept]:
         for number, (name, rows) in enumerate(by_database.items(), start=1):
             target = database_path(folder, name)
             usable = _convert_database(source, name, target, rows)
-            if not usable and name not in source.databases:
+            if not usable and name != source.only:
                 shutil.rmtree(target.parent, ignore_errors=True)
             kept += usable
             progress(number, len(by_database))
@@ -161,24 +172,24 @@ def _convert(source: Source, folder: Path) -> list[_Kept]:
 
 
 def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Row]) -> list[_Kept]:
-    report, path = source.report, Path(name)
+    report, path = source.report, source.databases.get(name, Path(name))
     try:
-        path = source.file_of(name)
+        if name not in source.databases:
+            raise DatabaseLoadError(f"no database {name!r} among those to import")
         source.write(path, target)
-        connection, tables = open_checked(target)
+        with open_checked(target) as (connection, tables):
+            if report.source == "csv":  # the old name of a column, in quotes, would be read as text
+                connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+            converted = [_convert_row(source, connection, row, tables) for row in rows]
+        return [one for one in converted if one is not None]
     except DatabaseLoadError as error:
         message = error.message.replace(str(target), str(path))
-        if name in source.databases:
+        if name == source.only:
             raise DatabaseLoadError(message) from error
         report.problems.append(f"{message}; needed by {counted(len(rows), 'question')}")
         for row in rows:
             report.drop(row.flagged("unusable database", message))
         return []
-    with closing(connection):
-        if report.source == "csv":  # the old name of a column, in quotes, would be read as a text
-            connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
-        converted = [_convert_row(source, connection, row, tables) for row in rows]
-    return [one for one in converted if one is not None]
 
 
 def _convert_row(

@@ -1,50 +1,31 @@
-"""Import a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL."""
+"""Read a user's own databases, with or without questions: SQLite files, CSV files, PostgreSQL.
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+A reader takes what the user names, the files of questions about it, and the directory to write.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import Reason
-from data.sources.convert import Source, check_out, import_source
+from data.sources.convert import Source
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
-from data.sources.split import Splitting
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
-from shared.errors import DatabaseLoadError, DataError
+from shared.errors import DataError
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is asked of an import: the directory to write and the questions.
-
-    Without a file of eval questions `splitting` chooses them. `keep`: see `run_gold`.
-    """
-
-    out: Path
-    questions: Path | None = None
-    eval_questions: Path | None = None
-    splitting: Splitting = field(default_factory=Splitting)
-    force: bool = False
-    keep: Collection[Reason] = ()
-
-    @property
-    def files(self) -> list[Path]:
-        return [path for path in (self.questions, self.eval_questions) if path]
-
-
-def import_sqlite(sources: Sequence[str], request: Request) -> ImportReport:
-    """Import SQLite files, and those below folders; a database is named after its file."""
-    if not request.files:
+def read_sqlite(sources: Sequence[str], asked: Sequence[Path], out: Path) -> Source:
+    """Read SQLite files, and those below folders; a database is named after its file."""
+    if not asked:
         named = "name a file with --questions (see docs/own-data.md)"
         made = "generate some: python -m data questions DATABASE"
         raise DataError(f"no questions: {named}, or {made}")
     paths = list(map(Path, sources))
-    found = sqlite_files(paths, request.out)
+    found = sqlite_files(paths, out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
-    return _import(report, found.values(), found, copy_database, request)
+    return Source(report, [], found, copy_database, [*found.values(), *asked])
 
 
 def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:
@@ -68,20 +49,20 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     return sorted(found)
 
 
-def import_csv(sources: Sequence[str], request: Request) -> ImportReport:
-    """Import a folder of table files as one database with its name, or one file."""
+def read_csv(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
+    """Read a folder of table files as one database with its name, or one file."""
     folder = Path(_only(sources))
-    files = table_files(folder, without=request.files)
+    files = table_files(folder, without=asked)
     report = ImportReport("csv", str(folder.resolve()))
 
     def write(_folder: Path, target: Path) -> None:
         write_database(files, target, report)
 
-    return _import(report, files, {name_of(folder): folder}, write, request)
+    return Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
 
 
-def import_postgres(sources: Sequence[str], request: Request) -> ImportReport:
-    """Import a PostgreSQL database, named by its URL; golds may be in its SQL."""
+def read_postgres(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
+    """Read a PostgreSQL database, named by its URL; golds may be in its SQL."""
     source = _only(sources)
     name = database_name(source)
     report = ImportReport("postgres", shown(source))
@@ -89,8 +70,7 @@ def import_postgres(sources: Sequence[str], request: Request) -> ImportReport:
     def write(_path: Path, target: Path) -> None:
         write_postgres(source, target, report)
 
-    databases = {name: Path(report.path)}
-    return _import(report, [], databases, write, request, dialect="postgres")
+    return Source(report, [], {name: Path(report.path)}, write, list(asked), dialect="postgres")
 
 
 def _only(sources: Sequence[str]) -> str:
@@ -107,37 +87,17 @@ def name_of(source: Path | str) -> str:
     return path.name if path.is_dir() else path.stem
 
 
-def _import(
-    report: ImportReport,
-    inputs: Iterable[Path],
-    databases: dict[str, Path],
-    write: Callable[[Path, Path], None],
-    request: Request,
-    dialect: str = "sqlite",
-) -> ImportReport:
-    """Import `databases`, by name, from the files `inputs`.
-
-    A single database is written even if no question is about it.
-    """
-    check_out(request.out, [*inputs, *request.files], force=request.force)
-    report.keep = frozenset(request.keep)
-    only = next(iter(databases)) if len(databases) == 1 else None
-    if request.files:
-        report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
-    same = len({path.stem for path in request.files}) < len(request.files)
-    split = TRAIN if request.eval_questions else None
-    asked = ((request.questions, split, ""), (request.eval_questions, EVAL, "eval-" * same))
-    rows = [
-        row
-        for path, split, mark in asked
-        if path is not None
-        for row in rows_of(path, split, f"{path.stem}-{mark}", report, only=only)
-    ]
-
-    def file_of(name: str) -> Path:
-        if name not in databases:
-            raise DatabaseLoadError(f"no database {name!r} among those to import")
-        return databases[name]
-
-    source = Source(report, rows, file_of, write, [only] if only else [], dialect)
-    return import_source(source, request.out, request.splitting)
+def add_questions(source: Source, questions: Path | None, eval_questions: Path | None) -> Source:
+    """Read the files of questions. A single database is written even if none is about it."""
+    files = [path for path in (questions, eval_questions) if path]
+    if files:
+        source.report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
+    if len(source.databases) == 1:
+        source.only = next(iter(source.databases))
+    same = len({path.stem for path in files}) < len(files)
+    split = TRAIN if eval_questions else None
+    for path, to, mark in ((questions, split, ""), (eval_questions, EVAL, "eval-" * same)):
+        if path is not None:
+            prefix = f"{path.stem}-{mark}"
+            source.rows += rows_of(path, to, prefix, source.report, only=source.only)
+    return source

@@ -43,48 +43,31 @@ SPIDER_URL = (
 )
 ATTEMPTS = 5  # transfers in all, broken ones too
 TIMEOUT_S = 60.0  # longest silence of the server
-SUFFIXES = (".json", ".sqlite", ".txt", ".md")
-IGNORED = {"__MACOSX", "test_database"}  # the latter: copies for Spider's hidden test set
 
 
-def import_spider(
-    source: Path,
-    out: Path,
-    *,
-    force: bool = False,
-    source_name: str | None = None,
-    keep: Collection[Reason] = (),
-) -> ImportReport:
-    """Write `out` as a data directory with `import_report.json`, and return that report.
+def read_spider(folder: Path) -> Source:
+    """Find Spider's questions and databases; a missing file is a problem in the report.
 
-    The report lists missing files, unusable databases and bad rows, and the import continues with
-    the rest; it calls the source `source_name`. `keep`: see `run_gold`. Raises `DataError` if
-    `source`, a file of questions or `out` cannot be used or no question is left; then `out` is
-    unchanged.
+    Raises `DataError` if the folder or a file of questions cannot be used.
     """
-    if not source.is_dir():
+    if not folder.is_dir():
         remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
-        raise DataError(f"no directory at {source}: {remedy}")
-    check_out(out, [source], force=force)
-    report = ImportReport("spider", source_name or str(source.resolve()), frozenset(keep))
+        raise DataError(f"no directory at {folder}: {remedy}")
+    report = ImportReport("spider", str(folder.resolve()))
     rows: list[Row] = []
     for name, (split, prefix) in FILES.items():
         report.splits.setdefault(split, SplitCount())
-        if (source / name).is_file():
-            rows += rows_of(source / name, split, prefix, report)
+        if (folder / name).is_file():
+            rows += rows_of(folder / name, split, prefix, report)
         elif name != OPTIONAL:
-            report.problems.append(f"{source / name} is missing")
-
-    def file_of(name: str) -> Path:
-        return source / "database" / name / f"{name}.sqlite"
-
-    return import_source(Source(report, rows, file_of, copy_database), out)
+            report.problems.append(f"{folder / name} is missing")
+    names = {row.database for row in rows}
+    databases = {name: folder / "database" / name / f"{name}.sqlite" for name in names}
+    return Source(report, rows, databases, copy_database, [folder])
 
 
-def fetch_spider(
-    out: Path, url: str = SPIDER_URL, *, force: bool = False, keep: Collection[Reason] = ()
-) -> ImportReport:
-    """Write the data directory `out` from an archive, which is kept. See `import_spider`."""
+def fetch_spider(out: Path, url: str, *, force: bool, keep: Collection[Reason]) -> ImportReport:
+    """Write the data directory `out` from an archive, which is kept. See `import_source`."""
     cache = pooch.os_cache("sqlenv")
     archive = cache / f"spider-{sha256(url.encode()).hexdigest()[:12]}.zip"
     check_out(out, [archive], force=force)
@@ -94,7 +77,9 @@ def fetch_spider(
         marks = sorted(Path(folder).rglob("train_spider.json"), key=lambda path: len(path.parts))
         if not marks:
             raise DataError("the archive holds no train_spider.json: it is not this data set")
-        report = import_spider(marks[0].parent, out, force=force, source_name=url, keep=keep)
+        source = read_spider(marks[0].parent)
+        source.report.path = url
+        report = import_source(source, out, force=force, keep=keep)
     print_line(errors, f"The archive is kept at {archive}")
     return report
 
@@ -122,13 +107,10 @@ def _download(url: str, target: Path) -> None:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack the data of an archive. Raises `DataError` if it is damaged."""
+    """Unpack an archive, never outside `target`. Raises `DataError` if it is damaged."""
     try:
         with zipfile.ZipFile(archive) as packed:
-            for name in packed.namelist():
-                path = Path(name)
-                if path.suffix in SUFFIXES and not IGNORED.intersection(path.parts):
-                    packed.extract(name, target)  # never outside `target`
+            packed.extractall(target)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
         problem = f"{archive} is not a usable zip file: {error}"
         raise DataError(f"{problem}; remove it and fetch it again") from error

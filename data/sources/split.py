@@ -33,17 +33,15 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     several = len({question.database_name for question in questions}) > 1
     wanted = splitting.eval_share * len(questions)
     most = min(max(1.0, MAX_OVERSHOOT * wanted), len(questions) - 1)
-    chosen: set[str] = set()
-    large: list[list[Question]] = []  # left for when the others are too few
     in_turns = _in_turns(_alike(shuffled), splitting.eval_share)
-    for group in _by_database(shuffled) if several else in_turns:
-        if len(chosen) >= wanted:
-            return chosen
-        if len(group) <= (most if several else max(1.0, wanted / MIN_GROUPS)):
-            chosen |= _ids(group) if len(chosen) + len(group) <= most else set()
-        else:
-            large.append(group)
-    for group in sorted(large, key=len)[: len(large) - (not chosen)]:
+    groups = list(_by_database(shuffled) if several else in_turns)
+    small = most if several else max(1.0, wanted / MIN_GROUPS)
+    chosen: set[str] = set()
+    for group in groups:
+        if len(group) <= small and len(chosen) < wanted and len(chosen) + len(group) <= most:
+            chosen |= _ids(group)
+    large = sorted((group for group in groups if len(group) > small), key=len)
+    for group in large[: len(large) - (not chosen)]:
         if len(chosen) < wanted and (not chosen or len(chosen) + len(group) <= most):
             chosen |= _ids(group)
     return chosen

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -58,23 +58,26 @@ def copy_database(source: Path, target: Path) -> None:
 def new_database(path: Path) -> Iterator[apsw.Connection]:
     """Yield a connection to a new file, in one transaction. SQLite's errors become `DataError`s."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = apsw.Connection(str(path))
     try:
-        connection.execute("PRAGMA synchronous = OFF; BEGIN")  # the file is new
-        yield connection
-        connection.execute("COMMIT")
+        with closing(apsw.Connection(str(path))) as connection:
+            connection.execute("PRAGMA synchronous = OFF; BEGIN")  # the file is new
+            yield connection
+            connection.execute("COMMIT")
     except apsw.Error as error:
         raise DataError(f"SQLite cannot hold this database: {error}") from error
-    finally:
-        connection.close()
 
 
-def open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
-    """Open a database; return it with the names of its tables and views.
+@contextmanager
+def open_checked(path: Path) -> Iterator[tuple[apsw.Connection, list[str]]]:
+    """Open a database; yield it with the names of its tables and views.
 
     Raises `DatabaseLoadError` if the file is damaged, or has none.
     """
-    connection = open_readonly(path)
+    with closing(open_readonly(path)) as connection:
+        yield connection, _checked_names(path, connection)
+
+
+def _checked_names(path: Path, connection: apsw.Connection) -> list[str]:
     try:
         try:
             lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
@@ -85,38 +88,29 @@ def open_checked(path: Path) -> tuple[apsw.Connection, list[str]]:
             "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
         ).fetchall()
     except (apsw.Error, UnicodeDecodeError) as error:
-        connection.close()
         raise DatabaseLoadError(f"{path} is corrupt: {error}") from error
-    damage = [line for line in lines if line.startswith(DAMAGE)]
-    if damage:
-        connection.close()
+    if damage := [line for line in lines if line.startswith(DAMAGE)]:
         raise DatabaseLoadError(f"{path} is corrupt: {' '.join(damage[0].split())[:200]}")
     if not names:
-        connection.close()
         raise DatabaseLoadError(f"{path} has no table")
-    return connection, [str(name) for (name,) in names]
+    return [str(name) for (name,) in names]
 
 
 def _state(source: Path) -> dict[str, tuple[int, int, int]]:
     """Return the size and times of the file and of what is beside it."""
     found = {}
     for suffix in ("", *SIDECARS):
-        try:
+        with suppress(FileNotFoundError):
             status = Path(f"{source}{suffix}").stat()
-        except FileNotFoundError:
-            continue
-        found[suffix] = (status.st_size, status.st_mtime_ns, status.st_ino)
+            found[suffix] = (status.st_size, status.st_mtime_ns, status.st_ino)
     return found
 
 
 def _settle(source: Path, target: Path) -> None:
     """Let SQLite apply what was copied beside `target`, and leave one file."""
     try:
-        connection = apsw.Connection(str(target))
-        try:
+        with closing(apsw.Connection(str(target))) as connection:
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-        finally:
-            connection.close()
     except apsw.Error as error:
         raise DatabaseLoadError(f"{source} is corrupt: {error}") from error
     for suffix in (*SIDECARS, "-shm"):

@@ -8,7 +8,6 @@ bits make it text: a code. So does 1,234 in all cells, which may be 1.234 or 123
 import codecs
 import csv
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -75,15 +74,15 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 
     Raise one `DataError` for all files that can't be read.
     """
-    counts = Counter(table_name(path).lower() for path in files)
-    faults = [
-        f"two files would become the table {name}: rename one"
-        for name, count in counts.items()
-        if count > 1
-    ]
+    faults: list[str] = []
+    taken: set[str] = set()
     with new_database(target) as connection:
         for path in files:
+            name = table_name(path).lower()
             try:
+                if name in taken:
+                    raise DataError(f"two files would become the table {name}: rename one")
+                taken.add(name)
                 with _mapped_errors(path), TemporaryDirectory(prefix="sqlenv-import-") as scratch:
                     _add_table(connection, path, Path(scratch), report)
             except DataError as error:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table, Value
-from data.domains.words import WORDS, indefinite, is_plural, read_toml
+from data.domains.words import LISTS, indefinite, is_plural, read_toml
 from shared.sqltext import quote_text
 
 T = TypeVar("T")
 
 NUMBERS = (Kind.INTEGER, Kind.REAL)
+ATTRIBUTES = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
 MIN_MATCHES = 2  # rows that a condition must keep, so that counts of 0 and 1 are rare
 MAX_SHARE = 0.85  # of the rows that a condition may keep
 DATE_CHARS = len("2020-12-31")
@@ -294,7 +295,7 @@ class Asker:
 def additive(column: Column) -> bool:
     """Return whether a sum over the column is meaningful, judged by its phrases."""
     words = {word for phrase in column.wordings for word in phrase.lower().split()}
-    return words.isdisjoint(WORDS.not_additive)
+    return words.isdisjoint(LISTS["not_additive"])
 
 
 def _is_date(value: str) -> bool:

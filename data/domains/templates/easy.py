@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from data.domains.spec import Draft, Kind
-from data.domains.templates.asker import NUMBERS, Asker, additive, literal, need
+from data.domains.templates.asker import ATTRIBUTES, NUMBERS, Asker, additive, literal, need
 from data.domains.words import is_plural, plural
 
 Template = Callable[[Asker], Draft]
@@ -62,7 +62,7 @@ def sum_of(name: str, kind: Kind) -> str:
 
 
 def lookup(ask: Asker) -> Draft:
-    table, name, column = ask.named_column(*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
+    table, name, column = ask.named_column(*ATTRIBUTES)
     value, _ = ask.named_row(table, name)
     amount, called = ask.amount(column), _called(ask.phrase(name))
     sql = f"SELECT {column.name} FROM {table.name} WHERE {name.name} = {literal(value)}"

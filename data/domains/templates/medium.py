@@ -4,6 +4,7 @@ from typing import Any
 
 from data.domains.spec import Column, Draft, Kind
 from data.domains.templates.asker import (
+    ATTRIBUTES,
     MIN_MATCHES,
     NUMBERS,
     Asker,
@@ -14,11 +15,9 @@ from data.domains.templates.asker import (
     number,
 )
 from data.domains.templates.easy import Template, as_plural, sum_of
-from data.domains.words import indefinite, plural
+from data.domains.words import LISTS, indefinite, plural
 
 FILTERS = (Kind.CATEGORY, *NUMBERS, Kind.DATE)
-ATTRIBUTES = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
-NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 MAX_LIST = 5  # names of a list answer
 
 
@@ -134,7 +133,7 @@ def top_names(ask: Asker) -> Draft:
     words = ("latest", "earliest") if column.kind is Kind.DATE else ("highest", "lowest")
     word = words[not top]
     names = plural(ask.phrase(name))
-    shown = NUMBER_WORDS[count] if ask.rng.random() < 0.5 else count
+    shown = LISTS["number_words"][count] if ask.rng.random() < 0.5 else count
     fields = {"names": names, "count": shown, "word": word, "column": ask.amount(column)}
     order = f"{column.name} {'DESC' if top else 'ASC'}"
     sql = f"SELECT {name.name} FROM {table.name} ORDER BY {order} LIMIT {count}"
@@ -202,9 +201,8 @@ def null_count(ask: Asker) -> Draft:
 
 def lookup_two(ask: Asker) -> Draft:
     """Ask for two columns of a named row: a table answer."""
-    kinds = (*NUMBERS, Kind.TEXT, Kind.CATEGORY, Kind.DATE)
-    table, name, first = ask.named_column(*kinds)
-    second = ask.column(table, *kinds, but=(first,))
+    table, name, first = ask.named_column(*ATTRIBUTES)
+    second = ask.column(table, *ATTRIBUTES, but=(first,))
     value, row = ask.named_row(table, name)
     need(None not in [row[table.columns.index(column)] for column in (first, second)])
     amounts = {"first": ask.amount(first), "second": ask.amount(second)}

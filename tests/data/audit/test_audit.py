@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from data.audit import AuditReport, audit
 from data.audit.findings import ERRORS, NOTES, states_number
 from data.choose import contains_answer
-from data.commands import app
 from data.golds.execute import GoldResult
-from data.sources.spider import import_spider
 from shared.errors import DataError, QuestionLoadError
 from tests.conftest import make_database
+from tests.data.sources.importing import import_spider, run
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
 SHIPPED = Path(__file__).parents[3] / "data"
@@ -222,26 +220,19 @@ def test_which_numbers_a_question_states(text: str, answer: Any, stated: bool) -
     assert states_number(text, GoldResult(((answer,),), answer, kind)) is stated
 
 
-def run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["audit", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
-
-
 def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     root, out = (
         write(tmp_path / "data", [SOUND, FLAGGED["empty"]], [FLAGGED["near-duplicate"]]),
         tmp_path / "a.json",
     )
-    code, shown = run(root, "--json", out)
+    code, shown = run("audit", root, "--json", out)
     assert code == 1
     assert "error: empty: train-1: no rows" in shown
     assert "2 errors, 0 notes" in shown
     found = json.loads(out.read_text())
     assert found["flags"] == {"empty": 1, "near-duplicate": 1}
     assert {finding["level"] for finding in found["findings"]} == {"error"}
-    code, shown = run(write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"]], []))
+    code, shown = run("audit", write(tmp_path / "clean", [SOUND, FLAGGED["guessable-one"]], []))
     assert code == 0
     assert "note: guessable-one: train-1" in shown
     assert "clean, 1 note: 2 train; 1 database\n" in shown
@@ -252,7 +243,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
 def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:
     with pytest.raises(QuestionLoadError, match="no questions_<split>"):
         audit(tmp_path)
-    code, shown = run(tmp_path)
+    code, shown = run("audit", tmp_path)
     assert code == 1
     assert "error: no questions_<split>.json" in shown
     assert "python -m data import spider" in shown

@@ -7,11 +7,12 @@ import apsw
 import pytest
 
 from data.domains.demonstrations import (
-    CARELESS,
     MAX_ACTIONS,
+    SCRIPTS,
+    WEIGHTS,
     DemonstrationTask,
     answer_action,
-    expert,
+    follow_script,
 )
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
@@ -50,13 +51,12 @@ def _right(task: DemonstrationTask) -> str:
     return answer_action(task.question.gold.rows)
 
 
-@pytest.mark.parametrize("name", ["expert", *CARELESS])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_every_action_is_canonical_and_the_last_answers(
     tasks: list[DemonstrationTask], name: str
 ) -> None:
-    play = expert if name == "expert" else CARELESS[name]
     for task in tasks:
-        actions = play(task)
+        actions = follow_script(SCRIPTS[name], task)
         assert 1 <= len(actions) <= MAX_ACTIONS
         parsed = [parse_action(action) for action in actions]
         assert [render_action(action) for action in parsed] == actions
@@ -68,7 +68,7 @@ def test_every_action_is_canonical_and_the_last_answers(
 def test_the_expert_is_right_without_an_error(tasks: list[DemonstrationTask]) -> None:
     lengths: Counter[int] = Counter()
     for task in tasks:
-        actions = expert(task)
+        actions = follow_script(SCRIPTS["expert"], task)
         assert actions[-1] == _right(task)
         assert _failures(task, actions) == 0
         lengths[len(actions) - len(task.draft.tables) - 1] += 1
@@ -85,6 +85,7 @@ def test_careless_demonstrators_recover_or_lose(tasks: list[DemonstrationTask]) 
         "describes_then_guesses",
         "takes_wrong_query",
     }
-    for name, play in CARELESS.items():
-        right = sum(play(task)[-1] == _right(task) for task in tasks) / len(tasks)
+    for name in WEIGHTS:
+        ends = [follow_script(SCRIPTS[name], task)[-1] == _right(task) for task in tasks]
+        right = sum(ends) / len(tasks)
         assert right < 0.15 if name in losers else right == 1

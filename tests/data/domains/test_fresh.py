@@ -13,17 +13,16 @@ from pathlib import Path
 
 import apsw
 import pytest
-from typer.testing import CliRunner
 
 from data.audit import audit
-from data.commands import app
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import held_out_values, held_out_words, is_held_out_pair, words_of
 from data.domains.spec import Domain, Kind
 from data.domains.templates import FORMS
-from data.domains.words import SQL_WORDS, WORDS
+from data.domains.words import HELD_OUT_PAIRS, SQL_WORDS
 from data.generate import generate
 from shared.dataset import check_databases, load_questions, load_splits, questions_path
+from tests.data.sources.importing import run
 
 ROOT = Path(__file__).parents[3]
 SEEDS = range(60)
@@ -90,12 +89,12 @@ def test_a_database_does_not_depend_on_how_many_are_generated(tmp_path: Path) ->
 
 
 def test_the_command_reports_what_it_wrote_and_replaces_nothing(tmp_path: Path) -> None:
-    words = ["generate", "--out", str(tmp_path / "a"), "--databases", "2", "--questions", "10"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert "2 databases and 20 questions" in done.output.replace("\n", " ")
-    again = CliRunner().invoke(app, words)
-    assert (again.exit_code, "is not empty" in again.output) == (1, True)
+    words = ("generate", "--out", tmp_path / "a", "--databases", 2, "--questions", 10)
+    status, text = run(*words)
+    assert status == 0, text
+    assert "2 databases and 20 questions" in text
+    status, text = run(*words)
+    assert (status, "is not empty" in text) == (1, True)
 
 
 def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_held_out_pairs_never_occur_but_their_members_do(generated):
         is_held_out_pair(question["form"], question["question_text"]) for question in questions
     )
     assert {question["form"] for question in questions} == set(FORMS)
-    for form, word in WORDS.held_out_pairs.items():
+    for form, word in HELD_OUT_PAIRS.items():
         others = [
             q
             for q in questions

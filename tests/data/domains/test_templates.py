@@ -14,9 +14,7 @@ from typing import Any
 
 import apsw
 import pytest
-from typer.testing import CliRunner
 
-from data.commands import app
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
 from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
@@ -25,7 +23,7 @@ from data.domains.templates import FORMS, AnsweredDraft, balanced
 from data.domains.templates.asker import Asker, NoQuestionError
 from data.golds.execute import open_readonly
 from shared.dataset import check_databases, database_path, load_splits
-from tests.data.sources.importing import files_of
+from tests.data.sources.importing import files_of, run
 
 SEEDS = range(30)
 ByForm = dict[str, list[AnsweredDraft]]
@@ -221,5 +219,5 @@ def test_the_committed_data_is_what_the_code_builds(tmp_path: Path) -> None:
 
 def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = CliRunner().invoke(app, ["build", "--out", str(tmp_path / "file" / "data")])
-    assert (done.exit_code, done.output[:6]) == (1, "error:")
+    status, text = run("build", "--out", tmp_path / "file" / "data")
+    assert (status, text[:6]) == (1, "error:")

@@ -4,13 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from data.audit import audit
-from data.commands import app
 from shared.dataset import Question, load_splits
 from tests.data.introspection.test_schema import filled
-from tests.data.sources.importing import files_of, make_database
+from tests.data.sources.importing import files_of, make_database, run
 
 COUNTRIES = filled(
     "country",
@@ -27,12 +25,6 @@ CITIES = filled(
 )
 
 
-def run(*args: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["questions", *map(str, args)], env={"COLUMNS": "200"})
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with world.db."""
@@ -47,7 +39,7 @@ def questions(directory: Path) -> list[Question]:
 
 def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -> None:
     before = files_of(world)
-    status, text = run("world.db", "--count", 100, "--out", world / "world-data")
+    status, text = run("questions", "world.db", "--count", 100, "--out", world / "world-data")
     assert status == 0
     assert "make train DATA=world-data" in text
     splits = load_splits(world / "world-data")
@@ -87,7 +79,7 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -
 )  # fmt: skip
 def test_questions_are_worded_as_people_ask(world: Path, script: str, never: str) -> None:
     make_database(world / "own.db", script)
-    assert run("own.db", "--count", 60)[0] == 0
+    assert run("questions", "own.db", "--count", 60)[0] == 0
     texts = [one.question_text for one in questions(world / "own-data")]
     assert len(texts) >= 10
     assert not [text for text in texts if re.search(never, text)]
@@ -96,7 +88,7 @@ def test_questions_are_worded_as_people_ask(world: Path, script: str, never: str
 def test_the_seed_decides(world: Path) -> None:
     made = []
     for seed, out in ((1, "a"), (1, "b"), (2, "c")):
-        assert run("world.db", "--count", 20, "--seed", seed, "--out", out)[0] == 0
+        assert run("questions", "world.db", "--count", 20, "--seed", seed, "--out", out)[0] == 0
         files = files_of(world / out)
         made.append({name: files[name] for name in files if name != "import_report.json"})
     assert made[0] == made[1] != made[2]
@@ -108,7 +100,7 @@ def test_a_small_database_says_how_many_questions_it_gives_and_why(world: Path) 
         "CREATE TABLE pet (name TEXT, age INTEGER, photo BLOB);"
         "INSERT INTO pet VALUES ('Rex', 3, x'00'), ('Tom', 4, x'00'), ('Ida', 9, x'00');",
     )
-    status, text = run("small.db")
+    status, text = run("questions", "small.db")
     assert status == 0
     assert re.search(r"small: \d+ of 300 questions, as it has 1 table of .* 2 usable columns", text)
 
@@ -123,7 +115,7 @@ def test_a_small_database_says_how_many_questions_it_gives_and_why(world: Path) 
 )
 def test_a_database_without_a_question_is_an_error(world: Path, script: str) -> None:
     make_database(world / "none.db", script)
-    status, text = run("none.db")
+    status, text = run("questions", "none.db")
     assert status == 1
     assert "no questions can be made" in text
     assert not (world / "none-data").exists()
@@ -135,7 +127,7 @@ def test_several_databases_hold_out_whole_ones_and_name_the_unusable(world: Path
     for name in ("a", "b", "c"):
         make_database(folder / f"{name}.db", COUNTRIES + CITIES.replace("Town", name))
     (folder / "broken.db").write_bytes(b"SQLite format 3\0" + b"x" * 200)
-    status, text = run(folder, "--count", 20)
+    status, text = run("questions", folder, "--count", 20)
     assert status == 0
     assert "broken" in text
     splits = load_splits(world / "several-data")

@@ -7,6 +7,9 @@ from typing import Any
 from typer.testing import CliRunner
 
 from data.commands import app
+from data.sources.convert import import_source
+from data.sources.report import ImportReport
+from data.sources.spider import read_spider
 from tests import conftest
 
 SHOP = """
@@ -23,12 +26,19 @@ QUESTIONS = [
 ]
 
 
-def run_import(*args: object) -> tuple[int, str]:
-    """Return the exit status and the output of `python -m data import ARGS`."""
-    words = ["import", *map(str, args)]
-    result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+def import_spider(folder: Path, out: Path, **how: Any) -> ImportReport:
+    return import_source(read_spider(folder), out, **how)
+
+
+def run(*words: object) -> tuple[int, str]:
+    """Return the exit status and the output of `python -m data WORDS`."""
+    result = CliRunner().invoke(app, list(map(str, words)), env={"COLUMNS": "200"})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
+
+
+def run_import(*args: object) -> tuple[int, str]:
+    return run("import", *args)
 
 
 def make_database(path: Path, script: str = SHOP) -> Path:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from data.sources.bird import import_bird
+from data.sources.bird import read_bird
+from data.sources.convert import import_source
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
@@ -51,11 +52,10 @@ def test_both_splits_are_imported(tmp_path: Path, folders: tuple[str, str]) -> N
     root = tmp_path / "bird"
     make_bird(root / folders[0], "train", "shop")
     make_bird(root / folders[1], "dev", "store")
-    report = import_bird(root, tmp_path / "out")
+    report = import_source(read_bird(root), tmp_path / "out")
     assert report.problems == []
     splits = load_splits(tmp_path / "out")
-    assert {name: len(rows) for name, rows in splits.items()} == {"train": 6, "eval": 6}
-    assert report.splits["eval"].dropped == {"oversize": 1}, "if they are not to be kept"
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 7, "eval": 7}
     first = splits["eval"][0]
     assert first.question_text == "How many items are there? Hint: dearest refers to MAX(price)"
     assert first.gold_answer == 4
@@ -159,4 +159,4 @@ def test_nearly_all_questions_of_bird_are_kept(
 
 def test_another_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no BIRD data in .*: name the folder of dev\.json"):
-        import_bird(tmp_path, tmp_path.parent / "out")
+        read_bird(tmp_path)

@@ -9,12 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
-from data.commands import app
 from data.sources.spider import unpack
 from shared.dataset import load_splits
-from tests.data.sources.importing import make_spider
+from tests.data.sources.importing import make_spider, run
 
 
 class Origin(ThreadingHTTPServer):
@@ -75,9 +73,7 @@ def zip_of(folder: Path) -> bytes:
 
 def fetch(url: str, out: Path, *args: str) -> tuple[int, str]:
     """Return the exit status and the output of `python -m data fetch spider`."""
-    words = ["fetch", "spider", "--url", url, "--out", str(out), *args]
-    result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
-    return result.exit_code, result.output
+    return run("fetch", "spider", "--url", url, "--out", out, *args)
 
 
 def sizes(data_dir: Path) -> dict[str, int]:

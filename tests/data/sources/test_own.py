@@ -13,10 +13,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from typer.testing import CliRunner
 
 from data.audit import audit
-from data.commands import app
 from data.sources import sqlite_files
 from data.sources.questions import bare_sql
 from data.sources.sqlite_files import copy_database
@@ -26,6 +24,7 @@ from tests.data.sources.importing import (
     QUESTIONS,
     files_of,
     make_database,
+    run,
     run_import,
     write_questions,
 )
@@ -231,8 +230,8 @@ def test_the_pages_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     subprocess.run(["bash", "-e", "-c", files], check=True, cwd=tmp_path)
     monkeypatch.chdir(tmp_path)
     for _python, _m, _data, *words in commands:
-        result = CliRunner().invoke(app, words)
-        assert result.exit_code == 0, result.output
+        status, text = run(*words)
+        assert status == 0, text
     splits = load_splits(tmp_path / "shop-data")
     assert {name: len(found) for name, found in splits.items()} == {"train": 9, "eval": 3}
     assert "9 to train on and 3 to measure on" in page

@@ -10,7 +10,6 @@ import pytest
 from data.audit import audit
 from data.golds.execute import KEEP
 from data.golds.hardness import difficulty_of
-from data.sources.spider import import_spider
 from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql.run import SqlRunner
@@ -20,6 +19,7 @@ from tests.data.sources.importing import (
     DEV,
     TRAIN,
     files_of,
+    import_spider,
     make_spider,
     make_spider_database,
     row,

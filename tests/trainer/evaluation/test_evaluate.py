@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from data.golds.execute import KEEP_EMPTY
-from data.sources.spider import import_spider
 from shared.dataset import load_questions
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
-from tests.data.sources.importing import make_spider
+from tests.data.sources.importing import import_spider, make_spider
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig

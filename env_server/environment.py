@@ -202,7 +202,7 @@ class SQLEnvironment:
                 return Effect(error=result.error, error_code=result.error_code)
             if action.action_type == ActionType.SAMPLE:
                 return Effect(render_rows(result, self.bank.limits.sample_rows))
-            texts = self.bank.descriptions(episode.question.database_name).get(table.lower(), {})
+            texts = self.bank.descriptions[episode.question.database_name].get(table.lower(), {})
             text = render_table(table, result, texts)
             return Effect(text, described=render_columns(table, result))
 

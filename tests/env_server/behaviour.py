@@ -174,7 +174,7 @@ def render_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
             described = runner.run(SqlJob(JobKind.DESCRIBE, path, table))
             shown = runner.run(SqlJob(JobKind.SAMPLE, path, table))
             cases[f"table {db_id}.{table}"] = [
-                render.render_table(table, described),
+                render.render_table(table, described, {}),
                 render.render_columns(table, described),
                 render.render_rows(shown, 5),
             ]

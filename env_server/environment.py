@@ -1,8 +1,7 @@
 """`SQLEnvironment`: one episode, as a state machine that asks for SQL and runs none itself.
 
 Its logic is two generators, `reset_jobs` and `step_jobs`. They yield `SqlJob`s and are sent
-`SqlResult`s, so the same code runs in process (`reset`, `step`, with an executor) and in the server
-(`drive_async(jobs, sql_pool.run)`).
+`SqlResult`s: `drive_async(jobs, sql_pool.run)` runs them.
 
 A step that fails for a reason that is not the agent's raises and leaves the episode as it was. An
 error of the agent's is in the observation's `error`, with `info.error_code` one of
@@ -14,13 +13,12 @@ import hashlib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.render import one_line, render_columns, render_rows, render_schema, render_table
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
-from env_server.sql import JobKind, Jobs, SqlJob, SqlResult, drive
-from env_server.sql.run import SqlRunner, tables_hint
+from env_server.sql import JobKind, Jobs, SqlJob, SqlResult
+from env_server.sql.run import tables_hint
 from env_server.verifier import (
     STANDARDS,
     STRICT,
@@ -42,7 +40,6 @@ from shared.models import (
     RewardLedger,
     Rewards,
     SQLObservation,
-    SQLState,
     StandardName,
     StepInfo,
     StepResult,
@@ -74,7 +71,6 @@ class Effect:
 class EpisodeState:
     """The state of one episode between two steps."""
 
-    episode_id: str
     question: AnyQuestion
     db_path: str
     gold: Gold | None  # None for an open question
@@ -125,67 +121,14 @@ def step_result(episode: EpisodeState, effect: Effect, reward: float | None) -> 
     return StepResult(observation=observation, reward=reward, done=done, info=info)
 
 
-class Progress(Protocol):
-    """How far an episode is: what its state on the wire has besides the question."""
-
-    episode_id: str
-    step_budget: int
-    actions: list[str]
-    outcome: Outcome | None
-
-
-def wire_state(question: AnyQuestion, episode: Progress) -> SQLState:
-    """Return what `GET /state` shows of an episode."""
-    return SQLState(
-        episode_id=episode.episode_id,
-        question_id=question.question_id,
-        question=question.question_text,
-        db_id=question.database_name,
-        step_count=len(episode.actions),
-        step_budget=episode.step_budget,
-        action_history=list(episode.actions),
-        done=episode.outcome is not None,
-        outcome=episode.outcome,
-    )
-
-
 class SQLEnvironment:
-    """One episode at a time over a bank's questions. In process:
+    """One episode at a time over a bank's questions."""
 
-    env = SQLEnvironment(QuestionBank.load("data"), SqlRunner())
-    result = env.reset(question_id="...")
-    result = env.step("DESCRIBE: orders")
-    """
+    __slots__ = ("_episode", "bank", "standard")
 
-    __slots__ = ("_episode", "bank", "executor", "standard", "step_budget")
-
-    def __init__(
-        self,
-        bank: QuestionBank,
-        executor: SqlRunner | None = None,
-        step_budget: int = DEFAULT_STEP_BUDGET,
-        standard: StandardName = DEFAULT_STANDARD,
-    ) -> None:
-        """`executor` runs the SQL of `reset` and `step`; without one, drive the generators."""
-        self.bank, self.executor = bank, executor
-        self.step_budget, self.standard = step_budget, standard
+    def __init__(self, bank: QuestionBank, standard: StandardName = DEFAULT_STANDARD) -> None:
+        self.bank, self.standard = bank, standard
         self._episode: EpisodeState | None = None
-
-    # -- in process
-
-    def reset(self, request: ResetRequest | None = None, **fields: Any) -> ResetResult:
-        """Start an episode. `fields` are those of `ResetRequest`. Raises as `reset_jobs` does."""
-        return drive(self.reset_jobs(request, **fields), self._run)
-
-    def step(self, action: SQLAction | str) -> StepResult:
-        """Take one action. Raises as `step_jobs` does."""
-        return drive(self.step_jobs(action), self._run)
-
-    @property
-    def state(self) -> SQLState:
-        """The episode's state on the wire. `Conflict` before the first reset."""
-        episode = self._current()
-        return wire_state(episode.question, episode)
 
     @property
     def actions(self) -> list[str]:
@@ -197,20 +140,12 @@ class SQLEnvironment:
         """Standard -> whether the ANSWER is right by it, for operators; None before an ANSWER."""
         return self._current().verdicts
 
-    def _run(self, job: SqlJob) -> SqlResult:
-        if self.executor is None:
-            raise RuntimeError("no executor: pass one, or drive reset_jobs and step_jobs")
-        return self.executor.run(job)
-
-    # -- as generators of jobs
-
-    def reset_jobs(self, request: ResetRequest | None = None, **fields: Any) -> Jobs[ResetResult]:
+    def reset_jobs(self, request: ResetRequest) -> Jobs[ResetResult]:
         """Start an episode, replay the request's `actions`, and return the last result.
 
         Raises `UnknownQuestion`, `ActionParseError`, `InvalidRequest` for an open question with
         answer_form "sql", `Conflict` if `actions` continue after the end, and `DataError`.
         """
-        request = request or ResetRequest(**fields)
         episode_id = request.episode_id or str(uuid.uuid4())
         question = self.bank.question_for(request, episode_id)
         actions = [as_action(action) for action in request.actions or ()]
@@ -226,14 +161,13 @@ class SQLEnvironment:
         if isinstance(question, Question):
             gold, cells = yield from self.bank.gold_jobs(question)
         self._episode = episode = EpisodeState(
-            episode_id=episode_id,
             question=question,
             db_path=db_path,
             gold=gold,
             gold_cells=cells,
             tables=tables,
             schema_info=render_schema(tables, ()),
-            step_budget=request.step_budget or self.step_budget,
+            step_budget=request.step_budget or DEFAULT_STEP_BUDGET,
             answer_form=self.bank.answer_form(question, request),
             rewards=request.rewards or "step",
         )
@@ -268,7 +202,7 @@ class SQLEnvironment:
                 return Effect(error=result.error, error_code=result.error_code)
             if action.action_type == ActionType.SAMPLE:
                 return Effect(render_rows(result, self.bank.limits.sample_rows))
-            texts = self.bank.descriptions(episode.question.database_name).get(table.lower(), {})
+            texts = self.bank.descriptions[episode.question.database_name].get(table.lower(), {})
             text = render_table(table, result, texts)
             return Effect(text, described=render_columns(table, result))
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from env_server.environment import SQLEnvironment, wire_state
+from env_server.environment import SQLEnvironment
 from env_server.episodes import (
     ANYONE,
     Caller,
@@ -33,7 +33,7 @@ from env_server.sql.pool import SqlPool
 from env_server.telemetry import Metrics, about, no_answers
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
 from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
-from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
+from shared.models import EpisodeVerdicts, Outcome, ResetRequest, SQLState, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
@@ -146,13 +146,13 @@ class EpisodePool:
     async def state(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
         """Return the JSON of an `SQLState`, after the step in flight."""
         async with self._turn(self._get(episode_id, caller)) as episode:
-            return to_json(wire_state(self.bank.get(episode.question_id), episode))
+            return self._state(episode)
 
     async def close(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
         """Remove an episode, an unfinished one as abandoned; returns the JSON of its `SQLState`."""
         async with self._turn(self._get(episode_id, caller)) as episode:
             self._abandon(episode)
-            return to_json(wire_state(self.bank.get(episode.question_id), episode))
+            return self._state(episode)
 
     async def verdicts(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
         """Return the JSON of an `EpisodeVerdicts`. `Conflict` before the episode's end."""
@@ -243,16 +243,31 @@ class EpisodePool:
     async def _start(
         self, episode: PooledEpisode, actions: Sequence[str] = ()
     ) -> tuple[SQLEnvironment, StepResult]:
-        standard = self.settings.standard
-        env = SQLEnvironment(self.bank, step_budget=episode.step_budget, standard=standard)
-        reset = env.reset_jobs(
+        env = SQLEnvironment(self.bank, self.settings.standard)
+        request = ResetRequest(
             episode_id=episode.episode_id,
             question_id=episode.question_id,
+            step_budget=episode.step_budget,
             answer_form=episode.answer_form,
             rewards=episode.rewards,
             actions=list(actions),
         )
-        return env, await drive_async(reset, self.sql.run)
+        return env, await drive_async(env.reset_jobs(request), self.sql.run)
+
+    def _state(self, episode: PooledEpisode) -> bytes:
+        question = self.bank.get(episode.question_id)
+        state = SQLState(
+            episode_id=episode.episode_id,
+            question_id=question.question_id,
+            question=question.question_text,
+            db_id=question.database_name,
+            step_count=len(episode.actions),
+            step_budget=episode.step_budget,
+            action_history=episode.actions,
+            done=episode.outcome is not None,
+            outcome=episode.outcome,
+        )
+        return to_json(state)
 
     # -- all episodes
 

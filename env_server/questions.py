@@ -59,7 +59,6 @@ class QuestionBank:
         self.sqlite_version: str = apsw.sqlite_lib_version()
         self.data_digest = data_digest(self.data_dir)
         self._by_id: dict[str, AnyQuestion] = {}
-        self._descriptions: dict[str, ColumnTexts] = {}
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
         self._trusted: dict[SqlJob, Any] = {}
@@ -67,6 +66,11 @@ class QuestionBank:
         for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
                 raise QuestionLoadError(f"{data_dir} has two questions {question.question_id!r}")
+        self.databases = sorted({question.database_name for question in self._by_id.values()})
+        # database -> what DESCRIBE says of its columns, by table and column in lower case
+        self.descriptions: dict[str, ColumnTexts] = {
+            db_id: load_descriptions(self.data_dir, db_id) for db_id in self.databases
+        }
         # sorted now, as a million questions take seconds
         self._drawable: list[Drawable] = [
             (split, question)
@@ -91,13 +95,7 @@ class QuestionBank:
         check_databases(data_dir, every)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
-            load_descriptions(data_dir, db_id)
         return cls(data_dir, splits, limits, open_questions)
-
-    @property
-    def databases(self) -> list[str]:
-        """The ids of the databases that questions name, sorted."""
-        return sorted({question.database_name for question in self._by_id.values()})
 
     @property
     def counts(self) -> dict[str, int]:
@@ -167,12 +165,6 @@ class QuestionBank:
         """Return how an episode answers: with SQL also where the question's answer is too large."""
         own = "text" if isinstance(question, OpenQuestion) else question.answer_form
         return "sql" if "sql" in (own, request.answer_form) else "text"
-
-    def descriptions(self, db_id: str) -> ColumnTexts:
-        """Return what DESCRIBE says of a database's columns, by table and column in lower case."""
-        if db_id not in self._descriptions:
-            self._descriptions[db_id] = load_descriptions(self.data_dir, db_id)
-        return self._descriptions[db_id]
 
     # -- golds, and SQL that no agent wrote
 

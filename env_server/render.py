@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
@@ -37,9 +36,7 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
     return cap("\n".join(lines))
 
 
-def render_table(
-    table: str, result: SqlResult, texts: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def render_table(table: str, result: SqlResult, texts: Mapping[str, str]) -> str:
     """Return what DESCRIBE shows, from the result of its job, with names as SQL needs them:
 
         orders: 1204 rows

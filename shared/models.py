@@ -37,12 +37,12 @@ class Outcome(StrEnum):
     INFRA_FAILED = "infra_failed"  # the driver could not finish it; never a reward
 
 
-class _Model(BaseModel):
+class WireModel(BaseModel):
     # the text under a field is its description in OpenAPI and in JSON schemas
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class RewardLedger(_Model):
+class RewardLedger(WireModel):
     """Where an episode's reward comes from. `total` is the sum of all step rewards so far."""
 
     step: dict[str, float]
@@ -61,7 +61,7 @@ class RewardLedger(_Model):
     """Sum of all step rewards so far."""
 
 
-class SQLObservation(_Model):
+class SQLObservation(WireModel):
     """What an agent may see after a reset or a step, except `reward`, which is for the driver."""
 
     question: str
@@ -89,7 +89,7 @@ class SQLObservation(_Model):
         return split_names(self.schema_info.partition("\n")[0].removeprefix("Tables:").strip())
 
 
-class StepInfo(_Model):
+class StepInfo(WireModel):
     """What the driver gets besides the observation, and the agent never."""
 
     question_id: str
@@ -104,7 +104,7 @@ class StepInfo(_Model):
     """How the episode ended; null until then."""
 
 
-class StepResult(_Model):
+class StepResult(WireModel):
     """The reply to a step. `reward` is the step's, and None at a reset.
 
     In an episode with `rewards` "end" it is None until the last reply, whose reward is the
@@ -135,7 +135,7 @@ class ResetResult(StepResult):
     """Id of the episode, which every step names."""
 
 
-class _OfEpisode(_Model):
+class _OfEpisode(WireModel):
     episode_id: str
     """Id of the episode."""
     question_id: str
@@ -174,7 +174,7 @@ class EpisodeVerdicts(_OfEpisode):
     """Whether the ANSWER is right, by standard; null without an ANSWER."""
 
 
-class FormTotals(_Model):
+class FormTotals(WireModel):
     """Counts of the episodes that ended with an ANSWER of one form."""
 
     answered: int
@@ -183,7 +183,7 @@ class FormTotals(_Model):
     """Those whose answer is right, by standard."""
 
 
-class VerdictTotals(_Model):
+class VerdictTotals(WireModel):
     """`GET /operator/verdicts`: all answers since the server's start, replayed ones included."""
 
     standard: StandardName
@@ -192,7 +192,7 @@ class VerdictTotals(_Model):
     """Counts by the answers' form."""
 
 
-class ListedQuestion(_Model):
+class ListedQuestion(WireModel):
     """One question that a reset can draw, without anything about its answer."""
 
     question_id: str
@@ -207,7 +207,7 @@ class ListedQuestion(_Model):
     """Difficulty by which a reset can draw."""
 
 
-class _Page(_Model):
+class _Page(WireModel):
     total: int
     """Number of entries that match, on all pages."""
     next_offset: int | None
@@ -221,7 +221,7 @@ class QuestionPage(_Page):
     """Questions of this page."""
 
 
-class ListedDatabase(_Model):
+class ListedDatabase(WireModel):
     """One database, with the number of questions about it that a reset can draw."""
 
     db_id: str
@@ -237,7 +237,7 @@ class DatabasePage(_Page):
     """Databases of this page."""
 
 
-class _Request(_Model):
+class _Request(WireModel):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -329,7 +329,7 @@ class QuestionsRequest(PageRequest):
     """List only questions about this database."""
 
 
-class ServerMetadata(_Model):
+class ServerMetadata(WireModel):
     """`GET /metadata`. Servers with equal `digest` (data, rules, limits) replay to equal bytes."""
 
     name: str

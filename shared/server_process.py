@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 
 from shared.errors import ServerStartError
+from shared.shipped import INSTALLED
 
 # importing and auditing the data takes seconds; a busy machine, tens of seconds
 READY_TIMEOUT_S = 120.0
@@ -27,7 +28,6 @@ POLL_S = 0.05
 LOG_TAIL_LINES = 15
 ENV_PREFIX = "SQLENV_"
 COMMAND = (sys.executable, "-m", "env_server")
-_ROOT = Path(__file__).resolve().parents[1]  # the folder that holds env_server
 _ANNOUNCEMENT = re.compile(r"SQLEnv serves (http://[^\s\"]+)")
 
 
@@ -35,8 +35,8 @@ def child_environment() -> dict[str, str]:
     """Return the environment variables of a child process that runs a module of this project,
     installed or not, and never modules of the same names in the working directory."""
     environment = os.environ | {"PYTHONSAFEPATH": "1"}
-    if not _ROOT.name.endswith("-packages"):
-        path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    if not INSTALLED.name.endswith("-packages"):
+        path = [str(INSTALLED), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(path)
     return environment
 

@@ -21,7 +21,7 @@ from env_server.questions import QuestionBank
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from shared.actions import ActionType, SQLAction
-from shared.models import ResetResult, StepResult
+from shared.models import ResetRequest, ResetResult, StepResult
 
 
 class HostedAction(Action):  # type: ignore[misc]
@@ -61,8 +61,8 @@ class Hosted(Environment):  # type: ignore[misc]
         self, seed: int | None = None, episode_id: str | None = None, **fields: Any
     ) -> HostedObservation:
         """Start an episode."""
-        jobs = self._played.reset_jobs(seed=seed, episode_id=episode_id, **fields)
-        return shown(await drive_async(jobs, self._pool.run))
+        request = ResetRequest(seed=seed, episode_id=episode_id, **fields)
+        return shown(await drive_async(self._played.reset_jobs(request), self._pool.run))
 
     async def step_async(self, action: HostedAction, **_: Any) -> HostedObservation:
         """Take a step."""

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -16,7 +15,7 @@ from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, SQLEnvError, first_problem
-from shared.models import MAX_STEP_BUDGET, StandardName, StepResult
+from shared.models import MAX_STEP_BUDGET, ResetRequest, StandardName, StepResult
 from shared.run_files import (
     EPISODES,
     EpisodeLine,
@@ -113,8 +112,9 @@ class RunFolder(RunFiles):
         config = self.settings.config
 
         async def played(episode: EpisodeLine) -> Replies:
-            env = SQLEnvironment(bank, step_budget=config.step_budget, standard=config.standard)
-            return await play(env, sql, episode.actions, question_id=episode.question_id)
+            request = ResetRequest(question_id=episode.question_id, step_budget=config.step_budget)
+            env = SQLEnvironment(bank, config.standard)
+            return await play(env, sql, request, episode.actions)
 
         waiting = iter(lines)
         while group := list(islice(waiting, IN_FLIGHT)):
@@ -123,10 +123,12 @@ class RunFolder(RunFiles):
                 yield number, episode, replies
 
 
-async def play(env: SQLEnvironment, sql: SqlPool, actions: Sequence[str], **reset: Any) -> Replies:
+async def play(
+    env: SQLEnvironment, sql: SqlPool, request: ResetRequest, actions: Sequence[str]
+) -> Replies:
     """Return the replies to a reset and to each action, or the error in their place."""
     try:
-        replies: list[StepResult] = [await drive_async(env.reset_jobs(**reset), sql.run)]
+        replies: list[StepResult] = [await drive_async(env.reset_jobs(request), sql.run)]
         for action in actions:
             replies.append(await drive_async(env.step_jobs(action), sql.run))
         return replies

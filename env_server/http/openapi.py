@@ -27,6 +27,7 @@ from shared.models import (
     StepBatchRequest,
     StepRequest,
     StepResult,
+    WireModel,
 )
 
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
@@ -43,11 +44,7 @@ GUIDE = (
 )
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class ErrorFields(_Model):
+class ErrorFields(WireModel):
     """What is wrong. Some codes have more fields."""
 
     model_config = ConfigDict(extra="allow")
@@ -60,28 +57,28 @@ class ErrorFields(_Model):
     """Whether the same request, sent again later, can succeed."""
 
 
-class ErrorReply(_Model):
+class ErrorReply(WireModel):
     """The body of every status except 200."""
 
     error: ErrorFields
     """What is wrong."""
 
 
-class StepBatchReply(_Model):
+class StepBatchReply(WireModel):
     """The reply to many steps."""
 
     results: list[StepResult | ErrorReply]
     """One result or error per step, in order."""
 
 
-class ResetBatchReply(_Model):
+class ResetBatchReply(WireModel):
     """The reply to many resets."""
 
     results: list[ResetResult | ErrorReply]
     """One result or error per reset, in order."""
 
 
-class Status(_Model):
+class Status(WireModel):
     """The reply to a probe."""
 
     status: str

@@ -156,16 +156,14 @@ class View:
 
     async def replay(self, episode: PooledEpisode, actions: list[str]) -> list[StepResult]:
         """Return the replies to an episode's reset and actions; operators see every reward."""
-        standard = self.service.settings.standard
-        env = SQLEnvironment(self.bank, step_budget=episode.step_budget, standard=standard)
-        replies = await play(
-            env,
-            self.service.pool.sql,
-            actions,
+        request = ResetRequest(
             question_id=episode.question_id,
+            step_budget=episode.step_budget,
             answer_form=episode.answer_form,
             rewards="step" if self.caller.is_operator else episode.rewards,
         )
+        env = SQLEnvironment(self.bank, self.service.settings.standard)
+        replies = await play(env, self.service.sql, request, actions)
         if isinstance(replies, SQLEnvError):
             raise replies
         return replies

@@ -5,7 +5,7 @@
 `worker` is the child's side, and `jobs` has what crosses the pipe.
 """
 
-from env_server.sql.jobs import JobKind, Jobs, SqlJob, SqlResult, drive, drive_async
+from env_server.sql.jobs import JobKind, Jobs, SqlJob, SqlResult, drive_async
 from env_server.sql.limits import SqlLimits
 
-__all__ = ["JobKind", "Jobs", "SqlJob", "SqlLimits", "SqlResult", "drive", "drive_async"]
+__all__ = ["JobKind", "Jobs", "SqlJob", "SqlLimits", "SqlResult", "drive_async"]

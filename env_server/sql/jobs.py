@@ -84,16 +84,6 @@ T = TypeVar("T")
 Jobs = Generator[SqlJob, SqlResult, T]  # asks for SQL, and is sent its results
 
 
-def drive(jobs: Jobs[T], run: Callable[[SqlJob], SqlResult]) -> T:
-    """Run a generator of jobs to its end, in process."""
-    try:
-        job = next(jobs)
-        while True:
-            job = jobs.send(run(job))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
 async def drive_async(jobs: Jobs[T], run: Callable[[SqlJob], Awaitable[SqlResult]]) -> T:
     """Run a generator of jobs to its end on an event loop."""
     try:

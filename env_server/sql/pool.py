@@ -34,7 +34,7 @@ _NO_START = "no SQL worker starts; see stderr for the reason"
 
 
 class SqlPool:
-    """`workers` processes that run `SqlJob`s, in one event loop. Use `async with`, or `start`.
+    """`workers` processes that run `SqlJob`s, in one event loop. Use it inside `async with`.
 
     With one worker, slow jobs have a process of their own, which starts when the first one is
     stopped: one process can't both finish a job of 2 s and answer others within 1 s.
@@ -57,13 +57,6 @@ class SqlPool:
         self._watch: asyncio.TimerHandle | None = None
         self.open = False
 
-    async def __aenter__(self) -> "SqlPool":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     @property
     def workers_up(self) -> int:
         """How many workers take jobs."""
@@ -79,7 +72,7 @@ class SqlPool:
         sent = sum(worker.load for worker in self.processes)
         return len(self._fresh) + len(self._slow) + sent
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> "SqlPool":
         """Start the workers and wait for them. Raises `NotReady` if one does not start."""
         self.open = True
         try:
@@ -94,6 +87,10 @@ class SqlPool:
             reason = f"{error or 'no answer'}; see stderr"
             raise NotReady(f"no SQL worker started: {reason}") from error
         self._watch_workers()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Stop the workers. Waiting jobs fail with `NotReady`."""

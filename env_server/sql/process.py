@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Protocol
 
 from env_server.sql.jobs import (
@@ -30,12 +29,12 @@ from env_server.sql.jobs import (
 from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
 from shared.errors import InternalError
+from shared.shipped import INSTALLED
 
 log = logging.getLogger(__name__)
 
 MAX_START_FAILURES = 3  # in a row; after that, waiting jobs fail
 RETRY_START_S = 1.0
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Pool(Protocol):
@@ -195,7 +194,7 @@ class WorkerProcess(asyncio.Protocol):
         self._reap()
         # Of the parent's environment, which may hold secrets, only where packages are; UTC for the
         # modifier 'localtime'; one malloc arena: a second would reserve 64 MB of address space.
-        path = [str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        path = [str(INSTALLED), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
         environment |= {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
         environment |= {"TZ": "UTC", "MALLOC_ARENA_MAX": "1"}

@@ -50,7 +50,7 @@ _JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "da
 
 
 class Deadline:
-    """Interrupts the statements of one thread, from another, after `max_cpu_s` of CPU time.
+    """Interrupts the statements of this thread, from another, after `max_cpu_s` of CPU time.
 
     Call `new_job` before a job, and `watch` before and after each attempt at it. SQLite checks for
     an interrupt in every iteration of a loop, far more often than it counts steps: a thousand steps
@@ -65,18 +65,15 @@ class Deadline:
         self._job = 0
         self._seen_job = 0
         self._seen_at = 0.0  # CPU seconds when the watching thread first saw the job
-        self._clock_id = 0
+        # the CPU time of this thread alone, if the system measures it
+        of_thread = getattr(time, "pthread_getcpuclockid", None)
+        clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
+        self._clock_id: int = clock
         self._end = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._check_often, daemon=True)
+        self._thread.start()
 
     def new_job(self) -> None:
-        if self._thread is None:
-            # the CPU time of this thread alone, if the system measures it
-            of_thread = getattr(time, "pthread_getcpuclockid", None)
-            clock = of_thread(threading.get_ident()) if of_thread else time.CLOCK_PROCESS_CPUTIME_ID
-            self._clock_id = clock
-            self._thread = threading.Thread(target=self._check_often, daemon=True)
-            self._thread.start()
         self._job += 1
 
     def watch(self, connection: SqlConnection | None) -> None:
@@ -86,8 +83,7 @@ class Deadline:
 
     def close(self) -> None:
         self._end.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _check_often(self) -> None:
         while not self._end.wait(CHECK_EVERY_S):

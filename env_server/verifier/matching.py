@@ -108,11 +108,11 @@ def _can_match(fits: list[list[int]]) -> bool:
     return all(place(row, set()) for row in range(len(fits)))
 
 
-def column_order(rows: Rows, gold: Rows, ordered: bool, max_cells: int = MAX_CELLS) -> Order:
+def column_order(rows: Rows, gold: Rows, ordered: bool) -> Order:
     """Return `order`, such that column `order[j]` of `rows` is column j of `gold`, or None.
 
     Cells are compared as in Python (1 == 1.0, '1' != 1), rows by position if `ordered`, else as
-    bags. A search that looks at more than `max_cells` cells a second time also ends with None; only
+    bags. A search that looks at more than `MAX_CELLS` cells a second time also ends with None; only
     tables with many columns of the same cells in different places take so long.
     """
     if len(rows) != len(gold):
@@ -123,11 +123,12 @@ def column_order(rows: Rows, gold: Rows, ordered: bool, max_cells: int = MAX_CEL
     if any(len(row) != width for row in rows):
         return None
     columns, wanted = list(zip(*rows, strict=True)), list(zip(*gold, strict=True))
-    search = _positions if ordered else _unordered
-    return search(columns, wanted, max_cells + width * len(rows))
+    if ordered:
+        return _positions(columns, wanted)
+    return _unordered(columns, wanted, MAX_CELLS + width * len(rows))
 
 
-def _positions(columns: Rows, wanted: Rows, _max_cells: int) -> Order:
+def _positions(columns: Rows, wanted: Rows) -> Order:
     left: dict[Row, list[int]] = {}
     for place, column in enumerate(columns):
         left.setdefault(column, []).append(place)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from env_server import render, rewards, service, verifier
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.run import SqlRunner
@@ -31,6 +30,7 @@ from shared import actions
 from shared.dataset import Question
 from shared.errors import SQLEnvError
 from shared.models import ResetRequest, StepResult
+from tests.env_server.in_process import LocalEnvironment
 from tests.env_server.verifier.forms import FORMS
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def episode(bank: QuestionBank, runner: SqlRunner, question: Question) -> Iterat
             results.append([job.kind, job.sql, job.max_rows, asdict(result)])
             return result
 
-    env = SQLEnvironment(bank, Recorder())
+    env = LocalEnvironment(bank, Recorder())
     table = question.tables_involved[0]
     script = (
         f"DESCRIBE: {table}", f'describe "{table.upper()}";', f"SAMPLE: {table}", "SAMPLE: nothing",
@@ -174,7 +174,7 @@ def render_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
             described = runner.run(SqlJob(JobKind.DESCRIBE, path, table))
             shown = runner.run(SqlJob(JobKind.SAMPLE, path, table))
             cases[f"table {db_id}.{table}"] = [
-                render.render_table(table, described),
+                render.render_table(table, described, {}),
                 render.render_columns(table, described),
                 render.render_rows(shown, 5),
             ]

@@ -9,7 +9,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from env_server.app import create_app
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
@@ -17,6 +16,7 @@ from env_server.sql.run import SqlRunner
 from shared.errors import InvalidRequest, UnknownQuestion
 from shared.models import Outcome, ResetRequest
 from tests.conftest import SHOP, make_database, write_data
+from tests.env_server.in_process import LocalEnvironment
 
 ASKED = {"question_id": "open-1", "question_text": "What sells best?", "database_name": "shop"}
 
@@ -35,13 +35,13 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def env(data: Path) -> Iterator[SQLEnvironment]:
+def env(data: Path) -> Iterator[LocalEnvironment]:
     with SqlRunner() as runner:
-        yield SQLEnvironment(QuestionBank.load(data), runner)
+        yield LocalEnvironment(QuestionBank.load(data), runner)
 
 
 def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
-    env: SQLEnvironment,
+    env: LocalEnvironment,
 ) -> None:
     first = env.reset(question_id="open-1", step_budget=5)
     assert first.observation.question == "What sells best?"
@@ -109,7 +109,7 @@ def test_data_behind_a_symbolic_link_are_served(
     real.symlink_to(real.rename(data / "elsewhere.sqlite"))
     with SqlRunner() as runner:
         bank = QuestionBank.load(link)
-        env = SQLEnvironment(bank, runner)
+        env = LocalEnvironment(bank, runner)
         env.reset(question_id="open-1")
         assert env.step("QUERY: SELECT count(*) FROM orders").observation.result == "count(*)\n6"
         assert describe(bank, Settings(data_dir=link)).databases == 1

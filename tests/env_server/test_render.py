@@ -48,12 +48,12 @@ def test_control_characters_and_line_separators_are_escaped() -> None:
     rows = [(name, name, 1, name)]
     result = SqlResult(["column", "type", "is_key", "references"], rows, row_count=1)
     for text in (
-        render_table(name, result),
+        render_table(name, result, {}),
         render_columns(name, result),
         render_schema([name], []),
     ):
         assert text.replace("\n", "").isprintable()
-    assert len(render_table(name, result).splitlines()) == 2
+    assert len(render_table(name, result, {}).splitlines()) == 2
     assert len(render_rows(SqlResult([name], [(name,)]), 20).splitlines()) == 2
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import OPERATIONAL, RULES
 from env_server.sql import SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.dataset import Question
 from shared.models import Outcome, StepResult
+from tests.env_server.in_process import LocalEnvironment
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 
@@ -172,7 +172,7 @@ def chosen(bank: QuestionBank, every: int) -> list[Question]:
     return sorted(questions, key=lambda question: question.question_id)[::every]
 
 
-def play(env: SQLEnvironment, questions: Sequence[Question], policy: Policy) -> list[StepResult]:
+def play(env: LocalEnvironment, questions: Sequence[Question], policy: Policy) -> list[StepResult]:
     """Play an episode of each question and return their last replies."""
     constant, replies = most_common_answer(env.bank), list[StepResult]()
     for one in questions:
@@ -209,7 +209,7 @@ def owed(question: Question) -> float:
 
 def check_all(bank: QuestionBank, questions: Sequence[Question]) -> None:
     with SqlRunner(bank.limits) as runner:
-        env = SQLEnvironment(bank, runner, step_budget=STEP_BUDGET)
+        env = LocalEnvironment(bank, runner, step_budget=STEP_BUDGET)
         for name, (policy, bound) in POLICIES.items():
             replies = play(env, questions, policy)
             check(replies, bound)
@@ -244,7 +244,7 @@ class Killed(SqlRunner):
 
 def test_killing_the_worker_does_not_pay(bank: QuestionBank) -> None:
     with Killed() as runner:
-        env = SQLEnvironment(bank, runner, step_budget=STEP_BUDGET)
+        env = LocalEnvironment(bank, runner, step_budget=STEP_BUDGET)
         replies = play(env, chosen(bank, 600), kill_worker)
     assert {reply.info.outcome for reply in replies} == {Outcome.SQL_KILLED}
     check(replies, Bound(0.0, 0.05))

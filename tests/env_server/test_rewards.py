@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_server import rewards
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.rewards import (
     EMPTY_LEDGER,
@@ -26,6 +25,7 @@ from env_server.sql.run import SqlRunner
 from shared.actions import normalise
 from shared.models import RewardLedger
 from tests.conftest import make_database
+from tests.env_server.in_process import LocalEnvironment
 
 GOLD = [("Oslo", 3), ("Bergen", 1)]
 
@@ -208,7 +208,7 @@ LENGTHS = (3, 19, 20, 25)  # of golds; 20 rows of a result are shown
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLEnvironment]:
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEnvironment]:
     """Questions whose golds are the first 3, 19, 20 and 25 of 60 names."""
     root = tmp_path_factory.mktemp("names")
     values = ", ".join(f"('{name}')" for name in NAMES)
@@ -232,16 +232,16 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLEnvironment]:
         path = root / "questions" / f"questions_{split}.json"
         path.write_text(json.dumps(rows), encoding="utf-8")
     with SqlRunner() as runner:
-        yield SQLEnvironment(QuestionBank.load(root), runner)
+        yield LocalEnvironment(QuestionBank.load(root), runner)
 
 
-def progress(env: SQLEnvironment, gold: int, rows: int) -> float:
+def progress(env: LocalEnvironment, gold: int, rows: int) -> float:
     env.reset(question_id=f"first-{gold}")
     return env.step(f"QUERY: SELECT name FROM names LIMIT {rows}").info.ledger.potential
 
 
 @pytest.mark.parametrize("gold", LENGTHS)
-def test_a_query_longer_than_the_gold_never_looks_as_long(env: SQLEnvironment, gold: int) -> None:
+def test_a_query_longer_than_the_gold_never_looks_as_long(env: LocalEnvironment, gold: int) -> None:
     """Without numbers in the gold, cardinality counts a third and overlap two thirds."""
     assert progress(env, gold, gold) == 1.0
     assert progress(env, gold, gold + 1) == round(gold / (gold + 1), 4)

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import MAX_CELL_CHARS, MAX_RESULT_BYTES, render_rows
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
@@ -27,6 +26,7 @@ from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import ActionParseError
 from shared.server_process import running_server
 from tests.conftest import make_database, write_data
+from tests.env_server.in_process import LocalEnvironment
 from tests.fuzz.strategies import STATEMENTS, actions, expressions, statements
 
 # Small enough that an example takes milliseconds. The CPU limit stays far above the time of the
@@ -120,8 +120,9 @@ def check_action(text: str) -> SQLAction | None:
 
 def check_episode(world: World, texts: list[str]) -> None:
     """Each action is answered, or refused as invalid, and a replay gives the same bytes."""
-    env = SQLEnvironment(world.bank, world.runner)
-    env.reset(question_id="shop-4", step_budget=max(1, len(texts)))
+    env = LocalEnvironment(world.bank, world.runner)
+    budget = max(1, len(texts))
+    env.reset(question_id="shop-4", step_budget=budget)
     taken: list[str] = []
     for text in texts:
         action = check_action(text)
@@ -131,13 +132,13 @@ def check_episode(world: World, texts: list[str]) -> None:
             check_statement(world, action.argument)
         result = env.step(action)
         seen = result.observation
-        assert seen.step_count == len(taken) + 1 <= env.state.step_budget
+        assert seen.step_count == len(taken) + 1 <= budget
         assert len(seen.result.encode(errors="replace")) <= MAX_RESULT_BYTES
         assert (seen.error is None) == (result.info.error_code is None)
         if seen.error is not None:
             assert result.info.error_code in CODES
             check_error(seen.error, text)
-        is_last = len(taken) + 1 == env.state.step_budget
+        is_last = len(taken) + 1 == budget
         assert result.done == (action.action_type == ActionType.ANSWER or is_last)
         assert -0.25 <= result.info.ledger.total <= 1.2
         taken.append(text)
@@ -145,8 +146,8 @@ def check_episode(world: World, texts: list[str]) -> None:
         if result.done:
             break
     if taken:
-        rebuilt = SQLEnvironment(world.bank, world.runner).reset(
-            question_id="shop-4", step_budget=max(1, len(texts)), actions=taken
+        rebuilt = LocalEnvironment(world.bank, world.runner).reset(
+            question_id="shop-4", step_budget=budget, actions=taken
         )
         assert to_json(rebuilt, exclude={"episode_id"}) == last
 

@@ -10,7 +10,6 @@ import pytest
 from data.audit import audit
 from data.golds.execute import KEEP
 from data.golds.hardness import difficulty_of
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql.run import SqlRunner
 from shared.dataset import check_databases, load_splits
@@ -26,6 +25,7 @@ from tests.data.sources.importing import (
     run_import,
     write_json,
 )
+from tests.env_server.in_process import LocalEnvironment
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
 
@@ -195,7 +195,7 @@ def test_a_failed_write_leaves_the_earlier_import(
 
 def outcomes(data_dir: Path, question_id: str, answers: list[str]) -> list[str]:
     """Return the outcome of each answer to a question, played in process."""
-    env = SQLEnvironment(QuestionBank.load(data_dir), SqlRunner())
+    env = LocalEnvironment(QuestionBank.load(data_dir), SqlRunner())
     found = []
     for answer in answers:
         env.reset(question_id=question_id)
@@ -277,7 +277,7 @@ def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path: Path) -> None:
     kept = {"tied": 26, "empty": 40, "null": 4, "undecided": 18}
     assert dict(report.splits["eval"].kept_on_request) == kept
     assert report.splits["eval"].dropped["tied"] == 4  # in subqueries
-    env = SQLEnvironment(QuestionBank.load(out), SqlRunner())
+    env = LocalEnvironment(QuestionBank.load(out), SqlRunner())
     several = 0
     for item in report.kept_on_request:
         question = env.bank.with_gold(item.question_id)

@@ -221,13 +221,12 @@ def test_the_end_leaves_no_process_and_no_waiting_job(shop: str) -> None:
         pool = SqlPool(2, SqlLimits(**NO_LIMITS))  # type: ignore[arg-type]
         with pytest.raises(NotReady):
             await pool.run(count(shop))
-        await pool.start()
-        before = pids(pool)
-        assert len(before) == 2
-        jobs = (SqlJob(JobKind.QUERY, shop, ENDLESS), count(shop))
-        waiting = [asyncio.create_task(pool.run(job)) for job in jobs]
-        await asyncio.sleep(0.1)
-        await pool.close()
+        async with pool:
+            before = pids(pool)
+            assert len(before) == 2
+            jobs = (SqlJob(JobKind.QUERY, shop, ENDLESS), count(shop))
+            waiting = [asyncio.create_task(pool.run(job)) for job in jobs]
+            await asyncio.sleep(0.1)
         assert not any(map(alive, before))
         assert not pool.ready
         results = await asyncio.gather(*waiting, return_exceptions=True)
@@ -262,7 +261,7 @@ def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch)
 
     async def main() -> None:
         with pytest.raises(NotReady, match="worker"):
-            await SqlPool(1).start()
+            await SqlPool(1).__aenter__()
 
     asyncio.run(asyncio.wait_for(main(), 20))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.render import render_cell
 from env_server.sql.run import SqlRunner
 from env_server.verifier import Gold, answer_verdicts, judge_answer
 from env_server.verifier.gold import is_ordered
 from shared.models import Outcome
+from tests.env_server.in_process import LocalEnvironment
 from tests.env_server.verifier.forms import ANSWERS, FORMS, Case, gold_of
 
 
@@ -39,7 +39,7 @@ def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
 @pytest.fixture
 def env(tiny_data: Any) -> Any:
     with SqlRunner() as runner:
-        yield SQLEnvironment(QuestionBank.load(tiny_data), runner)
+        yield LocalEnvironment(QuestionBank.load(tiny_data), runner)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def env(tiny_data: Any) -> Any:
 )
 @pytest.mark.parametrize("dress", ["{}", "```\n{}\n```", "Answer:\n{}"])
 def test_a_copied_result_is_right(
-    env: SQLEnvironment, question_id: str, sql: str, dress: str
+    env: LocalEnvironment, question_id: str, sql: str, dress: str
 ) -> None:
     env.reset(question_id=question_id)
     shown = env.step(f"QUERY: {sql}").observation.result
@@ -63,7 +63,7 @@ def test_a_copied_result_is_right(
     assert env.step(f"ANSWER: {dress.format(shown)}").info.outcome == Outcome.WRONG
 
 
-def test_only_the_whole_result_is_a_copy(env: SQLEnvironment) -> None:
+def test_only_the_whole_result_is_a_copy(env: LocalEnvironment) -> None:
     for change in (
         lambda text: text + "\nlion | 2",
         lambda text: text.replace("species", "name"),

@@ -7,7 +7,6 @@ from typing import Any
 import apsw
 import pytest
 
-from env_server.environment import SQLEnvironment
 from env_server.questions import QuestionBank
 from env_server.sql import SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
@@ -16,6 +15,7 @@ from env_server.verifier.gold import Block, find_ties
 from shared.dataset import Question
 from shared.models import Outcome
 from tests.conftest import make_database
+from tests.env_server.in_process import LocalEnvironment
 
 PEOPLE = """
 CREATE TABLE people (name TEXT, age INTEGER, city TEXT);
@@ -160,7 +160,7 @@ def test_an_episode_takes_every_answer_that_a_tie_leaves(
         tables_involved=["people"],
     )  # fmt: skip
     with runner() as executor:
-        env = SQLEnvironment(QuestionBank(tmp_path, {"train": [question]}), executor)
+        env = LocalEnvironment(QuestionBank(tmp_path, {"train": [question]}), executor)
         for answer in ("Ann, Bob", "Di, Bob", "Cy, Ann", "Ann, Ann", "Ann, Bob, Di"):
             env.reset(question_id="tied")
             outcome = env.step(f"ANSWER: {answer}").info.outcome

@@ -14,7 +14,7 @@ from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
 from trainer.evaluation.tables import named, p_text
 from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.console import percent_number, rate_text
+from trainer.run.console import percent_number, rate_text, seconds_text
 from trainer.run.folder import write_bytes, write_json, write_text
 from trainer.run.transcripts import transcripts
 
@@ -127,7 +127,7 @@ def page(out: Path, result: Result, config: GRPOConfig) -> str:
     if before and after:
         lines += _success_table(after["paired"])
     lines += _rounds_table(result)
-    wall, cpu = (duration(result["seconds"][name]) for name in ("wall_s", "cpu_s"))
+    wall, cpu = (seconds_text(result["seconds"][name]) for name in ("wall_s", "cpu_s"))
     lines += [f"All of it, with the measurements: {wall}, and {cpu} of CPU time.", ""]
     if before and after:
         questions = load_questions(Path(config.questions_path).with_name("questions_eval.json"))
@@ -158,12 +158,7 @@ def _rounds_table(result: Result) -> list[str]:
     for row in result["rounds"]:
         taught = ", ".join(f"{n} {kind}" for kind, n in row["demonstrations"].items()) or "-"
         best = " (best)" if row["round"] == result["best_round"] else ""
-        times = " | ".join(duration(row[name]) for name in ("wall_s", "cpu_s"))
+        times = " | ".join(seconds_text(row[name]) for name in ("wall_s", "cpu_s"))
         rate = rate_text(row["development"])
         lines.append(f"| {row['round']}{best} | {rate} | {taught} | {times} |")
     return [*lines, ""]
-
-
-def duration(seconds: float) -> str:
-    """Format seconds as hours, or as minutes below an hour."""
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"

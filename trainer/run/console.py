@@ -85,6 +85,16 @@ def percent_number(share: float | None) -> str:
     return number(None if share is None else 100 * share, ".1f")
 
 
+def seconds_text(value: object) -> str:
+    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min; "–" for anything else."""
+    if not isinstance(value, int | float):
+        return "–"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
     """Return a table under its title; all columns but the first are aligned to the right."""
     # two columns apart, so that the widest table fits 80 columns

@@ -17,7 +17,7 @@ from shared.run_stats import Mode, Rate, measurement, success
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
-from trainer.run.console import bar
+from trainer.run.console import Summaries, bar
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import Book, EpisodeRecord
 
@@ -59,7 +59,6 @@ class EvalResult:
 
 
 Results = dict[str, dict[str, EvalResult]]  # phase (random, before, after) -> mode
-Summaries = dict[str, dict[str, TimedMeasurement]]
 
 
 def summaries_of(results: Mapping[str, Mapping[str, EvalResult]]) -> Summaries:

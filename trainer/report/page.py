@@ -4,6 +4,7 @@ import base64
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from jinja2 import ChainableUndefined, Environment
 from shared import pages
 from shared.actions import ActionType
 from shared.console import counted
-from shared.run_stats import counts
+from shared.run_stats import MODES, counts
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.evaluation.analysis import analyse
@@ -25,6 +26,7 @@ from trainer.report.run_reader import Gap, read_if_there, read_questions, read_r
 from trainer.run.charts import Chart, png
 from trainer.run.console import seconds_text
 from trainer.run.folder import read_json, to_json
+from trainer.run.plots import rate_of
 from trainer.run.records import Book, EpisodeRecord
 
 
@@ -39,7 +41,9 @@ def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
     groups, groups_shown = group_browser(templates, run)
     page = templates.get_template("report.html.j2").render(
         run=run,
-        cards=tables.headlines(run),
+        modes=MODES,
+        rate_of=partial(rate_of, run.summaries),
+        change=tables.change,
         rates=tables.rates(run),
         curves=tables.curves(run),
         ledger=tables.ledger(run),
@@ -48,7 +52,6 @@ def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
         question_count=question_count,
         groups=groups,
         groups_shown=groups_shown,
-        seconds=tables.time_split(run),
         count_names=list(counts([])),
         settings={**run.config, **(run.settings.get("options") or {})},
     )

@@ -107,9 +107,13 @@ def question_browser(
     template = templates.get_template("question.html.j2")
     items = []
     for key in keys:
-        played = {
+        played: dict[str, list[dict[str, Any]]] = {
             name: [
-                episode_markup(name if len(episodes) == 1 else f"{name}, sample {number}", one)
+                {
+                    "title": name if len(episodes) == 1 else f"{name}, sample {number}",
+                    "record": one,
+                    "turns": turns_markup(one),
+                }
                 for number, one in enumerate(episodes, start=1)
             ]
             for name, found in policies.items()
@@ -156,8 +160,3 @@ def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
             }
         )
     return turns
-
-
-def episode_markup(title: str, record: EpisodeRecord) -> dict[str, Any]:
-    """Return one episode for its template."""
-    return {"title": title, "record": record, "turns": turns_markup(record)}

@@ -16,7 +16,8 @@ from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult, Results, Summaries, summaries_of
+from trainer.evaluation.evaluate import EvalResult, Results, summaries_of
+from trainer.run.console import Summaries
 from trainer.run.folder import Run, how_to_resume, open_run, read_json, read_lines
 from trainer.run.records import read_observations
 from trainer.run.summary import totals

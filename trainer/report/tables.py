@@ -15,7 +15,6 @@ from trainer.run.charts import Chart, Series
 from trainer.run.plots import (
     logged_and_mean,
     points,
-    rate_of,
     reward_chart,
     smoothing_note,
     success_chart,
@@ -24,13 +23,6 @@ from trainer.run.plots import (
 from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
-TIME_PARTS = {
-    "generate_s": "generation",
-    "env_wait_s": "waiting for the environment",
-    "rank_wait_s": "waiting for other processes",
-    "other_s": "rest of the rollout",
-    "update_s": "update",
-}
 # key of metrics.jsonl -> title, name of the curve
 LOGGED = {
     "loss": ("Policy loss", "policy gradient loss"),
@@ -83,20 +75,6 @@ def reward_layers(run: LoadedRun) -> Chart:
         lines += logged_and_mean(values, weighted(name), colour)
     title = "Reward by layer, training episodes"
     return Chart("reward-parts", title, lines, note=smoothing_note(lines))
-
-
-def headlines(run: LoadedRun) -> list[dict[str, Any]]:
-    """Return the numbers at the top: success before and after, greedy and sampled."""
-    cards = []
-    for split, where in (("unseen", "unseen databases"), ("overall", "all eval questions")):
-        for mode in MODES:
-            before = rate_of(run.summaries, "before", mode, split)
-            after = rate_of(run.summaries, "after", mode, split)
-            if after or before:
-                title = f"Success, {mode}, {where}"
-                card = {"before": before, "after": after, "change": change(before, after)}
-                cards.append({"title": title, **card})
-    return cards
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
@@ -162,11 +140,3 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
             for name in step.keys() - REWARD_WEIGHTS.keys():
                 sums[name] += step[name]
     return {"n": len(played), **{name: value / len(played) for name, value in sums.items()}}
-
-
-def time_split(run: LoadedRun) -> list[tuple[str, float]]:
-    """Return (activity, seconds of training). The parts add up to rollout and update."""
-    known = {name: run.totals.get(name, 0.0) for name in TIME_PARTS}
-    rollout = sum(known[name] for name in ("generate_s", "env_wait_s", "rank_wait_s"))
-    known["other_s"] = max(0.0, run.totals["rollout_s"] - rollout)
-    return [(label, known[name]) for name, label in TIME_PARTS.items() if known[name]]

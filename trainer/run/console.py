@@ -25,7 +25,7 @@ LINE_EVERY_S = 15.0  # between two lines of one bar in a log
 REFRESH_HZ = 4.0  # redraws of a terminal
 
 # phase (random, before, after) -> mode (greedy, sampled) -> `EvalResult.summary()`
-Results = Mapping[str, Mapping[str, TimedMeasurement]]
+Summaries = Mapping[str, Mapping[str, TimedMeasurement]]
 
 
 class Bar:
@@ -108,7 +108,7 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
     return Group(Text(title, style="italic"), made, "")
 
 
-def success_table(title: str, results: Results) -> RenderableType:
+def success_table(title: str, results: Summaries) -> RenderableType:
     """Return success in percent with 95 % intervals: one row per policy, in 80 columns."""
     rows = [
         (
@@ -122,7 +122,7 @@ def success_table(title: str, results: Results) -> RenderableType:
     return table(title, ("policy", "overall", "seen", "unseen", "reward"), rows)
 
 
-def behaviour_table(title: str, results: Results) -> RenderableType:
+def behaviour_table(title: str, results: Summaries) -> RenderableType:
     """Return shares in percent and means per episode: one row per policy, in 80 columns."""
     headings = ("policy", "answered %", "right of these %", "DESCRIBE first %", "steps", "repeats")
     rows = [

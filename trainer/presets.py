@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 OFFLINE_MODEL = "data/models/sqlenv-tiny"
 TRAINED_MODEL = "data/models/sqlenv-tiny-trained"  # after `make train SEED=1`
@@ -92,26 +92,23 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen3-8b": {**_QWEN3, "model_name": "Qwen/Qwen3-8B"},
 }
 
-# parameters of each preset's model
-SIZES = {
-    "offline": 2_164_672,
-    "smollm2-135m": 134_515_008,
-    "qwen2.5-coder-0.5b": 494_032_768,
-    "qwen3-0.6b": 596_049_920,
-    "qwen3-1.7b": 1_720_574_976,
-    "qwen3-8b": 8_190_735_360,
+
+class Needs(NamedTuple):
+    """The size of a preset's model, and the memory of the smallest machine or GPU to train it."""
+
+    parameters: int
+    memory_gb: int
+    gpu: bool = False  # on CPU cores a step takes many minutes
+
+
+NEEDS = {
+    "offline": Needs(2_164_672, 4),
+    "smollm2-135m": Needs(134_515_008, 16),
+    "qwen2.5-coder-0.5b": Needs(494_032_768, 16),
+    "qwen3-0.6b": Needs(596_049_920, 16, gpu=True),
+    "qwen3-1.7b": Needs(1_720_574_976, 24, gpu=True),
+    "qwen3-8b": Needs(8_190_735_360, 80, gpu=True),
 }
-# memory of the smallest machine (offline, SmolLM2, Qwen2.5) or GPU (Qwen3) for each, in GB
-MEMORY_GB = {
-    "offline": 4,
-    "smollm2-135m": 16,
-    "qwen2.5-coder-0.5b": 16,
-    "qwen3-0.6b": 16,
-    "qwen3-1.7b": 24,
-    "qwen3-8b": 80,
-}
-# to train: on CPU cores a step takes many minutes
-NEED_GPU = ("qwen3-0.6b", "qwen3-1.7b", "qwen3-8b")
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ def choose_preset(
     if matches := [known for known in PRESETS if name.lower().startswith(known)]:
         preset, why = matches[0], f"the name {name} starts with it"
     elif parameters is not None:
-        preset = min(SIZES, key=lambda known: abs(math.log(parameters / SIZES[known])))
+        preset = min(NEEDS, key=lambda known: abs(math.log(parameters / NEEDS[known].parameters)))
         why = f"nearest in size ({parameters / 1e6:,.0f} million parameters)"
     else:
         preset, why = GENERAL, f"the size of {model} is unknown"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from env_server.settings import ENV_PREFIX, Settings
-from trainer.presets import NEED_GPU
+from trainer.presets import NEEDS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "k8s"
@@ -171,7 +171,7 @@ def test_options_change_what_they_say(tmp_path: Path) -> None:
     (container,) = trainer["containers"]
     preset, gpus = container["args"][-3], container["args"][-1]
     assert container["args"][-4::2] == ["--preset", "--processes"]
-    assert preset in NEED_GPU
+    assert NEEDS[preset].gpu
     assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
     assert trainer["tolerations"][0]["key"] == "nvidia.com/gpu"
     memory = [one["name"] for one in trainer["volumes"] if one.get("emptyDir", {}).get("medium")]

@@ -356,6 +356,7 @@ def record(**changes: Any) -> EpisodeRecord:
         "inferred_actions": 0,
         "too_large": False,
         "turns": (),
+        **{name: [] for name in ("actions", "rewards", "observations", "parts")},
     }
     return EpisodeRecord(**{**fields, **changes})
 

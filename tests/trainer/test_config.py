@@ -21,11 +21,10 @@ from trainer.evaluation.settings import EvaluationSettings
 from trainer.presets import (
     GENERAL,
     KEPT,
-    NEED_GPU,
+    NEEDS,
     OFFLINE_MODEL,
     PRESETS,
     SAVED_AS,
-    SIZES,
     TRAINED_MODEL,
     choose_preset,
     parameter_count,
@@ -174,10 +173,10 @@ def test_a_given_preset_wins() -> None:
 def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
     choice = choose_preset("runs/latest/model", None, CONFIGS[name])
     assert choice.preset == name
-    assert f"{SIZES[name] / 1e6:,.0f} million parameters" in choice.why
+    assert f"{NEEDS[name].parameters / 1e6:,.0f} million parameters" in choice.why
     count = parameter_count(CONFIGS[name])
     assert count is not None
-    assert abs(count / SIZES[name] - 1) < 0.002
+    assert abs(count / NEEDS[name].parameters - 1) < 0.002
 
 
 @pytest.mark.parametrize(
@@ -267,6 +266,6 @@ def test_the_documentation_lists_every_preset_with_its_settings() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4, 8])
-@pytest.mark.parametrize("name", NEED_GPU)
+@pytest.mark.parametrize("name", [one for one in NEEDS if NEEDS[one].gpu])
 def test_the_gpus_of_a_machine_can_share_a_step(name: str, processes: int) -> None:
     assert GRPOConfig.preset(name).accumulation_steps(processes) * processes == 16

@@ -59,7 +59,7 @@ def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any
     """
 
     def of(group: Iterable[EvaluatedEpisode]) -> dict[str, Any]:
-        return compare(before, success_rates((one.question_id, one.outcome) for one in group))
+        return compare(before, success_rates(group))
 
     return _by_group(after, of)
 
@@ -86,7 +86,7 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     `success` is the mean over questions of the share of correct episodes; pass@k the mean of
     `pass_at_k` over the questions with at least k episodes. docs/evaluate.md describes them.
     """
-    tries = success_by_question((one.question_id, one.outcome) for one in episodes).values()
+    tries = success_by_question(episodes).values()
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
     outcomes = Counter(one.outcome for one in episodes)
     return {
@@ -110,18 +110,18 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def success_by_question(results: Iterable[tuple[str, str]]) -> dict[str, list[bool]]:
-    """Return question id -> is each finished episode correct, from (question id, outcome)."""
+def success_by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[bool]]:
+    """Return question id -> is each finished episode correct."""
     tries: dict[str, list[bool]] = defaultdict(list)
-    for question, outcome in results:
-        if outcome != Outcome.INFRA_FAILED:
-            tries[question].append(outcome == Outcome.CORRECT)
+    for one in episodes:
+        if one.finished:
+            tries[one.question_id].append(one.correct)
     return dict(tries)
 
 
-def success_rates(results: Iterable[tuple[str, str]]) -> dict[str, float]:
+def success_rates(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:
     """Return question id -> share of its finished episodes that were correct."""
-    tries = success_by_question(results)
+    tries = success_by_question(episodes)
     return {question: sum(right) / len(right) for question, right in tries.items()}
 
 

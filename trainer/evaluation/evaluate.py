@@ -17,7 +17,7 @@ from shared.run_stats import Mode, Rate, measurement, success
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
-from trainer.run.console import bar
+from trainer.run.console import Summaries, bar
 from trainer.run.folder import read_json, write_json
 from trainer.run.records import Book, EpisodeRecord
 
@@ -45,11 +45,6 @@ class EvalResult:
     def by_question(self) -> dict[str, EpisodeRecord]:
         return {episode.question_id: episode for episode in self.episodes}
 
-    def subset(self, question_ids: set[str]) -> "EvalResult":
-        """Return the same measurement on some of its questions."""
-        kept = tuple(episode for episode in self.episodes if episode.question_id in question_ids)
-        return EvalResult(self.mode, kept, 0.0)
-
     def write(self, path: Path) -> None:
         """Write everything, turns included, for resuming the run."""
         episodes = [episode.model_dump() for episode in self.episodes]
@@ -61,6 +56,17 @@ class EvalResult:
         fields = read_json(path)
         episodes = tuple(map(EpisodeRecord.model_validate, fields["episodes"]))
         return cls(fields["mode"], episodes, fields["wall_s"])
+
+
+Results = dict[str, dict[str, EvalResult]]  # phase (random, before, after) -> mode
+
+
+def summaries_of(results: Mapping[str, Mapping[str, EvalResult]]) -> Summaries:
+    """Return the measurements of a run in the form of summary.json."""
+    return {
+        phase: {mode: result.summary() for mode, result in modes.items()}
+        for phase, modes in results.items()
+    }
 
 
 def evaluate(

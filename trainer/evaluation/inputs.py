@@ -86,9 +86,6 @@ def load_inputs(
     Without `training` there are no prompts to train on, and the data needs no training questions.
     Without `with_model` the model and tokenizer are None, and the digest is empty.
     """
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # of loading and saving, between the job's own lines
     path = Path(config.questions_path)
     has_training = shipped_path(path).exists()
     if training and not has_training and shipped_path(path.parent).is_dir():
@@ -133,9 +130,8 @@ def save_settings(
     metadata: ServerMetadata,
     processes: int = 1,
 ) -> None:
-    """Write config.json; the digests stay those of the first session."""
+    """Write config.json; a resumed run passed `check_resumed_data` before."""
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
-    first = read_json(run.config) if run.config.exists() else {}
     settings = {
         "command": options.command,
         "preset": options.preset,
@@ -143,7 +139,7 @@ def save_settings(
         "options": options.saved,
         "processes": processes,
         "reward_version": metadata.reward_version,
-        **{key: first.get(key, now) for key, now in _digests(inputs, metadata).items()},
+        **_digests(inputs, metadata),
     }
     write_json(run.config, settings)
 

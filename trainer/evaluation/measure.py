@@ -108,10 +108,9 @@ def shared_play(play: Play, ranks: Ranks) -> Play:
     def played(prompts: Sequence[Any]) -> Sequence[RolloutRow]:
         if ranks.count == 1:
             return ranks.together(lambda: play(prompts))
-        own = ranks.deal(prompts)
-        return ranks.collect(
-            ranks.each(lambda: [row.without_ids() for row in play(own)] if own else [])
-        )
+        own = prompts[ranks.index :: ranks.count]
+        shares = ranks.each(lambda: [row.without_ids() for row in play(own)] if own else [])
+        return [shares[at % ranks.count][at // ranks.count] for at in range(len(prompts))]
 
     return played
 

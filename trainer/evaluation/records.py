@@ -93,7 +93,7 @@ def read_measured(path: Path) -> Measured:
     if "evaluation" not in saved:
         raise RunError(f"nothing to compare with at {path}: name the --out of an evaluation")
     episodes = read_episodes(files.episodes)
-    success = success_rates((one.question_id, one.outcome) for one in episodes)
+    success = success_rates(episodes)
     if not success:
         raise RunError(f"{files.episodes} has no finished episode to compare with")
     return Measured(str(path), saved["evaluation"], success)

@@ -198,7 +198,7 @@ def player(
     if settings.policy == "openai":
         from trainer.rollout.served import served_model
 
-        served = served_model(
+        server, options = served_model(
             config,
             settings.base_url,
             settings.api,
@@ -206,16 +206,9 @@ def player(
             temperature=settings.temperature or 0.0,
             concurrency=settings.concurrency,
         )
-        play = play_with(
-            config,
-            client,
-            seed,
-            tokenizer=served.tokenizer,
-            policy=served.policy,
-            generator=served.generator,
-        )
+        play = play_with(config, client, seed, **options)
         # two rounds of concurrent requests, so that a slow one doesn't hold up all
-        return Playing(play, 2 * settings.concurrency, partial(asdict, served.server.usage))
+        return Playing(play, 2 * settings.concurrency, partial(asdict, server.usage))
     policy: AnyPolicy = RandomPolicy()
     if settings.policy == "oracle":
         path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")

@@ -21,7 +21,7 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, storage_problem
-from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
+from trainer.evaluation.evaluate import EvalResult, Play, Results, choose, evaluate, summaries_of
 from trainer.evaluation.inputs import (
     Inputs,
     JobOptions,
@@ -170,7 +170,7 @@ class Job:
     def __post_init__(self) -> None:
         self._config, self._client = self.connection.config, self.connection.client
         self._curve_questions = choose(self.inputs.evaluation, self.options.eval_points)
-        self._results: dict[str, dict[str, EvalResult]] = {}  # phase -> mode
+        self._results: Results = {}
         own = self.connection.own
         restarts = (lambda: own.restarts) if own else (lambda: 0)
         self._elapsed = ElapsedTime(self.folder.path / "wall.json", restarts)
@@ -196,13 +196,13 @@ class Job:
             self._measure("random", "sampled", shared_play(chance, self.ranks))
             for mode in MODES:
                 self._measure("before", mode, self._play(base, mode))
-            self._add_curve_point(0, self._curve_part("before"))
+            self._add_curve_point(0, self._results["before"])
             trained, steps = self._train(base)
             digest = model_digest(trained)
             self._check_same_weights(digest)
             for mode in MODES:
                 self._measure("after", mode, self._play(trained, mode), steps)
-            self._add_curve_point(steps, self._curve_part("after"))
+            self._add_curve_point(steps, self._results["after"])
             return self.ranks.first(lambda: self._write_results(steps, digest))
 
     def _check_same_weights(self, digest: str) -> None:
@@ -294,15 +294,13 @@ class Job:
                 append_lines(self.folder.episodes, lines)
         self._add_curve_point(step, results, seconds=time.monotonic() - start)
 
-    def _curve_part(self, phase: str) -> dict[str, EvalResult]:
-        """Return the part of a whole measurement that covers the curve's questions."""
-        questions = {str(row["question_id"]) for row in self._curve_questions}
-        return {mode: result.subset(questions) for mode, result in self._results[phase].items()}
-
     def _add_curve_point(
         self, step: int, results: Mapping[str, EvalResult], *, seconds: float = 0.0
     ) -> None:
-        """Write one point of the eval curve, which took `seconds`, and redraw the curve."""
+        """Write one point of the eval curve, which took `seconds`, and redraw the curve.
+
+        Of `results`, the episodes of the curve's questions count.
+        """
         if not self.ranks.main:
             return
         row: dict[str, Any] = {
@@ -311,19 +309,14 @@ class Job:
             "train_s": known(spent(read_lines(self.folder.metrics))["train_s"]) if step else 0.0,
             "eval_s": round(seconds, 4),
         }
+        asked = {one["question_id"] for one in self._curve_questions}
         for mode, result in results.items():
-            row |= eval_row(mode, result.episodes)
+            row |= eval_row(mode, (one for one in result.episodes if one.question_id in asked))
         append_lines(self.folder.metrics, [row])
-        lines, summaries = list(read_lines(self.folder.metrics)), self._summaries()
+        lines, summaries = list(read_lines(self.folder.metrics)), summaries_of(self._results)
         title = headline(Path(self._config.model_name).name, self._config.seed, summaries)
         curve = learning_curve(lines, summaries, title=title, steps=step)
         write_bytes(self.folder.curve, curve)
-
-    def _summaries(self) -> dict[str, dict[str, Any]]:
-        return {
-            phase: {mode: result.summary() for mode, result in modes.items()}
-            for phase, modes in self._results.items()
-        }
 
     def _write_results(self, steps: int, trained_digest: str) -> RunSummary:
         """Write transcripts.md, summary.json and report.html, and print the result."""
@@ -343,7 +336,7 @@ class Job:
             log.exception(
                 "no report was drawn; try again: python -m trainer report %s", self.folder.path
             )
-        phases = self._summaries()
+        phases = summaries_of(self._results)
         title = f"Success in % on {len(ids)} eval questions, with 95 % intervals"
         self.console.print(success_table(title, phases))
         trained = {phase: phases[phase] for phase in ("before", "after")}
@@ -364,7 +357,7 @@ class Job:
         metadata = self.connection.metadata
         summary = build_summary(
             self.folder,
-            evaluations=self._summaries(),
+            evaluations=summaries_of(self._results),
             train_steps=steps,
             **self._elapsed.totals(),
             seed=self._config.seed,

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from shared.console import counted
 from trainer.config import GRPOConfig
-from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate
+from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate, summaries_of
 from trainer.evaluation.inputs import Inputs
 from trainer.run.charts import Point, Series, png
 from trainer.run.plots import reward_chart, success_chart
@@ -42,10 +42,7 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         self._book, self._play = inputs.book, play
         self._name = f"GRPO of {Path(config.model_name).name}, seed {config.seed}"
-        self._summaries = {
-            phase: {mode: result.summary() for mode, result in modes.items()}
-            for phase, modes in baselines.items()
-        }
+        self._summaries = summaries_of(baselines)
         self._prompts = choose(inputs.evaluation, QUESTIONS)
         self._measured: list[tuple[int, EvalResult]] = []  # with their steps
         self._cells: dict[str, Any] = {}  # what the notebook shows

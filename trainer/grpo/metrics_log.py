@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from transformers import TrainerCallback
@@ -11,7 +12,7 @@ from shared.run_stats import training_row
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import known, spent
-from trainer.run.folder import Run, append_lines, metrics_rows
+from trainer.run.folder import Run, append_lines, read_lines
 from trainer.run.records import Book, EpisodeRecord, append_observations
 from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
@@ -47,7 +48,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._pending: list[EpisodeRecord] = []  # since the last log event
         self._unfinished = 0  # those at the end of `_pending` whose step has not ended
         self._spent = dict.fromkeys((*self._times, "update_s"), 0.0)  # since the last log event
-        self.spent = spent(metrics_rows(run.metrics))  # since the start of the run
+        self.spent = spent(read_lines(run.metrics))  # since the start of the run
         self._server_cpu = server_cpu
         self._rebuilds = stats.rebuilds  # at the last log event
         self._step_start_s = 0.0
@@ -68,11 +69,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._cpu_at_step_start = (time.process_time(), self._server_cpu())
-        self._step_start_s, self._stats_at_step_start = time.perf_counter(), self._stats.as_dict()
+        self._step_start_s, self._stats_at_step_start = time.perf_counter(), asdict(self._stats)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._unfinished = 0
-        wall, sums = time.perf_counter() - self._step_start_s, self._stats.as_dict()
+        wall, sums = time.perf_counter() - self._step_start_s, asdict(self._stats)
         times = {name: sums[name] - self._stats_at_step_start[name] for name in self._times}
         for name, value in times.items():
             self._spent[name] += value

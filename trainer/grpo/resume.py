@@ -18,7 +18,7 @@ from trainer.evaluation.inputs import (
     resumed_settings,
 )
 from trainer.grpo.train import finished
-from trainer.run.folder import Run, keep_lines, read_json, runs_in
+from trainer.run.folder import Run, changes, keep_lines, read_json, runs_in
 from trainer.run.records import drop_observations
 from trainer.runtime.ranks import Ranks
 
@@ -63,20 +63,17 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
 
 def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]:
     """Return in which settings this run differs, for example `seed was 2 and is 3`."""
-    saved, saved_options = resumed_settings(run, (), {})
-    pairs = {
-        name: (value, getattr(config, name))
-        for name, value in asdict(saved).items()
-        if name not in (*FOR_MEMORY, "server_urls", "output_dir", "generation_url")
-    }
-    pairs["rollouts_per_step"] = (saved.rollouts_per_step, config.rollouts_per_step)
-    pairs |= {name: (one, options.saved[name]) for name, one in saved_options.saved.items()}
-    differing = [
-        f"{name} was {one} and is {now}" for name, (one, now) in pairs.items() if one != now
-    ]
+    differing = changes(_deciding(*resumed_settings(run, (), {})), _deciding(config, options))
     if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
         differing.append(f"the data in {config.data_dir} have changed")
     return differing
+
+
+def _deciding(config: GRPOConfig, options: JobOptions) -> dict[str, Any]:
+    """Return the settings that decide a result."""
+    free = (*FOR_MEMORY, "server_urls", "output_dir", "generation_url")
+    decides = {name: value for name, value in asdict(config).items() if name not in free}
+    return {**decides, "rollouts_per_step": config.rollouts_per_step, **options.saved}
 
 
 def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:

@@ -14,8 +14,8 @@ from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
 from trainer.evaluation.tables import named, p_text
 from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.console import percent_number, rate_text
 from trainer.run.folder import write_bytes, write_json, write_text
+from trainer.run.markdown import markdown
 from trainer.run.transcripts import transcripts
 
 Result = dict[str, Any]  # improvement.json: see `result_of`
@@ -122,48 +122,15 @@ def _point(number: int, rate: RateSummary) -> Point:
 
 def page(out: Path, result: Result, config: GRPOConfig) -> str:
     """Return improvement.md: success before and after, the rounds, time and transcripts."""
-    lines = [f"# {title(result)}", "", "![Success over the rounds](improvement.png)", ""]
-    before, after = result["before"], result["after"]
-    if before and after:
-        lines += _success_table(after["paired"])
-    lines += _rounds_table(result)
-    wall, cpu = (duration(result["seconds"][name]) for name in ("wall_s", "cpu_s"))
-    lines += [f"All of it, with the measurements: {wall}, and {cpu} of CPU time.", ""]
-    if before and after:
+    played, paired = "", list[tuple[str, Any]]()
+    if result["before"] and (after := result["after"]):
+        paired = named(after["paired"])
         questions = load_questions(Path(config.questions_path).with_name("questions_eval.json"))
         texts = {one.question_id: one.question_text for one in questions}
         first, last = (
             {one.question_id: one for one in EvaluationFolder(out / name).records()}
             for name in ("before", f"round-{result['best_round']}/after")
         )
-        lines.append(transcripts(texts, {}, first, last, heading="Transcripts"))
-    return "\n".join(lines)
-
-
-def _success_table(paired: Mapping[str, Any]) -> list[str]:
-    """Return success on the eval questions, compared question by question."""
-    lines = ["| eval questions | n | before, right in % | after | gained | lost | p |"]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for name, group in named(paired):
-        if group["n"]:
-            rates = " | ".join(percent_number(group[at]) for at in ("before", "after"))
-            changed = f"{group['gained']} | {group['lost']} | {p_text(group['p_value'])}"
-            lines.append(f"| {name} | {group['n']} | {rates} | {changed} |")
-    return [*lines, ""]
-
-
-def _rounds_table(result: Result) -> list[str]:
-    lines = ["| round | development questions right in % | demonstrations | time | CPU time |"]
-    lines += ["|---|---|---|---|---|"]
-    for row in result["rounds"]:
-        taught = ", ".join(f"{n} {kind}" for kind, n in row["demonstrations"].items()) or "-"
-        best = " (best)" if row["round"] == result["best_round"] else ""
-        times = " | ".join(duration(row[name]) for name in ("wall_s", "cpu_s"))
-        rate = rate_text(row["development"])
-        lines.append(f"| {row['round']}{best} | {rate} | {taught} | {times} |")
-    return [*lines, ""]
-
-
-def duration(seconds: float) -> str:
-    """Format seconds as hours, or as minutes below an hour."""
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
+        played = transcripts(texts, {}, first, last, heading="Transcripts")
+    about = {"title": title(result), "paired": paired, "transcripts": played, "p_text": p_text}
+    return markdown("improvement.md.j2", **about, **result)

@@ -33,9 +33,6 @@ class Agent:
 
 def local_agent(config: GRPOConfig, about: str) -> Agent:
     """Return the model of `config` in this process, or raise `ModelLoadError`."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     limit_threads()
     model, tokenizer = load_model_and_tokenizer(config)
     model.eval()
@@ -55,9 +52,9 @@ def served_agent(config: GRPOConfig, about: str, base_url: str) -> Agent:
     """Return the model of `config` on a server, or raise `ModelServerError`."""
     from trainer.rollout.served import served_model  # needs the openai library
 
-    greedy, retry = (
+    (server, greedy), (_, retry) = (
         served_model(config, base_url, temperature=temperature)
         for temperature in (0.0, RETRY_TEMPERATURE)
     )
-    about = f"served by {greedy.server.base_url}; {about}"
-    return Agent(config, about, greedy.policy, retry.policy)
+    about = f"served by {server.base_url}; {about}"
+    return Agent(config, about, greedy["policy"], retry["policy"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.errors import SQLEnvError
 from trainer.play.played import PlayedQuestion
-from trainer.rollout.generators.base import AnyPolicy, AsyncPolicy, EpisodeView, Sample
+from trainer.rollout.generators.base import AsyncPolicy, EpisodeView, Sample
 from trainer.rollout.tokens import ChatCodec
 
 RETRIES = 8
@@ -19,25 +19,17 @@ RETRIES = 8
 class RetryingPolicy:
     """A `Policy` for one episode; `retry` is asked where `player` repeats what failed."""
 
-    def __init__(self, player: AnyPolicy, retry: AnyPolicy, played: PlayedQuestion) -> None:
+    def __init__(self, player: AsyncPolicy, retry: AsyncPolicy, played: PlayedQuestion) -> None:
         self._player, self._retry, self._played = player, retry, played
 
     def act(self, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
         [view] = views
         for policy in (self._player, *[self._retry] * RETRIES):
-            text = _written(policy, view)
+            [text] = policy.run_all([partial(policy.act_one, view)])
             if not (isinstance(text, str) and self._played.repeats_failure(text)):
                 return [text]
         self._played.stuck = True
         return [None]
-
-
-def _written(policy: AnyPolicy, view: EpisodeView) -> str | SQLEnvError | None:
-    if isinstance(policy, AsyncPolicy):
-        [text] = policy.run_all([partial(policy.act_one, view)])
-    else:
-        [text] = policy.act([view])
-    return text
 
 
 class RetryingGenerator:

@@ -38,6 +38,7 @@ from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.run.folder import begin_or_resume, read_json, write_json, write_text
+from trainer.run.markdown import markdown
 from trainer.runtime.models import kept_settings
 from trainer.runtime.server import SupervisedServer
 
@@ -45,39 +46,6 @@ TOKENIZER_EPISODES = 1500  # whose texts the tokenizer is trained on
 RECORD = "pretraining.json"
 Record = dict[str, Any]
 TRIES = 8  # sampled episodes per question
-CARD = """# {name}
-
-A Qwen3 of {parameters:,} parameters with its own byte-level BPE tokenizer ({vocab_size:,} tokens,
-ChatML), trained from scratch to explore SQL databases in SQLEnv. It knows SQLEnv's four actions and
-the questions that its templates ask, and nothing else. It was made by
-`python -m trainer pretrain --seed {seed}`, from a wired induction head
-(`trainer/pretraining/model.py`), on demonstrations over generated databases. In some of
-them, drawn again for each pass, schema words and values are renamed to random tokens
-(`trainer/pretraining/symbol_renaming.py`).
-
-| stage | databases | episodes | right % | renamed % | names | passes | tokens | FLOPs | loss |
-|---|---|---|---|---|---|---|---|---|---|
-{stages}
-
-`right %` is the share of demonstrations that end with the right answer; a few demonstrators are
-careless (`data/domains/demonstrations.py`). Demonstrators see the gold queries, and never a
-held-out word. `names` is the length of a new name in tokens. `tokens` include prompts and
-observations. FLOPs are 6 x parameters x tokens. The loss is the running mean at the end of the
-stage, over the demonstrators' tokens only, in nats per token.
-
-Held out from pretraining (`data/domains/held_out.py`): every shipped database; the schema words of
-the five unseen ones and the values in their cells; and pairs of a form of SQL and a word of the
-question, each of which occurs without the other.
-
-Success in % on the {n} easy and medium eval questions about unseen databases, with
-95 % intervals:
-
-| after stage | greedy | sampled | any of 8 samples right (pass@8) |
-|---|---|---|---|
-{successes}
-
-It can't answer hard questions, write SQL outside the templates' forms, or chat.
-"""
 
 
 @dataclass(frozen=True)
@@ -251,29 +219,7 @@ def play_demonstrations(
 
 def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
     """Return the card for a record that `pretrain` returned."""
-    stages, config = record["stages"], record["config"]
-    lines = [
-        f"| {stage['name']} | {stage['databases']} | {stage['episodes']:,} "
-        f"| {100 * stage['right'] / stage['episodes']:.1f} | {100 * used['renamed_share']:.0f} "
-        f"| 1 to {len(used['name_lengths'])} | {stage['passes']:g} | {stage['tokens']:,} "
-        f"| {stage['flops']:.2g} | {stage['loss']:.3f} |"
-        for stage, used in ((stage, {**config, **stage["renaming"]}) for stage in stages)
-    ]
-    successes = [
-        f"| {stage['name']} | {rate_text(success['greedy'])} | {rate_text(success['sampled'])} "
-        f"| {100 * success['pass_at_8']:.1f} |"
-        for stage in stages
-        for success in [stage["success"]]
-    ]
-    return CARD.format(
-        name=name,
-        parameters=stages[-1]["parameters"],
-        vocab_size=config["vocab_size"],
-        seed=config["seed"],
-        stages="\n".join(lines),
-        n=stages[0]["success"]["n"],
-        successes="\n".join(successes),
-    )
+    return markdown("model_card.md.j2", name=name, rate_text=rate_text, **record)
 
 
 def rate_text(rate: Mapping[str, Any]) -> str:

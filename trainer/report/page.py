@@ -4,14 +4,16 @@ import base64
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment
-from markupsafe import Markup
 
 from shared import pages
 from shared.actions import ActionType
+from shared.console import counted
+from shared.run_stats import MODES, counts
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.evaluation.analysis import analyse
@@ -22,7 +24,9 @@ from trainer.report.groups import group_browser
 from trainer.report.questions import kinds_of, policies_of, question_browser
 from trainer.report.run_reader import Gap, read_if_there, read_questions, read_run
 from trainer.run.charts import Chart, png
+from trainer.run.console import seconds_text
 from trainer.run.folder import read_json, to_json
+from trainer.run.plots import rate_of
 from trainer.run.records import Book, EpisodeRecord
 
 
@@ -37,9 +41,10 @@ def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
     groups, groups_shown = group_browser(templates, run)
     page = templates.get_template("report.html.j2").render(
         run=run,
-        cards=tables.headlines(run),
+        modes=MODES,
+        rate_of=partial(rate_of, run.summaries),
+        change=tables.change,
         rates=tables.rates(run),
-        behaviour=tables.behaviour(run),
         curves=tables.curves(run),
         ledger=tables.ledger(run),
         kinds=kinds,
@@ -47,8 +52,7 @@ def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
         question_count=question_count,
         groups=groups,
         groups_shown=groups_shown,
-        seconds=tables.time_split(run),
-        counts=tables.counts(run),
+        count_names=list(counts([])),
         settings={**run.config, **(run.settings.get("options") or {})},
     )
     return page, run.gaps
@@ -102,7 +106,7 @@ def environment() -> Environment:
     """Return the templates with what both pages use."""
     # A run that is under way, or of another version, lacks some of what the template names.
     made = pages.environment("trainer.report", "report.css", "report.js", ChainableUndefined)
-    made.filters |= {"secs": seconds_text, "plain": plain, "meter": meter, "picture": picture}
+    made.filters |= {"secs": seconds_text, "plain": plain, "counted": counted, "picture": picture}
     made.globals |= {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "layers": REWARD_WEIGHTS,
@@ -114,29 +118,6 @@ def picture(chart: Chart) -> str:
     """Return the chart as the address of an image; the page has its title and its note as text."""
     drawn = png([replace(chart, title="", note="")], dpi=150, inches=(5.6, 3.8))
     return f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
-
-
-def meter(rate: Mapping[str, Any] | None) -> Markup:
-    """Draw a rate as a bar of 100 units with its interval; empty if there is none."""
-    if not rate or rate.get("rate") is None:
-        return Markup("")
-    low, high = rate["ci95"]
-    return Markup(
-        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="track" width="100" height="8"/>'
-        '<rect class="level" width="{:.1f}" height="8"/>'
-        '<rect class="interval" x="{:.1f}" y="3" width="{:.1f}" height="2"/></svg>'
-    ).format(100 * rate["rate"], 100 * low, max(0.5, 100 * (high - low)))
-
-
-def seconds_text(value: Any) -> str:
-    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min."""
-    if not isinstance(value, int | float):
-        return "–"
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, seconds = divmod(round(value), 60)
-    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def plain(value: Any) -> str:

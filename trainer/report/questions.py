@@ -17,7 +17,6 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from shared.console import counted
 from shared.dataset import Question
 from shared.pages.markup import action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
@@ -108,9 +107,13 @@ def question_browser(
     template = templates.get_template("question.html.j2")
     items = []
     for key in keys:
-        played = {
+        played: dict[str, list[dict[str, Any]]] = {
             name: [
-                episode_markup(name if len(episodes) == 1 else f"{name}, sample {number}", one)
+                {
+                    "title": name if len(episodes) == 1 else f"{name}, sample {number}",
+                    "record": one,
+                    "turns": turns_markup(one),
+                }
                 for number, one in enumerate(episodes, start=1)
             ]
             for name, found in policies.items()
@@ -157,19 +160,3 @@ def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
             }
         )
     return turns
-
-
-def episode_markup(title: str, record: EpisodeRecord) -> dict[str, Any]:
-    """Return one episode for its template."""
-    notes = []
-    if record.parse_failures:
-        failures = counted(record.parse_failures, "parse failure")
-        notes.append(f"{failures}: no action in the text, which ran as a QUERY")
-    if record.context_truncations:
-        times = counted(record.context_truncations, "time")
-        notes.append(f"the context was truncated {times}; the episode continued")
-    if record.context_overflow:
-        notes.append("the episode ended because the context window was full")
-    if record.too_large:
-        notes.append("the episode ended because its actions reached the server's limit on bytes")
-    return {"title": title, "record": record, "turns": turns_markup(record), "notes": notes}

@@ -16,7 +16,8 @@ from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult
+from trainer.evaluation.evaluate import EvalResult, Results, summaries_of
+from trainer.run.console import Summaries
 from trainer.run.folder import Run, how_to_resume, open_run, read_json, read_lines
 from trainer.run.records import read_observations
 from trainer.run.summary import totals
@@ -40,8 +41,8 @@ class LoadedRun:
     summary: RunSummary
     metrics: Sequence[Row]
     # phase -> mode -> a measurement of the whole eval set, with and without its episodes
-    evaluations: Mapping[str, Mapping[str, EvalResult]]
-    summaries: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    evaluations: Results
+    summaries: Summaries
     steps: Sequence[int]  # those of training with episodes
     totals: Mapping[str, Any]  # `trainer.run.summary.totals`
     questions: Mapping[str, Question]  # by id, as far as they are available
@@ -77,21 +78,18 @@ def read_run(path: Path) -> LoadedRun:
     settings = read_json(folder.config)
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
-    summary = cast(RunSummary, read_if_there(folder.summary))
-    evaluations: dict[str, dict[str, EvalResult]] = defaultdict(dict)
-    summaries: dict[str, dict[str, Any]] = defaultdict(dict, summary.get("evaluations") or {})
+    evaluations: Results = defaultdict(dict)
     for phase, mode in product(PHASES, MODES):
         if (measured := folder.evaluation(phase, mode)).exists():
-            evaluations[phase][mode] = result = EvalResult.read(measured)
-            summaries[phase].setdefault(mode, result.summary())
+            evaluations[phase][mode] = EvalResult.read(measured)
     questions, gaps = read_questions(settings)
     run = LoadedRun(
         folder=folder,
         settings=settings,
-        summary=summary,
+        summary=cast(RunSummary, read_if_there(folder.summary)),
         metrics=list(read_lines(folder.metrics)),
         evaluations=dict(evaluations),
-        summaries=dict(summaries),
+        summaries=summaries_of(evaluations),
         steps=sorted(
             {int(row["step"]) for row in read_lines(folder.episodes) if row["phase"] == "train"}
         ),

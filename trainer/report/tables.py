@@ -9,14 +9,12 @@ from shared.console import percent
 from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
-from shared.run_stats import counts as episode_counts
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.run_reader import LoadedRun
 from trainer.run.charts import Chart, Series
 from trainer.run.plots import (
     logged_and_mean,
     points,
-    rate_of,
     reward_chart,
     smoothing_note,
     success_chart,
@@ -25,13 +23,6 @@ from trainer.run.plots import (
 from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
-TIME_PARTS = {
-    "generate_s": "generation",
-    "env_wait_s": "waiting for the environment",
-    "rank_wait_s": "waiting for other processes",
-    "other_s": "rest of the rollout",
-    "update_s": "update",
-}
 # key of metrics.jsonl -> title, name of the curve
 LOGGED = {
     "loss": ("Policy loss", "policy gradient loss"),
@@ -86,20 +77,6 @@ def reward_layers(run: LoadedRun) -> Chart:
     return Chart("reward-parts", title, lines, note=smoothing_note(lines))
 
 
-def headlines(run: LoadedRun) -> list[dict[str, Any]]:
-    """Return the numbers at the top: success before and after, greedy and sampled."""
-    cards = []
-    for split, where in (("unseen", "unseen databases"), ("overall", "all eval questions")):
-        for mode in MODES:
-            before = rate_of(run.summaries, "before", mode, split)
-            after = rate_of(run.summaries, "after", mode, split)
-            if after or before:
-                title = f"Success, {mode}, {where}"
-                card = {"before": before, "after": after, "change": change(before, after)}
-                cards.append({"title": title, **card})
-    return cards
-
-
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     """Compare two rates: "+12.3 points, 95 % intervals overlap"; empty if one is missing."""
     if not before or not after:
@@ -113,28 +90,15 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 def rates(run: LoadedRun) -> dict[str, Any]:
     """Return the table of success: splits and difficulties by policy and mode."""
     measured = [result for modes in run.summaries.values() for result in modes.values()]
-    found = {level for result in measured for level in result.get("by_difficulty", {})}
-    levels = [*(one for one in DIFFICULTIES if one in found), *sorted(found - {*DIFFICULTIES})]
-    rows = [
-        (
-            f"{phase}, {mode}",
-            [*map(result.get, PARTS), *map(result.get("by_difficulty", {}).get, levels)],
-        )
+    found = {level for result in measured for level in result["by_difficulty"]}
+    levels = [one for one in DIFFICULTIES if one in found]
+    rows: list[tuple[str, list[Any]]] = [
+        (f"{phase}, {mode}", [*map(result.get, PARTS), *map(result["by_difficulty"].get, levels)])
         for mode, phase in product(MODES, PHASES)
         if (result := run.summaries.get(phase, {}).get(mode))
     ]
     sizes = [rate["n"] if rate else None for rate in rows[0][1]] if rows else []
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
-
-
-def behaviour(run: LoadedRun) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return what each policy does on the whole eval set, one row per evaluation."""
-    return [
-        (f"{phase}, {mode}", {**means, "outcomes": result.get("outcomes", {})})
-        for phase in PHASES
-        for mode, result in run.summaries.get(phase, {}).items()
-        if (means := result.get("behaviour", {}).get("overall"))
-    ]
 
 
 def ledger(run: LoadedRun) -> dict[str, Any]:
@@ -176,18 +140,3 @@ def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
             for name in step.keys() - REWARD_WEIGHTS.keys():
                 sums[name] += step[name]
     return {"n": len(played), **{name: value / len(played) for name, value in sums.items()}}
-
-
-def counts(run: LoadedRun) -> dict[str, Any]:
-    """Return the counts of episodes.jsonl by phase."""
-    names, by_phase = list(episode_counts([])), run.totals["by_phase"]
-    rows = [(phase, [found[name] for name in names]) for phase, found in by_phase.items()]
-    return {"names": names, "rows": rows, "total": [run.totals[name] for name in names]}
-
-
-def time_split(run: LoadedRun) -> list[tuple[str, float]]:
-    """Return (activity, seconds of training). The parts add up to rollout and update."""
-    known = {name: run.totals.get(name, 0.0) for name in TIME_PARTS}
-    rollout = sum(known[name] for name in ("generate_s", "env_wait_s", "rank_wait_s"))
-    known["other_s"] = max(0.0, run.totals["rollout_s"] - rollout)
-    return [(label, known[name]) for name, label in TIME_PARTS.items() if known[name]]

@@ -148,7 +148,6 @@ class EpisodeBatch:
         if sample is None or isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
-        self._stats.sampled_tokens += len(sample.ids)
         episode.view.sampled_tokens += len(sample.ids)
         return codec.turn(sample.ids)
 

@@ -11,26 +11,19 @@ from typing import TYPE_CHECKING, Any
 from shared.client import ClientLimits, SQLEnvClient
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.rollout.batch import EpisodeBatch, EpisodeClient
+from trainer.rollout.batch import EpisodeBatch
+from trainer.rollout.batch import EpisodeClient as EpisodeClient
 from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import AnyPolicy, Generator
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
-from trainer.rollout.row import RolloutRow, RolloutStats
+from trainer.rollout.row import RolloutRow
+from trainer.rollout.row import RolloutStats as RolloutStats
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 if TYPE_CHECKING:
     from trainer.rollout.generators.local import LocalGenerator
-
-__all__ = [
-    "EpisodeClient",
-    "RolloutStats",
-    "open_client",
-    "play_episodes",
-    "play_scripted",
-    "sample_random_baseline",
-]
 
 SCRIPTED_BATCH = 512  # demonstrations played at once
 # share of the turns under way that must end before their steps are sent: docs/results.md

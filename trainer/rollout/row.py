@@ -1,7 +1,6 @@
 """What `play_episodes` returns: a `RolloutRow` per episode, and `RolloutStats` over all of them."""
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from shared.models import Outcome
 
@@ -66,11 +65,7 @@ class RolloutStats:
     steps: int = 0
     parse_failures: int = 0
     rebuilds: int = 0  # times an episode was rebuilt by replay after its server lost it
-    sampled_tokens: int = 0
     rollout_s: float = 0.0  # total
     generate_s: float = 0.0  # sampling, or a policy's work
     env_wait_s: float = 0.0  # waiting for the servers, while nothing is sampled
     rank_wait_s: float = 0.0  # waiting for the other processes' episodes
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

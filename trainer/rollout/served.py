@@ -1,25 +1,13 @@
 """A model behind an OpenAI-compatible server, ready to play the game of a `GRPOConfig`."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
-from trainer.rollout.generators.base import AsyncGenerator, AsyncPolicy
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import CompletionsGenerator, OpenAIPolicy
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.models import load_tokenizer
-
-
-@dataclass(frozen=True)
-class Served:
-    """What `play_episodes` takes: a policy, or a generator with its tokenizer."""
-
-    server: ModelServer
-    policy: AsyncPolicy | None = None
-    generator: AsyncGenerator | None = None
-    tokenizer: Any = None
 
 
 def served_model(
@@ -28,12 +16,13 @@ def served_model(
     api: ApiName = "chat",
     tokenizer_name: str | None = None,
     **connection: Any,
-) -> Served:
-    """Return `config.model_name` at `base_url`; `connection`: see `ModelServer`.
+) -> tuple[ModelServer, dict[str, Any]]:
+    """Return the server of `config.model_name` at `base_url`, and what `play_episodes` takes of it:
+    a policy, or a generator with its tokenizer. `connection`: see `ModelServer`.
 
     `api` says what is exchanged: messages and texts, or the ids of the tokenizer `tokenizer_name`,
-    by default that of the model's name. Raises `ModelServerError` if
-    the server does not serve the model, `ModelLoadError` if the tokenizer can't be loaded.
+    by default that of the model's name. Raises `ModelServerError` if the server does not serve the
+    model, `ModelLoadError` if the tokenizer can't be loaded.
     """
     name = config.model_name
     if api != "completions":
@@ -46,7 +35,7 @@ def served_model(
             **connection,
         )
         policy.check()
-        return Served(policy, policy)
+        return policy, {"policy": policy}
     try:
         tokenizer = load_tokenizer(tokenizer_name or name)
     except ModelLoadError as error:
@@ -57,7 +46,7 @@ def served_model(
     codec = codec_of(tokenizer, config.thinking)
     generator = completions_generator(config, base_url, codec, **connection)
     generator.check()
-    return Served(generator, generator=generator, tokenizer=tokenizer)
+    return generator, {"generator": generator, "tokenizer": tokenizer}
 
 
 def completions_generator(

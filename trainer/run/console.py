@@ -25,7 +25,7 @@ LINE_EVERY_S = 15.0  # between two lines of one bar in a log
 REFRESH_HZ = 4.0  # redraws of a terminal
 
 # phase (random, before, after) -> mode (greedy, sampled) -> `EvalResult.summary()`
-Results = Mapping[str, Mapping[str, TimedMeasurement]]
+Summaries = Mapping[str, Mapping[str, TimedMeasurement]]
 
 
 class Bar:
@@ -85,6 +85,16 @@ def percent_number(share: float | None) -> str:
     return number(None if share is None else 100 * share, ".1f")
 
 
+def seconds_text(value: object) -> str:
+    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min; "–" for anything else."""
+    if not isinstance(value, int | float):
+        return "–"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
     """Return a table under its title; all columns but the first are aligned to the right."""
     # two columns apart, so that the widest table fits 80 columns
@@ -98,7 +108,7 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
     return Group(Text(title, style="italic"), made, "")
 
 
-def success_table(title: str, results: Results) -> RenderableType:
+def success_table(title: str, results: Summaries) -> RenderableType:
     """Return success in percent with 95 % intervals: one row per policy, in 80 columns."""
     rows = [
         (
@@ -112,7 +122,7 @@ def success_table(title: str, results: Results) -> RenderableType:
     return table(title, ("policy", "overall", "seen", "unseen", "reward"), rows)
 
 
-def behaviour_table(title: str, results: Results) -> RenderableType:
+def behaviour_table(title: str, results: Summaries) -> RenderableType:
     """Return shares in percent and means per episode: one row per policy, in 80 columns."""
     headings = ("policy", "answered %", "right of these %", "DESCRIBE first %", "steps", "repeats")
     rows = [

@@ -7,10 +7,10 @@ no loading, no writing of checkpoints. A resumed run drops the rows of steps tha
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from shared.run_files import MetricsRow
 from trainer.run.folder import read_json, write_json
 
 # seconds since the start of a run: wall, CPU of all the trainer's threads and processes, CPU of the
@@ -27,7 +27,7 @@ def spent(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-class ElapsedTime:
+class ElapsedTime(AbstractContextManager["ElapsedTime"]):
     """Wall seconds and server restarts of a run over all its sessions, saved in a file of the run.
 
     `own_restarts` returns the server restarts of this session. Leaving its block saves.
@@ -51,9 +51,6 @@ class ElapsedTime:
     def save(self) -> None:
         write_json(self._path, self.totals())
 
-    def __enter__(self) -> "ElapsedTime":
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.save()
 
@@ -64,7 +61,7 @@ def known(seconds: float) -> float | None:
 
 
 def cost(
-    rows: Iterable[MetricsRow], *, steps: int, episodes: int, whole_s: float
+    rows: Iterable[Mapping[str, Any]], *, steps: int, episodes: int, whole_s: float
 ) -> dict[str, Any]:
     """Return the `cost` object of summary.json.
 
@@ -75,7 +72,7 @@ def cost(
     rows = list(rows)
     total = spent(rows)
     parts = {
-        name: math.fsum(row.get(name) or 0.0 for row in rows)  # type: ignore[misc]
+        name: math.fsum(row.get(name) or 0.0 for row in rows)
         for name in ("generate_s", "env_wait_s", "rollout_s", "update_s", "eval_s")
     }
     step = {

@@ -14,19 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, cast
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from shared.run_files import (
-    REPORT,
-    EpisodeLine,
-    InFolder,
-    MetricsRow,
-    RunFiles,
-    checksums,
-    render_checksums,
-)
+from shared.run_files import REPORT, EpisodeLine, InFolder, RunFiles, checksums, render_checksums
 from trainer.errors import RunError
 
 LATEST, OBSERVATIONS, SERVER_LOG = "latest", "observations.jsonl.gz", "server.log"
@@ -119,16 +111,20 @@ def begin_or_resume(
             raise RunError(f"{path.parent} holds other files: choose another --out")
         write_json(path, settings)
         return
-    changed = "; ".join(
-        f"{name} was {short(first.get(name))} and is {short(value)}"
-        for name, value in deciding(json.loads(to_json(settings))).items()
-        if first.get(name) != value
-    )
-    if changed:
+    if changed := "; ".join(changes(first, deciding(json.loads(to_json(settings))))):
         raise RunError(
             f"{path.parent} was begun with other settings ({changed}): repeat them to resume it, "
             "or choose another --out"
         )
+
+
+def changes(first: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return which settings differ from the first ones, for example "seed was 2 and is 3"."""
+    return [
+        f"{name} was {short(first.get(name))} and is {short(value)}"
+        for name, value in now.items()
+        if first.get(name) != value
+    ]
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -153,11 +149,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except ValueError as error:
                 raise RunError(f"line {number} of {path} is not JSON: {error}") from error
-
-
-def metrics_rows(path: Path) -> Iterator[MetricsRow]:
-    """Yield the rows of a metrics.jsonl."""
-    return cast(Iterator[MetricsRow], read_lines(path))
 
 
 def episode_lines(path: Path) -> Iterator[EpisodeLine]:

@@ -12,11 +12,10 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
+from itertools import zip_longest
 from operator import add
 from pathlib import Path
 from typing import Any
-
-from pydantic import Field
 
 from shared.dataset import Question
 from shared.run_files import sealed
@@ -41,10 +40,6 @@ class EpisodeRecord(PlayedEpisode):
     """A played episode with its texts. Only turns before the first truncation are trained."""
 
     turns: tuple[Turn, ...]
-    actions: list[str] = Field(default_factory=list)
-    rewards: list[float] = Field(default_factory=list)
-    observations: list[str] = Field(default_factory=list)
-    parts: list[dict[str, float]] = Field(default_factory=list)
 
     def as_line(self, phase: str, mode: str, step: int, **more: Any) -> dict[str, Any]:
         """Return the sealed row of episodes.jsonl (`shared.run_files`), with the fields `more`."""
@@ -131,21 +126,15 @@ class Book:
         )
 
 
-def texts_of(row: RolloutRow) -> list[str]:
-    """Return the user messages of an episode."""
-    return [one["content"] for one in row.transcript if one["role"] == "user"]
-
-
 def append_observations(
     path: Path, step: int, rows: Sequence[RolloutRow], samples: Sequence[int] = ()
 ) -> None:
     """Append the observations of a batch of step `step`; `samples` are numbers of an evaluation."""
-    lines: list[dict[str, Any]] = [
-        {"step": step, "question_id": row.question_id, "observations": texts_of(row)}
-        for row in rows
-    ]
-    for line, sample in zip(lines, samples, strict=False):
-        line["sample"] = sample
+    lines = []
+    for row, sample in zip_longest(rows, samples):
+        texts = [one["content"] for one in row.transcript if one["role"] == "user"]
+        line = {"step": step, "question_id": row.question_id, "observations": texts}
+        lines.append(line if sample is None else {**line, "sample": sample})
     with path.open("ab") as file:
         file.write(_member(lines))
 

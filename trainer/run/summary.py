@@ -14,7 +14,7 @@ import torch
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import cost
-from trainer.run.folder import Run, episode_lines, metrics_rows, read_lines
+from trainer.run.folder import Run, episode_lines, read_lines
 
 PACKAGES = (
     *("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy"),
@@ -106,7 +106,7 @@ def build_summary(
         "train_steps": train_steps,
         **found,
         "cost": cost(
-            metrics_rows(run.metrics),
+            read_lines(run.metrics),
             steps=train_steps,
             episodes=found["by_phase"].get("train", {}).get("episodes", 0),
             whole_s=sum(one["wall_s"] for modes in evaluations.values() for one in modes.values()),

@@ -5,6 +5,7 @@ import html
 from collections.abc import Mapping
 
 from shared.console import counted
+from trainer.run.markdown import markdown
 from trainer.run.records import EpisodeRecord
 
 Episodes = Mapping[str, EpisodeRecord]  # by question_id
@@ -84,41 +85,24 @@ def verdict(episode: EpisodeRecord | None) -> str:
     return f"**{mark}**{reward}, {counted(episode.steps, 'step')}"
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _section(title: str, text: str, columns: Mapping[str, EpisodeRecord | None]) -> str:
-    episodes = list(columns.values())
-    played = [episode for episode in episodes if episode is not None]
-    first, length = played[0], max(len(episode.turns) for episode in played)
-    lines = [
-        f"## {title}\n",
-        f"> {html.escape(text, quote=False)}\n",
-        f"Database `{first.database}` ({first.part}), {first.difficulty}, `{first.question_id}`\n",
-        _row("step", *columns),
-        "|---" * (len(columns) + 1) + "|",
-        *(_row(str(at + 1), *(_turn(one, at) for one in episodes)) for at in range(length)),
-        _row("end", *map(verdict, episodes)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def transcripts(
     texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, *, heading: str
 ) -> str:
     """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy, and
     `random` may be empty."""
-    kinds = ", ".join(f"{len(keys)} {kind}" for kind, keys in by_kind(before, after).items())
-    lines = [
-        f"# {heading}\n",
-        f"The same questions played {'at random, ' if random else ''}by the model before training "
-        "and after it (both greedy).\n",
-        f"Questions of the eval set: {kinds}. Each kind has its quota here; within it the order is "
-        "that of a hash of the question's id.\n",
-    ]
-    for number, (key, kind) in enumerate(pick(before, after), start=1):
-        columns = {"random": random.get(key)} if random else {}
-        columns |= {"before": before[key], "after": after[key]}
-        lines.append(_section(f"{number}. {kind}", texts.get(key, key), columns))
-    return "\n".join(lines)
+    policies = {"random": random} if random else {}
+    policies |= {"before": before, "after": after}
+    sections = []
+    for key, kind in pick(before, after):
+        episodes = [played.get(key) for played in policies.values()]
+        length = max(len(one.turns) for one in episodes if one is not None)
+        section = {
+            "kind": kind,
+            "text": html.escape(texts.get(key, key), quote=False),
+            "question": before[key],
+            "turns": [[_turn(one, at) for one in episodes] for at in range(length)],
+            "verdicts": map(verdict, episodes),
+        }
+        sections.append(section)
+    about = {"heading": heading, "kinds": by_kind(before, after), "policies": policies}
+    return markdown("transcripts.md.j2", **about, sections=sections)

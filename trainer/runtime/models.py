@@ -133,8 +133,11 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     A LoRA adapter is merged into its base. The model's own config gets the settings that it is
     played by, so that every copy saved of it keeps them. Raises `ModelLoadError`.
     """
+    from transformers.utils import logging
+
     from trainer.runtime.precision import compute_logits_in_float32, precision
 
+    logging.disable_progress_bar()  # of loading and saving, between a command's own lines
     device, _ = precision(config.device, config.dtype)
     name = config.model_name
     source = find_model(name, config.base_model)

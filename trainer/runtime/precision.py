@@ -9,7 +9,7 @@ from torch import nn
 
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.presets import MEMORY_GB, NEED_GPU
+from trainer.presets import NEEDS
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -49,9 +49,10 @@ def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
 
 def check_gpu(preset: str, config: GRPOConfig) -> None:
     """Raise `ConfigError` if training with a preset for GPUs would silently use the CPU."""
-    if preset in NEED_GPU and config.device == "auto" and not torch.cuda.is_available():
+    needs = NEEDS.get(preset)  # None: that of a run of an older version
+    if needs and needs.gpu and config.device == "auto" and not torch.cuda.is_available():
         raise ConfigError(
-            f"preset {preset} trains on a GPU with {MEMORY_GB[preset]} GB or more, but torch finds "
+            f"preset {preset} trains on a GPU with {needs.memory_gb} GB or more, but torch finds "
             "no CUDA device: run it where there is one ('python -m trainer doctor' shows what "
             "torch finds), use --preset offline, smollm2-135m or qwen2.5-coder-0.5b, or add "
             "--set device=cpu to train on the CPU, where a step takes many minutes",

@@ -109,17 +109,6 @@ class Ranks:
         result = self.each(lambda: work() if self.main else None)[0]
         return result  # type: ignore[return-value]
 
-    def deal(self, items: Sequence[T]) -> Sequence[T]:
-        """Return this process's share of `items`: every `count`-th, starting at its index."""
-        return items[self.index :: self.count]
-
-    def collect(self, shares: Sequence[Sequence[T]]) -> list[T]:
-        """Return the items in order, given all processes' shares; the inverse of `deal`."""
-        items: list[Any] = [None] * sum(map(len, shares))
-        for index, share in enumerate(shares):
-            items[index :: self.count] = share
-        return items
-
 
 @contextmanager
 def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:

@@ -4,7 +4,7 @@ Its folder is like a training run's (`trainer.run.folder`), with demonstrations.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from trainer.grpo.resume import drop_after
 from trainer.grpo.train import save_trained, train_from
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import bar, number
-from trainer.run.folder import metrics_rows, read_json, read_lines, to_json, write_json, write_text
+from trainer.run.folder import read_json, read_lines, to_json, write_json, write_text
 from trainer.run.summary import model_digest
 from trainer.sft.demonstrations import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, scripts_of
@@ -35,11 +35,8 @@ class SftOptions(JobOptions):
     """The options of a warm start besides `GRPOConfig`."""
 
     command: ClassVar[str] = "sft"
-    sources: tuple[str, ...] = (ORACLE,)  # see trainer.sft.sources
+    sources: Sequence[str] = (ORACLE,)  # see trainer.sft.sources
     rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sources", tuple(self.sources))  # a list, if read from JSON
 
 
 @dataclass
@@ -136,7 +133,7 @@ class SftJob(Job):
     ) -> RunSummary:
         """Write summary.json and print the result."""
         folder = self.folder
-        losses = [row["loss"] for row in metrics_rows(folder.metrics) if "loss" in row]
+        losses = [row["loss"] for row in read_lines(folder.metrics) if "loss" in row]
         summary = self._write_summary(
             steps,
             trained_digest,

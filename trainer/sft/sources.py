@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from shared.dataset import Question, check_databases, load_questions
+from shared.dataset import load_questions
 from shared.run_files import RunFiles
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
-from trainer.rollout.dataset import check_training_questions
 from trainer.sft.recorded import RECORDED, recorded_scripts
 from trainer.sft.scripts import Script, oracle_script, place
 
@@ -32,21 +31,13 @@ def check_source(text: str) -> None:
 
 
 def scripts_of(source: str, config: GRPOConfig) -> list[Script]:
-    """Return the scripts of a source."""
-    questions = training_questions(config)
+    """Return the scripts of a source, about the training questions of `config`."""
+    found = load_questions(Path(config.questions_path))
+    questions = [one for one in found if one.difficulty in config.difficulty_filter]
     if source == ORACLE:
         return [Script(source, *place(one), oracle_script(one)) for one in questions]
     kind, _, folder = source.partition(":")
     return recorded_scripts(source, kind, Path(folder), questions)
-
-
-def training_questions(config: GRPOConfig) -> list[Question]:
-    """Return the training questions of `config.difficulty_filter`."""
-    found = load_questions(Path(config.questions_path))
-    kept = [one for one in found if one.difficulty in config.difficulty_filter]
-    check_training_questions((one.question_id for one in kept), config)
-    check_databases(config.data_dir, kept)
-    return kept
 
 
 def balanced(scripts: Iterable[Script], seed: int) -> list[Script]:

@@ -102,7 +102,6 @@ def test_a_result_is_read_back_unchanged(
     assert again.episodes == result.episodes
     assert again.mode == "sampled"
     assert again.summary() == result.summary()
-    assert again.subset({"eval-shop-0", "eval-shop-1"}).rate().rate == 0.5
 
 
 def test_the_lost_fraction_is_of_the_whole_evaluation(

@@ -53,19 +53,11 @@ class Step:
         return self.updates[-1]
 
 
-def measured_step(
-    model: Any,
-    tokenizer: Any,
-    settings: GRPOConfig,
-    prepare: Callable[[Any], None] = lambda trainer: None,
-    **options: Any,
-) -> Step:
-    """Train one step on episodes of uneven lengths, after `prepare(trainer)`.
-
-    `options` are those of `build_trainer`.
-    """
-    captured, cells = GradientCapture(), 0
-    trainer = build_trainer(
+def uneven_trainer(
+    model: Any, tokenizer: Any, settings: GRPOConfig, captured: GradientCapture, **options: Any
+) -> Any:
+    """Return a trainer over episodes of uneven lengths; `options` are those of `build_trainer`."""
+    return build_trainer(
         model,
         tokenizer,
         settings,
@@ -75,6 +67,18 @@ def measured_step(
         max_grad_norm=1e9,
         **options,
     )
+
+
+def measured_step(
+    model: Any,
+    tokenizer: Any,
+    settings: GRPOConfig,
+    prepare: Callable[[Any], None] = lambda trainer: None,
+    **options: Any,
+) -> Step:
+    """Train one step of `uneven_trainer`, after `prepare(trainer)`."""
+    captured, cells = GradientCapture(), 0
+    trainer = uneven_trainer(model, tokenizer, settings, captured, **options)
     prepare(trainer)
 
     def count(_: Any, inputs: Any) -> None:
@@ -141,15 +145,8 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
         config, tmp_path, updates_per_batch=2, learning_rate=1e-2, **SMALL_BATCHES
     )
     captured = GradientCapture()
-    trainer = build_trainer(
-        model,
-        tokenizer,
-        settings,
-        prompts(settings),
-        client=FakeClient(after={"q0": 1, "q1": 3}),
-        callbacks=[captured],
-        **{"epsilon": 1e-3, "epsilon_high": 1e-3, "max_grad_norm": 1e9},
-    )
+    clipping = {"epsilon": 1e-3, "epsilon_high": 1e-3}
+    trainer = uneven_trainer(model, tokenizer, settings, captured, **clipping)
     batches: list[dict[str, Any]] = []
     states: list[dict[str, torch.Tensor]] = []
     compute = trainer._compute_loss

@@ -1,6 +1,7 @@
 """Episodes on a database of the user's own, in this process: how they end, what is shown of them,
 what replaces an action that failed before, and what a local model samples."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +39,12 @@ class Texts:
     def __init__(self, *texts: str) -> None:
         self.texts, self.asked = texts, 0
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
+    async def act_one(self, view: EpisodeView) -> str | None:
         self.asked += 1
-        return [
-            self.texts[len(view.actions)] if len(view.actions) < len(self.texts) else None
-            for view in views
-        ]
+        return next(iter(self.texts[len(view.actions) :]), None)
+
+    def run_all(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        return [asyncio.run(call()) for call in calls]
 
 
 def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:

@@ -15,7 +15,7 @@ from tests.trainer.conftest import AFTER, CHATML, NAMES, FakeClient, make_tokeni
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
 from trainer.rollout.generators.base import Sample
-from trainer.rollout.loop import RolloutStats, local_generator, play_episodes
+from trainer.rollout.loop import local_generator, play_episodes
 from trainer.rollout.tokens import KEPT_PAIRS, codec_of, pairs_kept
 
 WINDOW = 330  # holds the prompt and three pairs, not four
@@ -73,8 +73,8 @@ def recorded(
     config: GRPOConfig,
     names: Sequence[str] = NAMES,
     client: FakeClient | None = None,
-) -> tuple[list[dict[str, Any]], Recorder, RolloutStats]:
-    recorder, stats = Recorder(local_generator(model, codec_of(tokenizer), config)), RolloutStats()
+) -> tuple[list[dict[str, Any]], Recorder]:
+    recorder = Recorder(local_generator(model, codec_of(tokenizer), config))
     rows = play_episodes(
         prompts_for(config, *names),
         None,
@@ -82,9 +82,8 @@ def recorded(
         config,
         client=client or FakeClient(after=AFTER),
         generator=recorder,
-        stats=stats,
     )
-    return rows, recorder, stats
+    return rows, recorder
 
 
 def check_logprobs(
@@ -109,7 +108,7 @@ def test_what_is_trained_and_what_is_seen_are_exact(
     """Invariant 1; every turn after a cut is conditioned on the prompt and the last pairs' ids."""
     tokenizer = make_tokenizer(template)
     window = WINDOW if template == CHATML else WINDOW + 40
-    rows, recorder, stats = recorded(model, tokenizer, long.override(max_context_tokens=window))
+    rows, recorder = recorded(model, tokenizer, long.override(max_context_tokens=window))
     codec, cuts = codec_of(tokenizer), 0
     for index, row in enumerate(rows):
         ids = row.ids
@@ -138,7 +137,7 @@ def test_what_is_trained_and_what_is_seen_are_exact(
     # a context that was cut may fill again
     assert max(row.context_truncations for row in rows) > 1
     assert not any(row.context_overflow for row in rows)
-    assert stats.sampled_tokens > sum(sum(row.env_mask) for row in rows)
+    assert sum(row.sampled_tokens for row in rows) > sum(sum(row.env_mask) for row in rows)
 
 
 def pieces(
@@ -156,8 +155,8 @@ def pieces(
 def test_an_episode_does_not_depend_on_its_batch(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
 ) -> None:
-    together, _, _ = recorded(model, tokenizer, long)
-    alone, _, _ = recorded(model, tokenizer, long, NAMES[3:5])
+    together, _ = recorded(model, tokenizer, long)
+    alone, _ = recorded(model, tokenizer, long, NAMES[3:5])
     assert any(row.context_truncations for row in alone)
     for name in ("texts", "completion_ids", "context_truncations"):
         found = [getattr(row, name) for row in alone]
@@ -206,7 +205,7 @@ def test_a_large_observation_takes_the_place_of_older_pairs(
     lines: int,
     kept: int,
 ) -> None:
-    rows, recorder, _ = recorded(model, tokenizer, long, ["a", "b"], HugeClient(lines))
+    rows, recorder = recorded(model, tokenizer, long, ["a", "b"], HugeClient(lines))
     for index, row in enumerate(rows):
         turn = recorder.turns[index][3]
         assert turn.restarted
@@ -221,7 +220,7 @@ def test_an_observation_that_does_not_fit_alone_ends_the_episode(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
 ) -> None:
     client = HugeClient(300)
-    rows, _, _ = recorded(model, tokenizer, long, ["a", "b"], client)
+    rows, _ = recorded(model, tokenizer, long, ["a", "b"], client)
     for row in rows:
         assert (row.outcome, row.steps) == ("abandoned", 3)
         assert (row.context_overflow, row.context_truncations) == (True, 0)
@@ -234,6 +233,6 @@ def test_an_observation_that_does_not_fit_alone_ends_the_episode(
 def test_a_prompt_that_does_not_fit_ends_the_episode(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
 ) -> None:
-    rows, _, _ = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
+    rows, _ = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
     assert (rows[0].outcome, rows[0].steps, sum(rows[0].env_mask)) == ("abandoned", 0, 0)
     assert rows[0].context_overflow

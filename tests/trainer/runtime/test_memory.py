@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.trainer.model_families import CONFIGS
 from trainer.config import GRPOConfig
-from trainer.presets import MEMORY_GB, PRESETS, SAVED_AS, SIZES
+from trainer.presets import NEEDS, PRESETS, SAVED_AS
 from trainer.runtime import memory
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.memory import GIB, PROCESS, shortage, training_memory
@@ -88,10 +88,10 @@ def settings(**overrides: Any) -> GRPOConfig:
 def test_the_parameters_are_those_of_the_model(preset: str) -> None:
     with torch.device("meta"):
         model = build({k: v for k, v in CONFIGS[preset].items() if k != SAVED_AS})
-    assert model.num_parameters() == SIZES[preset]
+    assert model.num_parameters() == NEEDS[preset].parameters
     found = training_memory(CONFIGS[preset], settings(), torch.float32)
     assert found is not None
-    assert found.measuring - PROCESS == pytest.approx(4 * SIZES[preset], rel=1e-3)
+    assert found.measuring - PROCESS == pytest.approx(4 * NEEDS[preset].parameters, rel=1e-3)
 
 
 def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
@@ -100,7 +100,8 @@ def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
     found = training_memory(CONFIGS["qwen3-8b"], large, torch.bfloat16, gpu=True)
     assert found is not None
     assert found.peak == found.measuring > found.rollout
-    assert 5.5 * SIZES["qwen3-8b"] < found.measuring - PROCESS < 6 * SIZES["qwen3-8b"]
+    size = NEEDS["qwen3-8b"].parameters
+    assert 5.5 * size < found.measuring - PROCESS < 6 * size
 
 
 @pytest.mark.parametrize(
@@ -163,12 +164,12 @@ def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
     compute = torch.float16 if gpu else torch.float32
     found = training_memory(CONFIGS[preset], config, compute, gpu=gpu)
     assert found is not None
-    assert found.peak < 0.92 * MEMORY_GB[preset] * 10**9
+    assert found.peak < 0.92 * NEEDS[preset].memory_gb * 10**9
     text = (Path(__file__).parents[3] / "docs" / "own-model.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{preset}` \| (.*) \|$", text, re.MULTILINE)
     needs = row.split("|")[-1].strip()
     kind = "GPU" if gpu else "CPU"
-    assert needs == f"{kind}, {MEMORY_GB[preset]} GB ({found.peak / GIB:.1f} GiB)"
+    assert needs == f"{kind}, {NEEDS[preset].memory_gb} GB ({found.peak / GIB:.1f} GiB)"
 
 
 def test_a_job_that_the_system_might_kill_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,13 +88,6 @@ def test_results_are_in_the_order_of_the_processes() -> None:
     assert [ranks.main for ranks in on_each(2, lambda ranks: ranks)] == [True, False]
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_collect_restores_the_order_of_dealt_items(count: int) -> None:
-    items = list(range(5))
-    shares = [Ranks(index=index, count=count).deal(items) for index in range(count)]
-    assert Ranks(count=count).collect(shares) == items
-
-
 def test_all_processes_raise_the_error_of_one() -> None:
     def work(ranks: Ranks) -> str:
         def play() -> str:

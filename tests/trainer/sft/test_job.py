@@ -84,7 +84,7 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
 
     # resumed: nothing is left to do, and only its own command may
     resumed, saved = resumed_settings(run, (), {}, SftOptions)
-    assert saved.sources == ("oracle",)
+    assert list(saved.sources) == ["oracle"]
     assert "is finished" in run_here(resumed, saved, client, monkeypatch, resume=run, kind=SftJob)
     with pytest.raises(RunError, match="made by 'python -m trainer sft'"):
         resumed_settings(run, (), {})

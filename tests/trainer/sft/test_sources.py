@@ -15,10 +15,12 @@ from shared.models import Outcome
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
+from trainer.evaluation.inputs import load_inputs
 from trainer.rollout.loop import play_scripted
+from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import RECORDED, answer_shown, recorded_scripts
 from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
-from trainer.sft.sources import balanced, check_source, training_questions
+from trainer.sft.sources import balanced, check_source
 
 
 def question(**changes: Any) -> Question:
@@ -114,7 +116,7 @@ def test_questions_of_a_development_split_are_not_taught(tmp_path: Path) -> None
     path = Path(config.questions_path)
     path.write_text(path.read_text().replace("train-shop-0", "spider-dev-0"))
     with pytest.raises(ConfigError, match="published development split"):
-        training_questions(config)
+        load_inputs(config, SftOptions(), SftJob.split, with_model=False)
 
 
 def test_the_oracle_answers_the_shipped_questions() -> None:

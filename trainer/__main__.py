@@ -145,6 +145,14 @@ def train(
         ),
     ] = None,
     set_: SetOption = None,
+    mixed: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="Train on the questions that an evaluation of training questions got right in "
+            "some episodes, but not in all.",
+        ),
+    ] = None,
     eval_limit: Annotated[
         int,
         Option(
@@ -197,6 +205,7 @@ def train(
             choice, config = configured(preset, overrides)
 
         from trainer.evaluation.inputs import JobOptions, resumed_settings
+        from trainer.evaluation.records import mixed_questions
 
         servers = tuple(server or ())
         if run is not None:
@@ -204,7 +213,15 @@ def train(
         else:
             out = out or Path("runs")
             config = config.override(output_dir=out)
-            options = JobOptions(choice.preset, out, servers, eval_limit, eval_every, eval_points)
+            options = JobOptions(
+                choice.preset,
+                out,
+                servers,
+                eval_limit,
+                eval_every,
+                eval_points,
+                [] if mixed is None else mixed_questions(mixed),
+            )
         from trainer.runtime.precision import check_gpu
 
         check_gpu(options.preset, config)

@@ -130,7 +130,7 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
     for arguments, said in [
         (("--out", tmp_path / "file"), "choose another --out"),
         (("--model", tmp_path / "no-model", "--data", data_dir), "no model directory at"),
-        (("--against", tmp_path / "gone"), "nothing to compare with"),
+        (("--against", tmp_path / "gone"), "no evaluation at"),
         (("--policy", "openai", "--model", "m"), "--base-url http://host:8000/v1"),
         (
             ("--policy", "random", "--base-url", "http://host/v1"),

@@ -43,6 +43,7 @@ class JobOptions:
     # steps between two points of the eval curve; 0: none; None: by the run's length
     eval_every: int | None = None
     eval_points: int = 64  # questions per point
+    questions: Sequence[str] = field(default_factory=list)  # ids to train on; empty: all
 
     @property
     def saved(self) -> dict[str, Any]:
@@ -109,6 +110,13 @@ def load_inputs(
     if training:
         check_extras(config)
     train = load_question_prompts(config, "train") if training else []
+    if options.questions:
+        train = [row for row in train if row["question_id"] in options.questions]
+        if not train:
+            raise QuestionLoadError(
+                f"{path} has none of the {len(options.questions)} questions of --mixed: name the "
+                "--data of that evaluation"
+            )
     check_training_questions((row["question_id"] for row in train), config)
     model, tokenizer = load_model_and_tokenizer(config) if with_model else (None, None)
     return Inputs(

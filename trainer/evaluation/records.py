@@ -91,9 +91,22 @@ def read_measured(path: Path) -> Measured:
     files = EvaluationFolder(path)
     saved = read_json(files.config) if files.config.is_file() else {}
     if "evaluation" not in saved:
-        raise RunError(f"nothing to compare with at {path}: name the --out of an evaluation")
+        raise RunError(f"no evaluation at {path}: name the --out of one")
     episodes = read_episodes(files.episodes)
     success = success_rates(episodes)
     if not success:
-        raise RunError(f"{files.episodes} has no finished episode to compare with")
+        raise RunError(f"{files.episodes} has no finished episode")
     return Measured(str(path), saved["evaluation"], success)
+
+
+def mixed_questions(path: Path) -> list[str]:
+    """Return the ids of the training questions that an evaluation got right in some of their
+    episodes, but not in all; `RunError` if there are none."""
+    found = read_measured(path)
+    remedy = "make it with 'python -m trainer evaluate --split train --samples 8'"
+    if found.settings["split"] != "train":
+        raise RunError(f"{path} has no training questions: {remedy}")
+    mixed = sorted(name for name, share in found.success.items() if 0 < share < 1)
+    if not mixed:
+        raise RunError(f"no question at {path} has both right and wrong episodes: {remedy}")
+    return mixed

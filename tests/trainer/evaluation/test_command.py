@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
 from shared.seeds import EVAL_SEED
 from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
@@ -22,6 +24,7 @@ from trainer.evaluation.analysis import pass_at_k
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import Connection, model_play, play_with
+from trainer.evaluation.records import mixed_questions
 from trainer.evaluation.run import run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.rollout.generators.policies import RandomPolicy
@@ -162,6 +165,30 @@ def test_more_samples_are_added_to_the_stored_ones(
     assert without_times(result) == without_times(
         bench.run(tmp_path / "whole", **api(chat, samples=3))
     )
+
+
+def test_training_takes_the_questions_of_mixed_success(
+    bench: Bench, fake: GRPOConfig, chat: ChatServer, small: GRPOConfig, tmp_path: Path
+) -> None:
+    bench.run(tmp_path / "out", **api(chat, split="train", samples=4))
+    right = Counter({one["question_id"]: 0 for one in lines(tmp_path / "out")})
+    right.update(one["question_id"] for one in lines(tmp_path / "out") if one["reward"] > 0.5)
+    mixed = {name for name, n in right.items() if 0 < n < 4}
+    assert 0 < len(mixed) < len(right)
+    options = JobOptions(questions=mixed_questions(tmp_path / "out"))
+    trained = load_inputs(small, options, with_model=False).train
+    assert {row["question_id"] for row in trained} == mixed
+    with pytest.raises(QuestionLoadError, match="none of the 1 questions of --mixed"):
+        load_inputs(small, JobOptions(questions=["of-other-data"]), with_model=False)
+    bench.run(tmp_path / "once", **api(chat, split="train"))
+    bench.run(tmp_path / "eval", **api(chat, samples=4))
+    for folder, problem in [
+        ("once", "both right and wrong episodes: make it with 'python -m trainer evaluate"),
+        ("eval", "has no training questions"),
+        ("gone", "no evaluation at"),
+    ]:
+        with pytest.raises(RunError, match=problem):
+            mixed_questions(tmp_path / folder)
 
 
 @pytest.mark.parametrize(

@@ -133,15 +133,11 @@ def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | Non
         return None
 
 
-def is_value(given: Decimal, gold: int | float) -> bool:
-    """Return whether `given` is the gold, or a float gold rounded to the decimals given.
+def is_value(given: Decimal, gold: float) -> bool:
+    """Return whether `given` is the gold, up to the tolerance, or rounded to the decimals given.
 
     A rounded number needs three significant digits or more.
     """
-    if given == gold:  # Decimal and float compare exactly
-        return True
-    if isinstance(gold, int):
-        return False
     if abs(float(given) - gold) <= FLOAT_TOLERANCE * abs(gold):
         return True
     half_unit = rounding(given)

@@ -56,7 +56,6 @@ PATIENCE = 2  # rounds without a gain on the development questions, after which 
 FEW_DATABASES = 5  # of fewer, the development questions share the databases of the others
 # a fine-tuned model needs no instructions, and rows of this length fit a small machine
 DEFAULTS: Mapping[str, Any] = {
-    "max_new_tokens": 160,
     "max_context_tokens": 1024,
     "step_budget": 8,
     "per_device_train_batch_size": 1,  # half the memory of 4, at no cost in time

@@ -15,12 +15,11 @@ from shared.actions import ActionType
 from shared.dataset import Question
 from shared.models import Outcome
 from shared.run_files import EpisodeLine, RunFiles
-from shared.sqltext import sql_name
 from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.prompts import REMARKS, STEPS_LEFT
 from trainer.run.folder import OBSERVATIONS, episode_lines
 from trainer.run.records import read_observations
-from trainer.sft.scripts import Script, answer_of, one_line, place
+from trainer.sft.scripts import Script, one_line, oracle_script, place
 
 RUN, COMPLETED, RECOVERED, CORRECTED = "run", "completed", "recovered", "corrected"
 PER_QUESTION = 2  # correct episodes of a folder that are taught per question, the shortest ones
@@ -67,6 +66,13 @@ class Played:
             if "exec_ok" not in parts and self.actions[index].startswith(ActionType.QUERY):
                 return index
         return None
+
+    @property
+    def looks(self) -> int:
+        """The number of actions before the first query or answer."""
+        said = (ActionType.QUERY, ActionType.ANSWER)
+        places = (at for at, action in enumerate(self.actions) if action.startswith(said))
+        return next(places, len(self.actions))
 
 
 def answer_shown(observation: str) -> str | None:
@@ -148,35 +154,30 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
         if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
             looks = [look for look in one.actions[:right] if look.startswith(ActionType.DESCRIBE)]
             ways.setdefault(one.question.question_id, [*looks, one.actions[right], answer])
-    unsolved = [one for one in episodes if one.right_query is None]
+    unsolved = [one for one in episodes if one.right_query is None and one.failed_query is not None]
     return _mended(source, unsolved, lambda one: ways.get(one.question_id, []))
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Mend by the gold: DESCRIBE of its tables, its query and its answer.
+    """Mend by the gold: its tables, its query and its answer, as `oracle_script` has them.
 
     So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
-
-    def way(question: Question) -> list[str]:
-        looks = [f"DESCRIBE: {sql_name(table)}" for table in question.tables_involved]
-        return [*looks, f"QUERY: {one_line(question.gold_sql)}", answer_of(question)]
-
-    return _mended(source, episodes, way)
+    return _mended(source, episodes, oracle_script)
 
 
 def _mended(
     source: str, episodes: Iterable[Played], way: Callable[[Question], Sequence[str]]
 ) -> Iterator[Script]:
-    """Yield the incorrect episodes up to their first failed query, and then those actions of the
-    question's way that were not taken. Only these are taught. Episodes that ran the way's query
-    before are left out.
+    """Yield the incorrect episodes up to their first failed query, or without one up to what
+    precedes the first query, and then those actions of the question's way that were not taken.
+    Only these are taught. Episodes that ran the way's query before are left out.
     """
     for one in episodes:
         first, actions = one.failed_query, way(one.question)
-        if one.line.outcome not in UNANSWERED or first is None or not actions:
+        if one.line.outcome not in UNANSWERED or not actions:
             continue
-        replayed = tuple(dict.fromkeys(one.actions[: first + 1]))
+        replayed = tuple(dict.fromkeys(one.actions[: one.looks if first is None else first + 1]))
         known = {action.lower() for action in replayed}
         *looks, query, answer = actions
         if query.lower() in known:

@@ -216,13 +216,20 @@ def test_a_failure_is_mended_by_the_gold_query(tmp_path: Path) -> None:
     left_out = [
         ("correct", wrong),
         ("sql_killed", wrong),
-        ("wrong", [LOOK, bad_look, SAID]),
         ("wrong", [(GOLD, RIGHT, ROWS), FAIL]),
     ]
     (script,) = scripts(tmp_path, "corrected", ("wrong", wrong), ("wrong", wrong), *left_out)
     begun = ("DESCRIBE: Buyers", "DESCRIBE: buyer", HALF[0], FAILED_QUERY)
     assert script.actions == (*begun, "DESCRIBE: orders", GOLD, ANSWER)
     assert script.context == 4
+
+
+def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) -> None:
+    played = [("wrong", [LOOK, HALF, SAID]), ("budget", [LOOK]), ("wrong", [SAID])]
+    looked, unseen = scripts(tmp_path, "corrected", *played)
+    assert looked.actions == ("DESCRIBE: buyers", "DESCRIBE: orders", GOLD, ANSWER)
+    assert unseen.actions == ("DESCRIBE: orders", "DESCRIBE: buyers", GOLD, ANSWER)
+    assert (looked.context, unseen.context) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", RECORDED)

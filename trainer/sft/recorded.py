@@ -159,11 +159,16 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Mend by the gold: its tables, its query and its answer, as `oracle_script` has them.
+    """Mend one failure of each question, one with a failed query if there is any, by the gold: its
+    tables, its query and its answer, as `oracle_script` has them.
 
     So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
-    return _mended(source, episodes, oracle_script)
+    failures: dict[str, Played] = {}
+    for one in sorted(episodes, key=lambda one: one.failed_query is None):
+        if one.line.outcome in UNANSWERED:
+            failures.setdefault(one.question.question_id, one)
+    return _mended(source, failures.values(), oracle_script)
 
 
 def _mended(

@@ -213,23 +213,21 @@ def test_a_failure_is_mended_by_the_gold_query(tmp_path: Path) -> None:
     bad_look: Step = ("DESCRIBE: buyer", FAILED, "Error: no such table")
     other: Step = ("QUERY: SELECT b", FAILED, "Error")
     wrong = [("DESCRIBE: Buyers", RAN, ""), bad_look, HALF, HALF, FAIL, other, SAID]
-    left_out = [
-        ("correct", wrong),
-        ("sql_killed", wrong),
-        ("wrong", [(GOLD, RIGHT, ROWS), FAIL]),
-    ]
-    (script,) = scripts(tmp_path, "corrected", ("wrong", wrong), ("wrong", wrong), *left_out)
+    left_out = [("correct", wrong), ("sql_killed", wrong), ("wrong", [LOOK, HALF, SAID])]
+    (script,) = scripts(tmp_path, "corrected", *left_out, ("wrong", wrong), ("wrong", [FAIL]))
     begun = ("DESCRIBE: Buyers", "DESCRIBE: buyer", HALF[0], FAILED_QUERY)
     assert script.actions == (*begun, "DESCRIBE: orders", GOLD, ANSWER)
     assert script.context == 4
 
 
 def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) -> None:
-    played = [("wrong", [LOOK, HALF, SAID]), ("budget", [LOOK]), ("wrong", [SAID])]
-    looked, unseen = scripts(tmp_path, "corrected", *played)
-    assert looked.actions == ("DESCRIBE: buyers", "DESCRIBE: orders", GOLD, ANSWER)
-    assert unseen.actions == ("DESCRIBE: orders", "DESCRIBE: buyers", GOLD, ANSWER)
-    assert (looked.context, unseen.context) == (1, 0)
+    buyers, orders = "DESCRIBE: buyers", "DESCRIBE: orders"
+    for steps, context in (([LOOK, HALF, SAID], (buyers,)), ([LOOK], (buyers,)), ([SAID], ())):
+        (script,) = scripts(tmp_path, "corrected", ("wrong", steps))
+        looks = (buyers, orders) if context else (orders, buyers)
+        assert script.actions == (*looks, GOLD, ANSWER)
+        assert script.context == len(context)
+    assert not scripts(tmp_path, "corrected", ("wrong", [(GOLD, RIGHT, ROWS), FAIL]))
 
 
 @pytest.mark.parametrize("kind", RECORDED)

@@ -25,7 +25,7 @@ from pydantic import ConfigDict, ValidationError
 
 from shared.errors import first_problem
 from shared.models import SQLObservation, StandardName
-from shared.run_stats import Counts, Measurement, PlayedEpisode, RateSummary
+from shared.run_stats import Counts, Measurement, PlayedEpisode, Rate
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
@@ -130,9 +130,9 @@ class RunSummary(Counts, RolloutSeconds, total=False):
 
     run: Required[str]
     # mode -> overall, seen, unseen -> rate
-    eval_success_random: dict[str, dict[str, RateSummary]]
-    eval_success_before: dict[str, dict[str, RateSummary]]
-    eval_success_after: dict[str, dict[str, RateSummary]]
+    eval_success_random: dict[str, dict[str, Rate]]
+    eval_success_before: dict[str, dict[str, Rate]]
+    eval_success_after: dict[str, dict[str, Rate]]
     train_steps: Required[int]
     by_phase: dict[str, Counts]
     train_rebuilds: int

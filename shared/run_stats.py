@@ -7,7 +7,6 @@ rate of no episodes is None.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict
@@ -59,7 +58,7 @@ class PlayedEpisode(BaseModel):
         return self.outcome == Outcome.CORRECT
 
 
-class RateSummary(TypedDict):
+class Rate(TypedDict):
     """A success rate in [0, 1] over `n` questions, with its 95 % Wilson interval."""
 
     rate: float | None
@@ -84,10 +83,10 @@ class Behaviour(TypedDict):
 class Measurement(TypedDict):
     """One policy on the eval set: success and what explains it, over the finished episodes."""
 
-    overall: RateSummary
-    seen: RateSummary
-    unseen: RateSummary
-    by_difficulty: dict[str, RateSummary]
+    overall: Rate
+    seen: Rate
+    unseen: Rate
+    by_difficulty: dict[str, Rate]
     behaviour: dict[str, Behaviour]  # overall, seen, unseen
     mean_reward: float | None
     mean_steps: float | None
@@ -108,24 +107,10 @@ class Counts(TypedDict, total=False):
     episodes_truncated: int
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A success rate in [0, 1] over `n` distinct questions. `rate` is None where n is 0."""
-
-    successes: int
-    n: int
-
-    @property
-    def rate(self) -> float | None:
-        return self.successes / self.n if self.n else None
-
-    @property
-    def ci95(self) -> tuple[float, float]:
-        return wilson_interval(self.successes, self.n)
-
-    def as_dict(self) -> RateSummary:
-        """Return the form of summary.json, unrounded."""
-        return {"rate": self.rate, "n": self.n, "ci95": list(self.ci95)}
+def success_rate(successes: float, n: int) -> Rate:
+    """Return the rate of `successes` in n questions, unrounded; None where n is 0."""
+    interval = wilson_interval(successes, n)
+    return {"rate": successes / n if n else None, "n": n, "ci95": list(interval)}
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
@@ -157,7 +142,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 def success(episodes: Iterable[PlayedEpisode]) -> Rate:
     """Return the success rate of the finished episodes."""
     finished = [episode for episode in episodes if episode.finished]
-    return Rate(sum(episode.correct for episode in finished), len(finished))
+    return success_rate(sum(episode.correct for episode in finished), len(finished))
 
 
 def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
@@ -185,12 +170,11 @@ def measurement(episodes: Sequence[PlayedEpisode]) -> Measurement:
     seen, unseen = ([one for one in finished if one.part == part] for part in (SEEN, UNSEEN))
     levels = sorted({episode.difficulty for episode in finished})
     return {
-        "overall": success(finished).as_dict(),
-        "seen": success(seen).as_dict(),
-        "unseen": success(unseen).as_dict(),
+        "overall": success(finished),
+        "seen": success(seen),
+        "unseen": success(unseen),
         "by_difficulty": {
-            level: success(one for one in finished if one.difficulty == level).as_dict()
-            for level in levels
+            level: success(one for one in finished if one.difficulty == level) for level in levels
         },
         "behaviour": {
             "overall": behaviour(finished),
@@ -205,7 +189,7 @@ def measurement(episodes: Sequence[PlayedEpisode]) -> Measurement:
     }
 
 
-def rates(modes: Mapping[str, Measurement]) -> dict[str, dict[str, RateSummary]]:
+def rates(modes: Mapping[str, Measurement]) -> dict[str, dict[str, Rate]]:
     """Return mode -> overall, seen, unseen -> rate: success alone."""
     return {
         mode: {"overall": one["overall"], SEEN: one["seen"], UNSEEN: one["unseen"]}

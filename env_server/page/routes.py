@@ -39,7 +39,7 @@ from shared.dataset import Question
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
 from shared.models import Outcome, QuestionsRequest, ResetRequest, StepRequest, StepResult
 from shared.pages.markup import ERROR, action_markup, observation_markup
-from shared.run_stats import Rate
+from shared.run_stats import success_rate
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src '{style_hash}'; script-src "
@@ -76,7 +76,7 @@ class Board:
             "capacity": service.settings.capacity,
             "draining": pool.draining,
             "started": pool.counts["started"],
-            "correct": Rate(pool.ended[Outcome.CORRECT], sum(pool.ended.values())),
+            "correct": success_rate(pool.ended[Outcome.CORRECT], sum(pool.ended.values())),
             "states": {
                 "waiting for an action": len(pool) - stepping,
                 "with a step under way": stepping,

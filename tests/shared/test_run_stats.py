@@ -7,11 +7,11 @@ import pytest
 
 from shared.run_stats import (
     Behaviour,
-    Rate,
     behaviour,
     counts,
     eval_row,
     measurement,
+    success_rate,
     training_row,
     wilson_interval,
 )
@@ -71,7 +71,7 @@ def test_wilson_interval_matches_published_values(
 
 
 def test_the_rate_of_no_episodes_is_none() -> None:
-    assert Rate(0, 0).as_dict() == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
+    assert success_rate(0, 0) == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
 
 
 # seen, easy, correct; and so on: four episodes whose statistics have no exact binary fractions

@@ -10,7 +10,7 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_files import EpisodeLine
-from shared.run_stats import SEEN, UNSEEN, RateSummary, behaviour, mean, wilson_interval
+from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
 
 
 class EvaluatedEpisode(EpisodeLine):
@@ -134,10 +134,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
-def share(values: Sequence[float]) -> RateSummary:
+def share(values: Sequence[float]) -> Rate:
     """Return the mean of values in [0, 1], one per question, with Wilson's interval."""
-    total, n = math.fsum(values), len(values)
-    return {"rate": _ratio(total, n), "n": n, "ci95": list(wilson_interval(total, n))}
+    return success_rate(math.fsum(values), len(values))
 
 
 def _ratio(total: float, n: int) -> float | None:

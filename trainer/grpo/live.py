@@ -97,7 +97,9 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         """Return the charts of reward and success as a PNG."""
         step, steps = int(state.global_step), int(state.max_steps)
         rates = [(at, result.rate()) for at, result in self._measured]
-        points = [Point(at, one.rate, *one.ci95) for at, one in rates if one.rate is not None]
+        points = [
+            Point(at, one["rate"], *one["ci95"]) for at, one in rates if one["rate"] is not None
+        ]
         label = f"{counted(len(self._prompts), 'eval question')}, greedy"
         line = Series(label, points, "violet", "marked", band=True)
         success = success_chart(state.log_history, self._summaries, step)

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.console import percent
 from shared.dataset import load_questions
-from shared.run_stats import RateSummary
+from shared.run_stats import Rate
 from trainer.config import GRPOConfig
 from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
@@ -26,7 +26,7 @@ class Round:
     """A round's model, its success on the development questions, and what it was taught."""
 
     number: int
-    development: RateSummary
+    development: Rate
     taught: Mapping[str, Any]  # the key sft of its summary.json; empty for the start model
     model: Path | None  # None: the start model
 
@@ -116,7 +116,7 @@ def curve(result: Result) -> Chart:
     )
 
 
-def _point(number: int, rate: RateSummary) -> Point:
+def _point(number: int, rate: Rate) -> Point:
     return Point(number, rate["rate"] or 0.0, *rate["ci95"])
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.run_files import RunSummary, TimedMeasurement
-from shared.run_stats import RateSummary
+from shared.run_stats import Rate
 
 LINE_EVERY_S = 15.0  # between two lines of one bar in a log
 REFRESH_HZ = 4.0  # redraws of a terminal
@@ -73,7 +73,7 @@ def number(value: object, form: str = ".2f") -> str:
     return format(value, form) if isinstance(value, (int, float)) else "-"
 
 
-def rate_text(rate: RateSummary | None) -> str:
+def rate_text(rate: Rate | None) -> str:
     """Format a rate in percent: "45.0 [40, 50]", the ends of the interval rounded outwards."""
     if not rate or rate["rate"] is None:
         return "-"

@@ -10,7 +10,8 @@ from trainer.errors import ConfigError
 
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
-REMARKS = ("(no rows)", "(first ", "(cut: ")  # beginnings of lines of a result that are no rows
+NO_ROWS = "(no rows)"
+REMARKS = (NO_ROWS, "(first ", "(cut: ")  # beginnings of lines of a result that are no rows
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _EXAMPLES = {
@@ -76,7 +77,7 @@ def _hint(text: str, observation: SQLObservation) -> str:
     """Return what the full prompt says after an observation's text."""
     action = observation.action_history[-1] if observation.action_history else ""
     kind = action.split(":")[0]
-    if kind == ActionType.QUERY and "\n(no rows)\n" in text:
+    if kind == ActionType.QUERY and f"\n{NO_ROWS}\n" in text:
         return _NO_ROWS_HINT
     if text.startswith(ERROR):
         return _ERROR_HINT

@@ -16,7 +16,7 @@ from shared.dataset import Question
 from shared.models import Outcome
 from shared.run_files import EpisodeLine, RunFiles
 from trainer.config import REWARD_WEIGHTS
-from trainer.rollout.prompts import REMARKS, STEPS_LEFT
+from trainer.rollout.prompts import NO_ROWS, REMARKS, STEPS_LEFT
 from trainer.run.folder import OBSERVATIONS, episode_lines
 from trainer.run.records import read_observations
 from trainer.sft.scripts import Script, one_line, oracle_script, place
@@ -61,9 +61,11 @@ class Played:
 
     @property
     def failed_query(self) -> int | None:
-        """The place of the first query that was answered with an error."""
+        """The place of the first query that was answered with an error, or that found nothing."""
         for index, parts in enumerate(self.line.parts):
-            if "exec_ok" not in parts and self.actions[index].startswith(ActionType.QUERY):
+            reply = "".join(self.observations[index + 1 : index + 2])
+            failed = "exec_ok" not in parts or found_nothing(reply)
+            if failed and self.actions[index].startswith(ActionType.QUERY):
                 return index
         return None
 
@@ -79,7 +81,7 @@ def answer_shown(observation: str) -> str | None:
     """Return the rows of a query's result, as the agent read it, in the form that the prompt asks
     for: one cell as it is, a column as a JSON array, else JSON rows. None if rows or text are cut.
     """
-    header, *lines = observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
+    header, *lines = _lines(observation)
     width = len(header.split(" | "))
     rows = [line.split(" | ") for line in lines]
     if not lines or lines[-1].startswith(REMARKS) or any(len(row) != width for row in rows):
@@ -90,6 +92,16 @@ def answer_shown(observation: str) -> str | None:
         return "null" if rows[0][0] == "NULL" else rows[0][0]
     values = [[_value(cell) for cell in row] for row in rows]
     return json.dumps([row[0] for row in values] if width == 1 else values, ensure_ascii=False)
+
+
+def found_nothing(observation: str) -> bool:
+    """Return whether a query's result has no rows, or one row of NULLs and zeros."""
+    _, *lines = _lines(observation)
+    return lines == [NO_ROWS] or (len(lines) == 1 and {*lines[0].split(" | ")} <= {"NULL", "0"})
+
+
+def _lines(observation: str) -> list[str]:
+    return observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
 
 
 def _value(cell: str) -> Any:

@@ -230,6 +230,26 @@ def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) ->
     assert not scripts(tmp_path, "corrected", ("wrong", [(GOLD, RIGHT, ROWS), FAIL]))
 
 
+@pytest.mark.parametrize(
+    ("reply", "nothing"),
+    [
+        ("a\n(no rows)", True),
+        ("a\n0", True),
+        ("a | b\nNULL | NULL", True),
+        ("a\n5", False),
+        ("a\n0\n0", False),
+        ("a | b\n0 | x", False),
+        ("", False),
+    ],
+)
+def test_a_query_that_found_nothing_has_failed(tmp_path: Path, reply: str, nothing: bool) -> None:
+    empty: Step = ("QUERY: SELECT name FROM buyers WHERE 0", RAN, f"{reply}\nSteps left: 6")
+    (script,) = scripts(tmp_path, "corrected", ("wrong", [LOOK, empty, SAID]))
+    begun = (LOOK[0], empty[0])[: script.context]
+    assert script.context == 1 + nothing
+    assert script.actions == (*begun, "DESCRIBE: orders", GOLD, ANSWER)
+
+
 @pytest.mark.parametrize("kind", RECORDED)
 def test_other_questions_are_never_taught(kind: str, tmp_path: Path) -> None:
     played = [("correct", [LOOK, FOUND, SAID]), ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]

@@ -59,7 +59,7 @@ class PlayedEpisode(BaseModel):
 
 
 class Rate(TypedDict):
-    """A success rate in [0, 1] over `n` questions, with its 95 % Wilson interval."""
+    """A success rate in [0, 1] over `n` questions or episodes, with its 95 % Wilson interval."""
 
     rate: float | None
     n: int
@@ -108,7 +108,7 @@ class Counts(TypedDict, total=False):
 
 
 def success_rate(successes: float, n: int) -> Rate:
-    """Return the rate of `successes` in n questions, unrounded; None where n is 0."""
+    """Return the rate of `successes` in n tries, unrounded; None where n is 0."""
     interval = wilson_interval(successes, n)
     return {"rate": successes / n if n else None, "n": n, "ci95": list(interval)}
 

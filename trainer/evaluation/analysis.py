@@ -59,7 +59,7 @@ def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any
     """
 
     def of(group: Iterable[EvaluatedEpisode]) -> dict[str, Any]:
-        return compare(before, success_rates(group))
+        return compare(before, success_shares(group))
 
     return _by_group(after, of)
 
@@ -119,7 +119,7 @@ def success_by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[
     return dict(tries)
 
 
-def success_rates(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:
+def success_shares(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:
     """Return question id -> share of its finished episodes that were correct."""
     tries = success_by_question(episodes)
     return {question: sum(right) / len(right) for question, right in tries.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.run_files import EVALUATION, InFolder, LineError, RunFiles, check_seal, numbered_lines
 from trainer.errors import RunError
-from trainer.evaluation.analysis import EvaluatedEpisode, success_rates
+from trainer.evaluation.analysis import EvaluatedEpisode, success_shares
 from trainer.run.folder import OBSERVATIONS, SERVER_LOG, begin_or_resume, read_json
 from trainer.run.records import EpisodeRecord, drop_observations, read_observations
 
@@ -93,7 +93,7 @@ def read_measured(path: Path) -> Measured:
     if "evaluation" not in saved:
         raise RunError(f"no evaluation at {path}: name the --out of one")
     episodes = read_episodes(files.episodes)
-    success = success_rates(episodes)
+    success = success_shares(episodes)
     if not success:
         raise RunError(f"{files.episodes} has no finished episode")
     return Measured(str(path), saved["evaluation"], success)

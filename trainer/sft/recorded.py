@@ -61,17 +61,18 @@ class Played:
 
     @property
     def failed_query(self) -> int | None:
-        """The place of the first query that was answered with an error, or that found nothing."""
+        """The place of the first query that was answered with an error or wrongly found nothing."""
         for index, parts in enumerate(self.line.parts):
             reply = "".join(self.observations[index + 1 : index + 2])
-            failed = "exec_ok" not in parts or found_nothing(reply)
+            in_vain = index != self.right_query and found_nothing(reply)
+            failed = "exec_ok" not in parts or in_vain
             if failed and self.actions[index].startswith(ActionType.QUERY):
                 return index
         return None
 
     @property
-    def looks(self) -> int:
-        """The number of actions before the first query or answer."""
+    def first_query(self) -> int:
+        """The place of the first query or answer; the number of actions if there is none."""
         said = (ActionType.QUERY, ActionType.ANSWER)
         places = (at for at, action in enumerate(self.actions) if action.startswith(said))
         return next(places, len(self.actions))
@@ -97,7 +98,7 @@ def answer_shown(observation: str) -> str | None:
 def found_nothing(observation: str) -> bool:
     """Return whether a query's result has no rows, or one row of NULLs and zeros."""
     _, *lines = _lines(observation)
-    return lines == [NO_ROWS] or (len(lines) == 1 and {*lines[0].split(" | ")} <= {"NULL", "0"})
+    return len(lines) == 1 and {*lines[0].split(" | ")} <= {NO_ROWS, "NULL", "0"}
 
 
 def _lines(observation: str) -> list[str]:
@@ -159,8 +160,8 @@ def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Mend by the shortest other episode of the question that returned the right rows: its
-    DESCRIBEs, its query and the answer."""
+    """Mend episodes with a failed query by the shortest other episode of the question that returned
+    the right rows: its DESCRIBEs, its query and the answer."""
     ways: dict[str, list[str]] = {}
     for one in sorted(episodes, key=lambda one: one.line.steps):
         if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
@@ -171,34 +172,35 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Mend one failure of each question, one with a failed query if there is any, by the gold: its
-    tables, its query and its answer, as `oracle_script` has them.
+    """Mend an episode of each question, if possible a short one with a failed query, by the gold:
+    DESCRIBE and SAMPLE of its tables, its query and its answer, as `oracle_script` has them.
 
     So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
-    failures: dict[str, Played] = {}
-    for one in sorted(episodes, key=lambda one: one.failed_query is None):
-        if one.line.outcome in UNANSWERED:
-            failures.setdefault(one.question.question_id, one)
-    return _mended(source, failures.values(), oracle_script)
+    ordered = sorted(episodes, key=lambda one: (one.failed_query is None, one.line.steps))
+    scripts: dict[str, Script] = {}
+    for script in _mended(source, ordered, oracle_script):
+        scripts.setdefault(script.question_id, script)
+    yield from scripts.values()
 
 
 def _mended(
     source: str, episodes: Iterable[Played], way: Callable[[Question], Sequence[str]]
 ) -> Iterator[Script]:
-    """Yield the incorrect episodes up to their first failed query, or without one up to what
-    precedes the first query, and then those actions of the question's way that were not taken.
-    Only these are taught. Episodes that ran the way's query before are left out.
+    """Yield the incorrect episodes through their first failed query, or without one as far as the
+    first query or answer, and then those actions of the question's way that were not taken. Only
+    these are taught. Episodes that ran the way's query before are left out.
     """
     for one in episodes:
-        first, actions = one.failed_query, way(one.question)
+        failed, actions = one.failed_query, way(one.question)
         if one.line.outcome not in UNANSWERED or not actions:
             continue
-        replayed = tuple(dict.fromkeys(one.actions[: one.looks if first is None else first + 1]))
-        known = {action.lower() for action in replayed}
+        end = one.first_query if failed is None else failed + 1
+        replayed = tuple(dict.fromkeys(one.actions[:end]))
         *looks, query, answer = actions
-        if query.lower() in known:
+        if query in replayed:
             continue
+        known = {action.lower() for action in replayed}
         further = [look for look in looks if look.lower() not in known]
         taught = (*replayed, *further, query, answer)
         yield Script(source, *place(one.question), taught, context=len(replayed))

@@ -40,12 +40,9 @@ def oracle_script(question: Question) -> tuple[str, ...]:
     sql, tables = one_line(question.gold_sql), question.tables_involved
     describes = [f"DESCRIBE: {sql_name(table)}" for table in tables]
     samples = [f"SAMPLE: {sql_name(table)}" for table in compared_tables(sql, tables)]
-    return (*describes, *samples, f"QUERY: {sql}", answer_of(question))
-
-
-def answer_of(question: Question) -> str:
     text = question.answer_text
-    return f"ANSWER: {one_line(text) if question.answer_form == 'sql' else text}"
+    answer = one_line(text) if question.answer_form == "sql" else text
+    return (*describes, *samples, f"QUERY: {sql}", f"ANSWER: {answer}")
 
 
 def one_line(sql: str) -> str:

@@ -214,10 +214,29 @@ def test_a_failure_is_mended_by_the_gold_query(tmp_path: Path) -> None:
     other: Step = ("QUERY: SELECT b", FAILED, "Error")
     wrong = [("DESCRIBE: Buyers", RAN, ""), bad_look, HALF, HALF, FAIL, other, SAID]
     left_out = [("correct", wrong), ("sql_killed", wrong), ("wrong", [LOOK, HALF, SAID])]
-    (script,) = scripts(tmp_path, "corrected", *left_out, ("wrong", wrong), ("wrong", [FAIL]))
+    (script,) = scripts(tmp_path, "corrected", *left_out, ("wrong", wrong))
     begun = ("DESCRIBE: Buyers", "DESCRIBE: buyer", HALF[0], FAILED_QUERY)
     assert script.actions == (*begun, "DESCRIBE: orders", GOLD, ANSWER)
     assert script.context == 4
+
+
+def test_the_shortest_failure_that_did_not_run_the_gold_query_is_mended(tmp_path: Path) -> None:
+    mended, long = ("wrong", [FAIL, SAID]), ("wrong", [LOOK, FAIL, HALF, SAID])
+    played = [("wrong", [(GOLD, RIGHT, ROWS), FAIL]), long, mended, ("wrong", [SAID])]
+    (script,) = scripts(tmp_path, "corrected", *played)
+    assert script.actions[:2] == (FAILED_QUERY, "DESCRIBE: orders")
+
+
+def test_tables_whose_text_the_gold_query_compares_are_sampled(tmp_path: Path) -> None:
+    lower = ("QUERY: SELECT a FROM buyers WHERE name = 'ann'", RAN, "a\n(no rows)\nSteps left: 7")
+    gold = lower[0].replace("'ann'", "'Ann'")
+    question = QUESTION.model_copy(
+        update={"gold_sql": gold.removeprefix("QUERY: "), "tables_involved": ["buyers"]}
+    )
+    scripts(tmp_path, "corrected", ("wrong", [lower, SAID]))
+    (script,) = recorded_scripts("x", "corrected", tmp_path, [question])
+    looks = ("DESCRIBE: buyers", "SAMPLE: buyers")
+    assert script.actions == (lower[0], *looks, gold, ANSWER)
 
 
 def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) -> None:
@@ -244,7 +263,9 @@ def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) ->
 )
 def test_a_query_that_found_nothing_has_failed(tmp_path: Path, reply: str, nothing: bool) -> None:
     empty: Step = ("QUERY: SELECT name FROM buyers WHERE 0", RAN, f"{reply}\nSteps left: 6")
-    (script,) = scripts(tmp_path, "corrected", ("wrong", [LOOK, empty, SAID]))
+    played = [("wrong", [LOOK, empty, SAID]), ("correct", [LOOK, FOUND, SAID])]
+    assert len(scripts(tmp_path, "recovered", *played)) == nothing
+    (script,) = scripts(tmp_path, "corrected", *played)
     begun = (LOOK[0], empty[0])[: script.context]
     assert script.context == 1 + nothing
     assert script.actions == (*begun, "DESCRIBE: orders", GOLD, ANSWER)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.console import percent
-from shared.run_stats import MODES, success_rate
+from shared.run_stats import MODES, wilson_interval
 from trainer.config import REWARD_WEIGHTS
 from trainer.run.charts import Baseline, Chart, Point, Series, png
 
@@ -142,7 +142,7 @@ def curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
     for row in rows:
         rate, n = row.get(f"eval_{mode}_success"), row.get("eval_n")
         if rate is not None and n:
-            found.append(Point(row["step"], rate, *success_rate(round(rate * n), n)["ci95"]))
+            found.append(Point(row["step"], rate, *wilson_interval(round(rate * n), n)))
     return sorted(found, key=lambda point: point.x)
 
 

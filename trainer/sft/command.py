@@ -60,8 +60,8 @@ def sft(
         list[str] | None,
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), run:DIR "
-            "(correct episodes of a run or an evaluation), or corrected:DIR (incorrect ones, one "
-            "of a question, continued by the gold query); repeatable. Others: "
+            "(correct episodes of a run or an evaluation), or corrected:DIR (an incorrect episode "
+            "of each question, mended by the gold query); repeatable. Others: "
             "docs/real-models.md.",
             show_default="oracle",
         ),

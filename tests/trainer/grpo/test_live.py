@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from shared.run_stats import success_rate
+from shared.run_stats import wilson_interval
 from tests.trainer.conftest import FakeClient, prompts, record
 from trainer.config import GRPOConfig
 from trainer.evaluation.inputs import JobOptions, load_inputs
@@ -102,7 +102,7 @@ def test_training_is_the_same_with_it(
     assert [point.x for point in reward.series[0].points] == [1, 2]
     measured = success.series[-1].points
     assert [point.x for point in measured] == [0, 1, 2]
-    assert measured[0].high == success_rate(round(4 * measured[0].y), 4)["ci95"][1]
+    assert measured[0].high == wilson_interval(round(4 * measured[0].y), 4)[1]
 
 
 @pytest.mark.usefixtures("blank_charts")

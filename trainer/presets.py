@@ -63,7 +63,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 3e-4,
         "temperature": 1.2,  # at 1, the episodes of a question hardly differ
         "skip_one_verdict_groups": True,  # two thirds of the groups
-        "max_steps": 100,
+        "max_steps": 72,
         "save_steps": 20,
     },
     "smollm2-135m": {

@@ -18,7 +18,7 @@ from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
-CURVE_POINTS = 8  # approximate number of points of an automatic curve
+CURVE_POINTS = 6  # approximate number of points of an automatic curve
 SHORTEST_INTERVAL = 5  # steps between two points
 
 

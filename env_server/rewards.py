@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import isfinite
+from math import fsum, isfinite
 from typing import Any
 
 from shared.models import RewardLedger
@@ -87,7 +87,7 @@ def settle(
         "step_cost": True,
     }
     parts = {name: amount for name, amount in rules.operational.items() if earned[name]}
-    wanted = _round(sum(parts.values()))
+    wanted = _round(fsum(parts.values()))
     change = _clamp(wanted, rules.step_bounds)
     operational = _round(_clamp(ledger.operational + change, rules.sum_bounds))
     if clamped := _round(operational - ledger.operational - wanted):
@@ -98,7 +98,7 @@ def settle(
         parts["progress"] = _round(progress - ledger.progress)
     if facts.correct:
         parts["correctness"] = rules.correct
-    reward = _round(sum(parts.values()))
+    reward = _round(fsum(parts.values()))
     return reward, RewardLedger.model_construct(
         _LEDGER_FIELDS,
         step=parts,

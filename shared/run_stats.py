@@ -136,7 +136,8 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not None."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    # not sum(), whose last digit depends on Python's version
+    return math.fsum(known) / len(known) if known else None
 
 
 def success(episodes: Iterable[PlayedEpisode]) -> Rate:

@@ -16,7 +16,7 @@ LOGGED = {
     "rewards/reward_operational/mean": "operational",
 }
 LOGGED_TOLERANCE = 1e-5
-MEAN_TOLERANCE = 1e-12  # relative: the last digit of a sum of floats depends on Python's version
+MEAN_TOLERANCE = 1e-12  # relative: older runs hold sums whose last digit is Python's version's
 UNCHECKED = "wall_s"  # of a measurement
 
 Row = tuple[int, MetricsRow]  # with its line number

@@ -6,6 +6,7 @@ change. What a policy would have done under other rewards cannot be inferred fro
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class Rescored:
 
 def tally(scores: Sequence[Score]) -> dict[str, Any]:
     """Return counts and means over the episodes of one phase and mode; lists are old and new."""
-    rewards = sum(one.old_reward for one in scores), sum(one.new_reward for one in scores)
+    rewards = fsum(one.old_reward for one in scores), fsum(one.new_reward for one in scores)
     return {
         "episodes": len(scores),
         "correct": [sum(one.was_correct for one in scores), sum(one.is_correct for one in scores)],

@@ -88,7 +88,8 @@ class AsyncClient:
         self._orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         # episode -> number and text of a step that was sent and has no reply
         self._pending: dict[str, tuple[int, str]] = {}
-        self._leaving: dict[asyncio.Task[None], str] = {}  # what ends a cancelled call -> episode
+        # what ends a cancelled call -> its episode and the call's own task
+        self._leaving: dict[asyncio.Task[None], tuple[str, asyncio.Task[Any]]] = {}
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None  # of the first call
         self._waiting_since = 0.0
 
@@ -111,9 +112,13 @@ class AsyncClient:
     async def aclose(self) -> None:
         """End the calls under way and close the connections; open episodes keep their leases."""
         with self._call():
-            for task in self._leaving:
+            # `leaving` alone would not cancel its call before it has run for the first time
+            tasks = [
+                task for leaving, (_, call) in self._leaving.items() for task in (leaving, call)
+            ]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._leaving, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._fleet.close()
             await self._http.aclose()
 
@@ -161,7 +166,7 @@ class AsyncClient:
             return OpenEpisode(episode_id, server, its_digest, options, result), result
 
         with self._call():
-            if leaving := [task for task, left in self._leaving.items() if left == episode_id]:
+            if leaving := [one for one, (left, _) in self._leaving.items() if left == episode_id]:
                 await asyncio.wait(leaving)
             episode, result = await self._failover.run(episode_id, start)
         self._episodes[episode_id] = episode
@@ -338,7 +343,7 @@ class AsyncClient:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             leaving = asyncio.create_task(_leave(task, undo))
-            self._leaving[leaving] = episode_id
+            self._leaving[leaving] = episode_id, task
             leaving.add_done_callback(self._leaving.pop)
             raise
 

@@ -3,8 +3,8 @@ requests that hang."""
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import blake2b
@@ -185,9 +185,8 @@ class Replica:
         kind = {} if content is None else {"Content-Type": "application/json"}
         headers = {**self._host, **kind, **(headers or {})}
         scope = asyncio.timeout(min(timeout_s, self._limits.timeout_s))
-        watch = asyncio.create_task(self._end_hanging(scope)) if watched else None
         try:
-            async with scope:
+            async with scope, self._watching(scope) if watched else nullcontext():
                 url = self.url + path
                 response = await self._http.request(method, url, content=content, headers=headers)
         except TimeoutError as error:
@@ -195,9 +194,6 @@ class Replica:
         except _BROKEN as error:
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise self._unreachable(reason) from error
-        finally:
-            if watch is not None:
-                watch.cancel()
         try:
             body = from_json(response.content) if response.content else None
         except ValueError:
@@ -283,21 +279,38 @@ class Replica:
         self._peers.lose(self, error)
         return self._peers.others(self) > 0
 
+    @asynccontextmanager
+    async def _watching(self, request: asyncio.Timeout) -> AsyncIterator[None]:
+        """Watch a request that takes longer than `stall_s`. No task outlives the block."""
+        watch: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            watch.append(asyncio.create_task(self._end_hanging(request)))
+
+        timer = asyncio.get_running_loop().call_later(self._limits.stall_s, begin)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for task in watch:
+                task.cancel()
+                await asyncio.wait(watch)
+
     async def _end_hanging(self, request: asyncio.Timeout) -> None:
-        """End a request that takes long while the server does not answer `/health` either.
+        """End a request while the server does not answer `/health` either.
 
         A long query is not taken for a hang, as the server answers /health meanwhile. If no other
         server could take over, nothing is ended: a stopped server may continue and answer.
         """
         stall_s = self._limits.stall_s
         while not request.expired():
-            await asyncio.sleep(stall_s)
             if self._peers.others(self) and not (self.lost is None and await self._is_alive()):
                 error = self._unreachable(f"no answer from /health within {stall_s:g} s")
                 self._peers.lose(self, error)
                 if not request.expired():
                     request.reschedule(0.0)
                 return
+            await asyncio.sleep(stall_s)
 
     async def _is_alive(self) -> bool:
         try:

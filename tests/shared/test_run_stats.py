@@ -10,6 +10,7 @@ from shared.run_stats import (
     behaviour,
     counts,
     eval_row,
+    mean,
     measurement,
     success_rate,
     training_row,
@@ -113,13 +114,19 @@ def test_a_measurement_equals_summary_json_to_the_digit() -> None:
             "seen": shares(2, 1, 0.5, 1.0, 0.5, 1.5, 0.0, 0.0, 0.0),
             "unseen": shares(1, 1, 1.0, 0.0, 0.0, 3.0, 1.0, 2.0, 1.0),
         },
-        "mean_reward": 0.3233333333333334,
+        "mean_reward": 0.32333333333333336,
         "mean_steps": 2.0,
         "outcomes": {"budget": 1, "correct": 1, "infra_failed": 1, "wrong": 1},
         "episodes_lost": 1,
         "parse_failures": 1,
     }
     assert json.dumps(measurement(EPISODES)) == json.dumps(expected)
+
+
+def test_a_mean_is_the_same_on_every_python() -> None:
+    assert mean([0.1] * 10) == 0.1  # by sum(): 0.09999999999999999 before Python 3.12
+    assert mean([1e16, 1.0, None, -1e16]) == 1 / 3
+    assert mean([None]) is None
 
 
 def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished() -> None:
@@ -136,7 +143,7 @@ def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished(
     assert training_row(EPISODES) == {**counted, "success": 1 / 3, "steps_per_episode": 2.0}
     assert eval_row("greedy", EPISODES) == {
         "eval_greedy_success": 1 / 3,
-        "eval_greedy_reward": 0.3233333333333334,
+        "eval_greedy_reward": 0.32333333333333336,
     }
     assert eval_row("sampled", EPISODES[3:]) == {
         "eval_sampled_success": None,

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from shared.models import Outcome
 from shared.pages.markup import short
+from shared.run_stats import mean
 from trainer.report.questions import UNKNOWN, Item, browser, turns_markup
 from trainer.report.run_reader import LoadedRun, training_lines
 from trainer.run.records import EpisodeRecord
@@ -43,7 +44,7 @@ class Group:
 
     @property
     def mean(self) -> float | None:
-        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+        return mean(self.rewards)
 
 
 def groups(step: int, rows: Sequence[Row], size: int) -> list[Group]:

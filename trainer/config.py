@@ -86,8 +86,12 @@ class GRPOConfig:
     # stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
-    # end a turn at the newline after its first action; otherwise only at the model's end of turn
+    # end a turn after its first action, a line or an SQL statement; otherwise only at the model's
+    # end of turn
     one_action_per_turn: bool = True
+    # with it, also end a turn that has not come to an action, thinking, a code fence or JSON in so
+    # many tokens; 0: never
+    max_prose_tokens: _Natural = 96
     # let the model think before an action, if its chat template supports it, as Qwen3's does
     thinking: bool = False
     temperature: _Positive = 1.0

@@ -3,27 +3,26 @@
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from shared.console import percent
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, measurement, success
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
-from trainer.run.console import Summaries, bar
-from trainer.run.folder import read_json, write_json
+from trainer.run.console import Summaries
+from trainer.run.folder import append_lines, keep_lines, read_json, read_lines, write_json
+from trainer.run.progress import PlayProgress, bar
 from trainer.run.records import Book, EpisodeRecord
 
 BATCH = 128  # episodes played at once
 PromptRow = Mapping[str, Any]  # of trainer.rollout.dataset.load_question_prompts
-# plays (prompts, repeats) as `play_episodes` does, one episode per prompt
+# plays (prompts, repeats, observer) as `play_episodes` does, one episode per prompt
 Play = Callable[..., Sequence[RolloutRow]]
 
 
@@ -57,6 +56,27 @@ class EvalResult:
         episodes = tuple(map(EpisodeRecord.model_validate, fields["episodes"]))
         return cls(fields["mode"], episodes, fields["wall_s"])
 
+    def append_unfinished(self, path: Path) -> None:
+        """Add these episodes to those of an unfinished measurement, whose result `path` will be.
+
+        `wall_s` are its seconds so far.
+        """
+        lines = [{"wall_s": self.wall_s, "episode": one.model_dump()} for one in self.episodes]
+        append_lines(unfinished(path), lines)
+
+    @classmethod
+    def read_unfinished(cls, path: Path, mode: Mode) -> "EvalResult | None":
+        """Read what `append_unfinished` wrote, if anything."""
+        keep_lines(unfinished(path), lambda line: True)  # without a last line that a crash cut
+        lines = list(read_lines(unfinished(path)))
+        episodes = tuple(EpisodeRecord.model_validate(line["episode"]) for line in lines)
+        return cls(mode, episodes, lines[-1]["wall_s"]) if lines else None
+
+
+def unfinished(path: Path) -> Path:
+    """Return the file of the episodes of a measurement until its result is at `path`."""
+    return path.with_suffix(".jsonl")
+
 
 Results = dict[str, dict[str, EvalResult]]  # phase (random, before, after) -> mode
 
@@ -69,6 +89,32 @@ def summaries_of(results: Mapping[str, Mapping[str, EvalResult]]) -> Summaries:
     }
 
 
+def play_tasks(
+    play: Play,
+    tasks: Sequence[tuple[int, PromptRow]],
+    progress: PlayProgress,
+    *,
+    batch: int,
+    total: int,
+    max_lost_fraction: float,
+    remedy: str,
+) -> list[RolloutRow]:
+    """Play an episode of each task, a prompt with the number of its sample, `batch` at a time.
+
+    `progress` sees the episodes as they end. Returns those that infrastructure lost; `RolloutError`
+    as soon as it is certain that they are more than `max_lost_fraction` of `total`.
+    """
+    lost = list[RolloutRow]()
+    for start in range(0, len(tasks), batch):
+        part = tasks[start : start + batch]
+        samples = [sample for sample, _ in part]
+        rows = play([row["prompt"] for _, row in part], samples, progress)
+        progress.on_end([row for row in rows if not progress.has_seen(row)])  # other processes'
+        lost += [row for row in rows if row.lost is not None]
+        raise_if_lost(lost, total, max_lost_fraction, remedy)
+    return lost
+
+
 def evaluate(
     play: Play,
     prompts: Sequence[PromptRow],
@@ -77,27 +123,51 @@ def evaluate(
     mode: Mode,
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
+    step_budget: int = GRPOConfig.step_budget,
     title: str = "",
     console: Console | None = None,
+    earlier: EvalResult | None = None,
+    keep: Callable[[EvalResult], None] = lambda result: None,
+    processes: int = 1,
 ) -> EvalResult:
-    """Play every prompt once, `batch` episodes at a time, with a progress bar on a `console`.
+    """Play every prompt once, `batch` episodes at a time, and show the progress on a `console`.
 
-    `RolloutError` as soon as it is certain that infrastructure lost more than `max_lost_fraction`
-    of all the episodes.
+    `keep` gets the episodes as they end, with the seconds until then; `earlier` are those of an
+    interrupted call, which are not played again. `RolloutError` as soon as it is certain that
+    infrastructure lost more than `max_lost_fraction` of all the episodes.
     """
-    started, lost = time.monotonic(), list[RolloutRow]()
-    episodes: list[EpisodeRecord] = []
-    with bar(console, title, len(prompts)) if console else nullcontext() as progress:
-        for start in range(0, len(prompts), batch):
-            rows = play([row["prompt"] for row in prompts[start : start + batch]])
-            lost += [row for row in rows if row.lost is not None]
-            remedy = "check the servers, then measure again (a training run with --resume)"
-            raise_if_lost(lost, len(prompts), max_lost_fraction, remedy)
-            episodes += map(book.episode, rows)
-            if progress:
-                correct = sum(one.correct for one in episodes)
-                progress.to(len(episodes), f"success {percent(correct / len(episodes))}")
-    return EvalResult(mode, tuple(episodes), time.monotonic() - started)
+    started = time.monotonic() - (earlier.wall_s if earlier else 0.0)
+    found = {} if earlier is None else earlier.by_question()
+
+    def result(episodes: Iterable[EpisodeRecord]) -> EvalResult:
+        return EvalResult(mode, tuple(episodes), time.monotonic() - started)
+
+    def ended(rows: Sequence[RolloutRow]) -> None:
+        new = [book.episode(row) for row in rows]
+        found.update((one.question_id, one) for one in new)
+        keep(result(new))
+
+    with bar(console or Console(quiet=True), title, len(prompts), len(found)) as shown:
+        progress = PlayProgress(
+            shown,
+            step_budget,
+            total=len(prompts),
+            done=len(found),
+            correct=sum(one.correct for one in found.values()),
+            keep=ended,
+            processes=processes,
+        )
+        lost = play_tasks(
+            play,
+            [(0, row) for row in prompts if row["question_id"] not in found],
+            progress,
+            batch=batch,
+            total=len(prompts),
+            max_lost_fraction=max_lost_fraction,
+            remedy="check the servers, then measure again (a training run with --resume)",
+        )
+    found.update((row.question_id, book.episode(row)) for row in lost)
+    return result(found[row["question_id"]] for row in prompts)
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:

@@ -15,6 +15,7 @@ from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
 from trainer.evaluation.evaluate import BATCH, Play
 from trainer.evaluation.inputs import Inputs
+from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
@@ -78,10 +79,14 @@ def play_with(
     """Play with a model as it is at that moment, or with the policy or generator in `how`, which
     has options of `play_episodes`."""
 
-    def play(prompts: Sequence[Any], repeats: Sequence[int] | None = None) -> list[RolloutRow]:
+    def play(
+        prompts: Sequence[Any],
+        repeats: Sequence[int] | None = None,
+        observer: EpisodeObserver | None = None,
+    ) -> list[RolloutRow]:
         doing = f"playing {len(prompts)} episodes of an evaluation"
+        how.update(client=client, seed=seed, check_lost=False, repeats=repeats, observer=observer)
         with nullcontext() if model is None else sampling(model, config, doing):
-            how.update(client=client, seed=seed, check_lost=False, repeats=repeats)
             return play_episodes(prompts, model, tokenizer, config, **how)
 
     return play
@@ -103,13 +108,25 @@ def model_play(
 
 
 def shared_play(play: Play, ranks: Ranks) -> Play:
-    """Split the questions over all processes; each gets all rows, in order and without ids."""
+    """Split the questions over all processes; each gets all rows, in order and without ids.
 
-    def played(prompts: Sequence[Any]) -> Sequence[RolloutRow]:
+    An observer sees the episodes of its own process.
+    """
+
+    def played(
+        prompts: Sequence[Any],
+        repeats: Sequence[int] | None = None,
+        observer: EpisodeObserver | None = None,
+    ) -> Sequence[RolloutRow]:
         if ranks.count == 1:
-            return ranks.together(lambda: play(prompts))
-        own = prompts[ranks.index :: ranks.count]
-        shares = ranks.each(lambda: [row.without_ids() for row in play(own)] if own else [])
+            return ranks.together(lambda: play(prompts, repeats, observer))
+        part = slice(ranks.index, None, ranks.count)
+        own, its_repeats = prompts[part], None if repeats is None else repeats[part]
+
+        def play_own() -> list[RolloutRow]:
+            return [row.without_ids() for row in play(own, its_repeats, observer)] if own else []
+
+        shares = ranks.each(play_own)
         return [shares[at % ranks.count][at // ranks.count] for at in range(len(prompts))]
 
     return played

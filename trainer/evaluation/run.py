@@ -15,11 +15,11 @@ from rich.console import Console
 
 from shared.console import percent, print_line
 from shared.dataset import left_out, load_questions
-from shared.models import DEFAULT_STANDARD, Outcome, ServerMetadata
+from shared.models import DEFAULT_STANDARD, ServerMetadata
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
 from trainer.evaluation.analysis import analyse, paired_groups
-from trainer.evaluation.evaluate import BATCH, Play, PromptRow, choose
+from trainer.evaluation.evaluate import BATCH, Play, PromptRow, choose, play_tasks
 from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, connected, model_play, play_with
 from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
@@ -27,10 +27,10 @@ from trainer.evaluation.settings import EvaluationSettings
 from trainer.evaluation.tables import behaviour_table, paired_table, success_table
 from trainer.rollout.generators.base import AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
-from trainer.rollout.loop import EpisodeClient, raise_if_lost
+from trainer.rollout.loop import EpisodeClient
 from trainer.rollout.row import RolloutRow
-from trainer.run.console import Bar, bar
 from trainer.run.folder import append_lines, check_writable, held, write_json
+from trainer.run.progress import Pace, PlayProgress, bar
 from trainer.run.records import append_observations
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
@@ -40,10 +40,13 @@ from trainer.runtime.ranks import check_one_gpu
 EvaluationResult = dict[str, Any]  # evaluation.json, which docs/evaluate.md describes
 
 
-def run_evaluation(settings: EvaluationSettings, console: Console) -> EvaluationResult:
+def run_evaluation(
+    settings: EvaluationSettings, console: Console, on_pace: Callable[[Pace], None] | None = None
+) -> EvaluationResult:
     """Play what is missing, print the tables and return the content of evaluation.json.
 
-    Without `settings.out` nothing is kept. An interruption keeps the completed batches.
+    Without `settings.out` nothing is kept. An interruption keeps the episodes that have ended.
+    `on_pace` is that of a `PlayProgress`.
     """
     other = None if settings.against is None else read_measured(settings.against)
     with Interrupts(), ExitStack() as stack:
@@ -82,16 +85,15 @@ def run_evaluation(settings: EvaluationSettings, console: Console) -> Evaluation
             }
         )
         playing = player(settings, inputs, connection.config, connection.client)
-        started, total = monotonic(), len(rows) * settings.samples
-        with bar(console, f"{settings.split} ({settings.policy})", total) as progress:
-            try:
-                play_missing(folder, settings, rows, inputs, playing, progress)
-            except KeyboardInterrupt:
-                if out is not None:
-                    done = len(folder.played())
-                    kept = f"{done} episodes are kept in {out}: the same command resumes it"
-                    print_line(console, kept)
-                raise
+        started = monotonic()
+        try:
+            play_missing(folder, settings, rows, inputs, playing, console, on_pace)
+        except KeyboardInterrupt:
+            if out is not None:
+                done = len(folder.played())
+                kept = f"{done} episodes are kept in {out}: the same command resumes it"
+                print_line(console, kept)
+            raise
         session = {
             "wall_s": round(monotonic() - started, 3),
             "model_server": playing.usage() or None,
@@ -140,50 +142,59 @@ def play_missing(
     rows: Sequence[PromptRow],
     inputs: Inputs,
     playing: Playing,
-    progress: Bar,
+    console: Console,
+    on_pace: Callable[[Pace], None] | None = None,
 ) -> None:
-    """Play the episodes that are not in the folder yet, and store every batch when it ends.
+    """Play the episodes that are not in the folder yet, and store each when it ends.
 
     Episodes lost to infrastructure are not stored, so that a resumed evaluation plays them.
-    `RolloutError` if they are more than `max_lost_fraction` of all.
+    `RolloutError` if they are more than `max_lost_fraction` of all. `on_pace` is that of a
+    `PlayProgress`.
     """
     stored = folder.played()
     # the first sample of every question, then the second, ...
     tasks = [(sample, row) for sample in range(settings.samples) for row in rows]
     missing = [task for task in tasks if (task[1]["question_id"], task[0]) not in stored]
-    done, lost = len(tasks) - len(missing), list[RolloutRow]()
-    # an earlier session may have played more samples
-    correct = sum(one.correct for one in stored.values() if one.sample < settings.samples)
-    for start in range(0, len(missing), playing.batch):
-        batch = missing[start : start + playing.batch]
-        samples = [sample for sample, _ in batch]
-        played = playing.play([row["prompt"] for _, row in batch], samples)
-        lost += [row for row in played if row.lost is not None]
-        kept = [
-            (row, sample) for row, sample in zip(played, samples, strict=True) if row.lost is None
-        ]
+    done = len(tasks) - len(missing)
+
+    def keep(ended: Sequence[RolloutRow]) -> None:
+        append_observations(folder.observations, 0, ended, [row.repeat for row in ended])
         lines = [
             inputs.book.episode(row).as_line(
                 settings.split,
                 settings.mode,
                 0,
-                sample=sample,
+                sample=row.repeat,
                 prompt_tokens=row.prompt_tokens,
                 sampled_tokens=row.sampled_tokens,
             )
-            for row, sample in kept
+            for row in ended
         ]
-        append_observations(
-            folder.observations, 0, [row for row, _ in kept], [sample for _, sample in kept]
-        )
         append_lines(folder.episodes, lines)
-        done += len(lines)
-        correct += sum(line["outcome"] == Outcome.CORRECT for line in lines)
-        progress.to(done, f"success {percent(correct / done) if done else '-'}")
-        remedy = "check the servers, then give the same command again"
-        if settings.out is not None:
-            remedy += ", which plays what is missing"
-        raise_if_lost(lost, len(tasks), settings.config.max_lost_fraction, remedy)
+
+    remedy = "check the servers, then give the same command again"
+    if settings.out is not None:
+        remedy += ", which plays what is missing"
+    with bar(console, f"{settings.split} ({settings.policy})", len(tasks), done) as shown:
+        progress = PlayProgress(
+            shown,
+            settings.config.step_budget,
+            total=len(tasks),
+            done=done,
+            # an earlier session may have played more samples
+            correct=sum(one.correct for one in stored.values() if one.sample < settings.samples),
+            keep=keep,
+            on_pace=on_pace,
+        )
+        play_tasks(
+            playing.play,
+            missing,
+            progress,
+            batch=playing.batch,
+            total=len(tasks),
+            max_lost_fraction=settings.config.max_lost_fraction,
+            remedy=remedy,
+        )
 
 
 def player(

@@ -21,7 +21,15 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES, Mode, eval_row
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, storage_problem
-from trainer.evaluation.evaluate import EvalResult, Play, Results, choose, evaluate, summaries_of
+from trainer.evaluation.evaluate import (
+    EvalResult,
+    Play,
+    Results,
+    choose,
+    evaluate,
+    summaries_of,
+    unfinished,
+)
 from trainer.evaluation.inputs import (
     Inputs,
     JobOptions,
@@ -39,14 +47,20 @@ from trainer.evaluation.measure import (
     shared_play,
 )
 from trainer.grpo.generation import GenerationServer, generation_server
-from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
+from trainer.grpo.metrics_log import EvalCallback, MetricsCallback, StepProgress
 from trainer.grpo.resume import drop_after, finished_result, shared_checkpoint
-from trainer.grpo.train import build_trainer, check_enough_questions, save_trained, train_from
+from trainer.grpo.train import (
+    build_trainer,
+    check_enough_questions,
+    finished,
+    save_trained,
+    train_from,
+)
 from trainer.report.page import run_page
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers
-from trainer.run.console import bar, behaviour_table, limit_lines, number, success_table
+from trainer.run.console import behaviour_table, limit_lines, number, success_table
 from trainer.run.cost import ElapsedTime, known, spent
 from trainer.run.folder import (
     Run,
@@ -63,6 +77,7 @@ from trainer.run.folder import (
     write_text,
 )
 from trainer.run.plots import headline, learning_curve
+from trainer.run.progress import bar
 from trainer.run.summary import build_summary, git_state, model_digest, versions
 from trainer.run.transcripts import transcripts
 from trainer.runtime.cpu_budget import limit_threads
@@ -176,6 +191,8 @@ class Job:
         self._elapsed = ElapsedTime(self.folder.path / "wall.json", restarts)
         self._checkpoint = shared_checkpoint(self.folder, self.ranks)
         self._done = checkpoint_step(self._checkpoint) if self._checkpoint else 0
+        steps = self._config.max_steps
+        self._trained = self._checkpoint is not None and finished(self._checkpoint, steps)
         self._git = git_state()  # now: the files may change while the run is under way
 
     @staticmethod
@@ -191,7 +208,7 @@ class Job:
             if self.generation is not None:
                 self.generation.start(base, self.folder.checkpoints / "served_weights")
             if self.ranks.main:
-                drop_after(self.folder, self._done)
+                drop_after(self.folder, self._done, self._trained)
             chance = play_with(self._config, self._client, policy=RandomPolicy())
             self._measure("random", "sampled", shared_play(chance, self.ranks))
             for mode in MODES:
@@ -221,18 +238,36 @@ class Job:
         path = self.folder.evaluation(phase, mode)
         result = self.ranks.first(lambda: EvalResult.read(path) if path.exists() else None)
         if result is None:
-            result = self._evaluate(play, mode, self.inputs.evaluation, f"{phase} ({mode})")
+            result = self._evaluate(play, mode, self.inputs.evaluation, f"{phase} ({mode})", path)
             if self.ranks.main:
                 episodes = self.folder.episodes
                 keep_lines(episodes, lambda line: (line["phase"], line["mode"]) != (phase, mode))
                 append_lines(episodes, (one.as_line(phase, mode, step) for one in result.episodes))
                 result.write(path)
+                unfinished(path).unlink(missing_ok=True)
         self._results.setdefault(phase, {})[mode] = result
 
     def _evaluate(
-        self, play: Play, mode: Mode, questions: Sequence[Any], title: str = ""
+        self,
+        play: Play,
+        mode: Mode,
+        questions: Sequence[Any],
+        title: str = "",
+        path: Path | None = None,
     ) -> EvalResult:
-        """Measure on `questions`, with a progress bar if it has a title."""
+        """Measure on `questions`, with a progress bar if it has a title.
+
+        With the `path` of the result, episodes are kept beside it as they end, and those of an
+        earlier session are not played again.
+        """
+
+        def earlier() -> EvalResult | None:
+            return None if path is None else EvalResult.read_unfinished(path, mode)
+
+        def keep(result: EvalResult) -> None:
+            if path is not None and self.ranks.main:
+                result.append_unfinished(path)
+
         return evaluate(
             play,
             questions,
@@ -242,12 +277,17 @@ class Job:
             console=self.console if title else None,
             batch=batch_of(self.inputs.model, self._config, self.ranks),
             max_lost_fraction=self._config.max_lost_fraction,
+            step_budget=self._config.step_budget,
+            earlier=self.ranks.first(earlier),
+            keep=keep,
+            processes=self.ranks.count,
         )
 
     def _train(self, model: Any) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
         stats, server = RolloutStats(), self.connection.own
-        with bar(self.console, "GRPO") as progress:
+        with bar(self.console, "GRPO", None, self._done) as shown:
+            progress = StepProgress(shown, self.ranks.count)
 
             def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
                 if self.ranks.main:
@@ -255,7 +295,7 @@ class Job:
                 if "success" in row:
                     self._elapsed.save()
                     reward, success = number(row.get("reward")), percent(row["success"])
-                    progress.to(step, f"reward {reward} success {success}", steps)
+                    shown.to(step, f"reward {reward} success {success}", steps)
 
             metrics = MetricsCallback(
                 self.folder,
@@ -276,7 +316,8 @@ class Job:
                 on_rows=metrics.rows,
                 ranks=self.ranks,
                 sampler=self.generation,
-                callbacks=[curve, metrics],
+                observer=progress.plays,
+                callbacks=[curve, metrics, progress],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )

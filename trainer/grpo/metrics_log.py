@@ -13,6 +13,7 @@ from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import known, spent
 from trainer.run.folder import Run, append_lines, read_lines
+from trainer.run.progress import Bar, PlayCounts
 from trainer.run.records import Book, EpisodeRecord, append_observations
 from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
@@ -102,6 +103,35 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             self._spent = dict.fromkeys(self._spent, 0.0)
         append_lines(self._run.metrics, [row])
         self._on_progress(state.global_step, state.max_steps, row)
+
+
+class StepProgress(TrainerCallback):  # type: ignore[misc]
+    """Shows on a bar of training steps how far a step is, as its metrics are logged at its end.
+
+    `plays` is the observer of its rollout.
+    """
+
+    def __init__(self, shown: Bar, processes: int = 1) -> None:
+        self._bar, self._step, self._updates = shown, 0, 0
+        self.plays = PlayCounts(self._playing, processes)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._step, self._updates = state.global_step, 0
+        self.plays.restart()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._updates += 1
+        parts = f"micro-batch {self._updates} of {args.gradient_accumulation_steps}"
+        self._show(f"step {state.global_step + 1}, update: {parts}")
+
+    def _playing(self, ended: bool) -> None:
+        plays = self.plays
+        done = f"{plays.ended}/{plays.started} episodes"
+        self._show(f"step {self._step + 1}, play: {done}, {plays}")
+
+    def _show(self, note: str) -> None:
+        if self._bar.due:
+            self._bar.to(self._step, note)
 
 
 def curve_interval(steps: int) -> int:

@@ -10,6 +10,7 @@ from shared.run_files import RunSummary
 from shared.run_stats import MODES
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
+from trainer.evaluation.evaluate import unfinished
 from trainer.evaluation.inputs import (
     FOR_MEMORY,
     Inputs,
@@ -91,15 +92,19 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
     return path
 
 
-def drop_after(folder: Run, done: int) -> None:
-    """Delete what an earlier session wrote about steps after `done`, and the run's results."""
+def drop_after(folder: Run, done: int, trained: bool) -> None:
+    """Delete what an earlier session wrote about steps after `done`, and the run's results.
+
+    If all steps are done (`trained`), measurements after training are kept.
+    """
 
     def keep(row: Mapping[str, Any]) -> bool:
         step = int(row["step"])
         if "phase" in row:  # an episode
             if row["phase"] == "train":
                 return step <= done
-            return row["phase"] in ("random", "before") or step < done
+            measured = ("random", "before", "after") if trained else ("random", "before")
+            return row["phase"] in measured or step < done
         if "eval_n" in row:  # a point of the eval curve
             return 0 < step < done
         return step <= done and "train_runtime" not in row
@@ -107,6 +112,9 @@ def drop_after(folder: Run, done: int) -> None:
     keep_lines(folder.episodes, keep)
     keep_lines(folder.metrics, keep)
     drop_observations(folder.observations, done)
-    results = (folder.summary, folder.transcripts, folder.report, folder.checksums)
-    for path in (*results, *(folder.evaluation("after", mode) for mode in MODES)):
+    results = [folder.summary, folder.transcripts, folder.report, folder.checksums]
+    if not trained:
+        results += (folder.evaluation("after", mode) for mode in MODES)
+        results += (unfinished(folder.evaluation("after", mode)) for mode in MODES)
+    for path in results:
         path.unlink(missing_ok=True)

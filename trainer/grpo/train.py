@@ -13,6 +13,7 @@ from trainer.errors import ConfigError, RankLost
 from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
+from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import checkpoint_step, read_json
@@ -50,14 +51,15 @@ def build_trainer(
     callbacks: Sequence[Any] = (),
     reward_funcs: Sequence[Any] = REWARD_FUNCTIONS,
     sampler: Sampler | None = None,
+    observer: EpisodeObserver | None = None,
     **trl_options: Any,
 ) -> Any:
     """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
 
     `on_rows(rows, trainer)` is called with every generation batch; `reward_funcs` replace
-    `REWARD_FUNCTIONS`, in their order; `sampler` is that of `rollout_func`; `trl_options` are
-    fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill one batch or may
-    not be trained on, and where a single process sees several GPUs.
+    `REWARD_FUNCTIONS`, in their order; `sampler` and `observer` are those of `rollout_func`;
+    `trl_options` are fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill
+    one batch or may not be trained on, and where a single process sees several GPUs.
     """
     import torch
     from datasets import Dataset
@@ -83,6 +85,7 @@ def build_trainer(
         on_rows=on_rows,
         ranks=ranks,
         sampler=sampler,
+        observer=observer,
     )
     ignore_renamed()
     with warnings.catch_warnings():

@@ -35,6 +35,7 @@ from trainer.evaluation.run import EvaluationResult, run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.grpo.job import run_job
 from trainer.improve.report import Result, Round, result_of, write_report
+from trainer.run.console import seconds_text
 from trainer.run.folder import (
     LATEST,
     Run,
@@ -44,6 +45,7 @@ from trainer.run.folder import (
     read_json,
     read_lines,
 )
+from trainer.run.progress import Pace
 from trainer.runtime.interrupt import Interrupted
 from trainer.sft.command import warm_start_config
 from trainer.sft.job import SftJob, SftOptions
@@ -52,6 +54,7 @@ from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN
 TEMPERATURE = 0.7  # of play: a raw model is right half as often at 1
 EPOCHS = 2
 DEVELOPMENT = 200  # questions that the rounds are measured on
+LEARN_COST = 3.5  # time to learn from a token, over that to read it
 PATIENCE = 2  # rounds without a gain on the development questions, after which it stops
 FEW_DATABASES = 5  # of fewer, the development questions share the databases of the others
 # a fine-tuned model needs no instructions, and rows of this length fit a small machine
@@ -135,7 +138,7 @@ class Improver:
         self._out = settings.out
         config = settings.config()
         self._rows = rows = load_inputs(config, JobOptions(), with_model=False).train
-        self._seed = config.seed
+        self._seed, self._cost_said = config.seed, False
         self._development = development_questions(rows, DEVELOPMENT, self._seed)
         if not self._development:
             raise ConfigError(
@@ -213,7 +216,17 @@ class Improver:
             config=self._settings.config(model), servers=servers, out=out, **named
         )
         with self._timed(phase):
-            return run_evaluation(settings, self._console)
+            return run_evaluation(settings, self._console, self._say_cost)
+
+    def _say_cost(self, pace: Pace) -> None:
+        """Print what a round costs on this machine, once, after the first minute of play."""
+        if not self._cost_said:
+            self._cost_said = True
+            settings, measured = self._settings, len(self._development)
+            tokens = min(pace.episode_tokens, settings.config().max_context_tokens)
+            practice = settings.questions * settings.samples
+            line = round_cost(pace, tokens, measured, practice, settings.questions)
+            print_line(self._console, line)
 
     def _fine_tune(self, number: int) -> Path:
         """Fine-tune the start model on what all rounds before this one yielded."""
@@ -276,6 +289,21 @@ class Improver:
         result = result_of(settings, rounds, best(rounds), phases, before, after)
         write_report(self._out, result, self._settings.config())
         return result
+
+
+def round_cost(pace: Pace, tokens: float, measured: int, practice: int, taught: int) -> str:
+    """Return the time of a first round as a line: `measured` and `practice` are numbers of
+    episodes, `taught` is that of the demonstrations, of `tokens` each."""
+    seconds = {
+        f"to play {practice} episodes": practice * pace.episode_s,
+        "to fine-tune": taught * tokens * EPOCHS * LEARN_COST * pace.read_token_s,
+        f"to measure on {measured} questions": measured * pace.episode_s,
+    }
+    parts = ", ".join(f"{seconds_text(value)} {what}" for what, value in seconds.items())
+    total = seconds_text(sum(seconds.values()))
+    return (
+        f"a round will take about {total} on this machine: {parts}; later rounds fine-tune longer"
+    )
 
 
 def best(rounds: Sequence[Round]) -> Round:

@@ -15,7 +15,7 @@ import numpy as np
 from trainer.config import GRPOConfig
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
-from trainer.rollout.episode import occurrences
+from trainer.rollout.episode import EpisodeObserver, occurrences
 from trainer.rollout.generators.base import Generator
 from trainer.rollout.loop import check_lost_rows, play_episodes, sampling
 from trainer.rollout.row import RolloutRow, RolloutStats
@@ -44,6 +44,7 @@ def rollout_func(
     on_rows: OnRows | None = None,
     ranks: Ranks | None = None,
     sampler: Sampler | None = None,
+    observer: EpisodeObserver | None = None,
 ) -> Any:
     """Play one episode per prompt, all at once, with a transformers model or a TRL trainer.
 
@@ -57,7 +58,8 @@ def rollout_func(
 
     Without one, `model` is a TRL trainer, in each process with its part of the batch; the result is
     a dict of columns. `on_rows(rows, trainer)` gets the rows of the whole batch, those of other
-    processes without ids. `sampler` returns what samples the turns in place of the model.
+    processes without ids. `sampler` returns what samples the turns in place of the model. The
+    `observer` sees the episodes of this process while they are played.
     """
     if config is None:
         raise ValueError(
@@ -68,12 +70,15 @@ def rollout_func(
     if tokenizer is None:
         if not hasattr(model, "processing_class"):
             raise ValueError("rollout_func needs a tokenizer beside the model, or a TRL trainer")
-        return _for_trl(chats, model, config, client, stats, on_rows, ranks or Ranks(), sampler)
+        own = on_rows, ranks or Ranks(), sampler, observer
+        return _for_trl(chats, model, config, client, stats, *own)
     with (
         serving(config) if client is None else nullcontext(client) as client,
         sampling(model, config, f"playing {len(chats)} episodes"),
     ):
-        rows = play_episodes(chats, model, tokenizer, config, client=client, stats=stats)
+        rows = play_episodes(
+            chats, model, tokenizer, config, client=client, stats=stats, observer=observer
+        )
     return [
         {
             "question": str(chat[-1]["content"]).removeprefix("Question: "),
@@ -98,6 +103,7 @@ def _for_trl(
     on_rows: OnRows | None,
     ranks: Ranks,
     sampler: Sampler | None,
+    observer: EpisodeObserver | None,
 ) -> dict[str, list[Any]]:
     """Play this process's part of TRL's batch with the trainer's model."""
     from trl.models import unwrap_model_for_generation
@@ -130,6 +136,7 @@ def _for_trl(
                 generator=generator,
                 check_lost=False,
                 repeats=repeats,
+                observer=observer,
             )
             return rows, time.perf_counter()
 

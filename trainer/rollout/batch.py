@@ -97,6 +97,7 @@ class EpisodeBatch:
 
         def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
             texts = policy.act([episode.view for episode in live])
+            self._observer.on_tokens(0, 0, len(texts))
             for episode, text in zip(live, texts, strict=True):
                 if self._codec is not None and isinstance(text, str):
                     if episode.transcript.pairs:
@@ -164,14 +165,13 @@ class EpisodeBatch:
                 for episode, text in texts
                 if (parsed := self._parsed(episode, text)) is not None
             ]
-            if not steps:
-                continue
             with self._timed("env_wait_s"):
                 replies = self._client.step_many(
                     [(one.episode_id, render_action(parsed.action)) for one, parsed in steps]
                 )
             for (episode, parsed), reply in zip(steps, replies, strict=True):
                 self._observe(episode, parsed, reply)
+            self._end()
 
     def _play_apart(
         self, loop: AsyncGenerator | AsyncPolicy, act: Callable[[Episode], Awaitable[Text]]
@@ -180,11 +180,16 @@ class EpisodeBatch:
         text of a turn."""
 
         async def play(episode: Episode) -> None:
+            view = episode.view
             while not episode.done:
+                read, written = view.prompt_tokens, view.sampled_tokens
                 with self._timed("generate_s"):
                     text = await act(episode)
+                self._observer.on_tokens(
+                    view.prompt_tokens - read, view.sampled_tokens - written, 1
+                )
                 if (parsed := self._parsed(episode, text)) is None:
-                    return
+                    break
                 reply: StepResult | SQLEnvError
                 with self._timed("env_wait_s"):
                     try:
@@ -194,6 +199,7 @@ class EpisodeBatch:
                     except SQLEnvError as error:
                         reply = error
                 self._observe(episode, parsed, reply)
+            self._end()
 
         loop.run_all([partial(play, one) for one in self.episodes if not one.done])
 
@@ -274,17 +280,27 @@ class EpisodeBatch:
         episode.done = True
         episode.row.lost, episode.row.outcome = error.message, Outcome.INFRA_FAILED
 
+    def _end(self) -> None:
+        """Show the observer the rows of episodes that have ended since the last call."""
+        ended = [episode for episode in self.episodes if episode.done and not episode.seen]
+        for episode in ended:
+            episode.finished(self._codec)
+            episode.seen = True
+        if ended:
+            self._observer.on_end([episode.row for episode in ended])
+
     def rows(self) -> list[RolloutRow]:
         """Return the records of the finished episodes, and add their counts to the stats.
 
         Episodes that ended without an answer are closed on their servers; they keep their rewards.
         """
+        self._end()  # those that could not be started
         # leases end the others, too: don't wait for an unresponsive server once per episode
         with suppress(SQLEnvError), self._timed("env_wait_s"):
             for episode in self.episodes:
                 if episode.row.outcome is Outcome.ABANDONED:
                     self._client.close_episode(episode.episode_id)
-        rows = [episode.finished(self._codec) for episode in self.episodes]
+        rows = [episode.row for episode in self.episodes]
         self._stats.episodes += len(rows)
         self._stats.episodes_lost += sum(row.lost is not None for row in rows)
         self._stats.parse_failures += sum(row.parse_failures for row in rows)

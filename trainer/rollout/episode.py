@@ -31,6 +31,12 @@ class EpisodeObserver:
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
         """See the error of an episode that infrastructure lost."""
 
+    def on_tokens(self, read: int, written: int, turns: int) -> None:
+        """See how many more tokens were read and written, and how many more turns have ended."""
+
+    def on_end(self, rows: Sequence[RolloutRow]) -> None:
+        """See the rows of episodes that have ended, those that infrastructure lost too."""
+
 
 @dataclass(slots=True)
 class Episode:
@@ -45,6 +51,7 @@ class Episode:
     episode_id: str = ""
     latest: StepResult | None = None
     done: bool = False
+    seen: bool = False  # by `EpisodeObserver.on_end`
 
     def show(self, reply: StepResult, kind: PromptKind) -> None:
         """Add a reply's observation, as the policy reads it."""
@@ -90,7 +97,7 @@ def start_episodes(
         question = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
         stream = (seed, question, repeat)
         view = EpisodeView(name, repeat, np.random.default_rng(stream))
-        row = RolloutRow(question_id=name, texts=view.actions, transcript=view.messages)
+        row = RolloutRow(name, repeat, texts=view.actions, transcript=view.messages)
         episodes.append(Episode(index, list(prompts[index]), view, stream, row))
     return episodes
 

@@ -4,8 +4,9 @@ sample a turn -> parse -> step -> observation -> bridge -> repeat
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.client import ClientLimits, SQLEnvClient
@@ -73,7 +74,9 @@ def play_episodes(
                 batch.play_policy(policy)
             else:
                 assert codec is not None
-                generator = generator or local_generator(model, codec, config, greedy=greedy)
+                if generator is None:
+                    seen = observer.on_tokens if observer else None
+                    generator = local_generator(model, codec, config, greedy=greedy, on_tokens=seen)
                 batch.reset()
                 batch.play_generator(generator, codec)
             rows = batch.rows()
@@ -152,10 +155,25 @@ def sampling(
         model.train(was_training)
 
 
+def action_end(codec: ChatCodec, config: GRPOConfig) -> Callable[[Sequence[int]], bool] | None:
+    """Return what ends a turn besides the model's own end of turn, if the settings want that."""
+    if not config.one_action_per_turn:
+        return None
+    return partial(codec.ends_action, most_prose=config.max_prose_tokens)
+
+
 def local_generator(
-    model: Any, codec: ChatCodec, config: GRPOConfig, *, greedy: bool = False
+    model: Any,
+    codec: ChatCodec,
+    config: GRPOConfig,
+    *,
+    greedy: bool = False,
+    on_tokens: Callable[[int, int, int], None] | None = None,
 ) -> "LocalGenerator":
-    """Return a generator over a Hugging Face model in this process."""
+    """Return a generator over a Hugging Face model in this process.
+
+    `on_tokens` is that of an `EpisodeObserver`.
+    """
     from trainer.rollout.generators.local import LocalGenerator
 
     declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
@@ -167,8 +185,9 @@ def local_generator(
         max_context_tokens=config.max_context_tokens,
         temperature=config.temperature,
         greedy=greedy,
-        ends_action=codec.ends_action if config.one_action_per_turn else None,
+        ends_action=action_end(codec, config),
         ended_share=ENDED_SHARE,
+        on_tokens=on_tokens,
     )
 
 

@@ -25,6 +25,7 @@ _THOUGHTS = re.compile(
     r"\A(?:\s*<think>)?(?:(?!<think>).)*?</think>\s*|\A\s*<think>.*", re.DOTALL | re.IGNORECASE
 )
 _FENCE = re.compile(r"```(?:sqlite|sql|json|text|markdown)?[ \t]*\n?", re.IGNORECASE)
+_ENDS = re.compile(r"[\n;]")  # where an action may end
 _MARKS = r"[\s>*_`#\-•\d.]*"  # bullets, numbers, bold, headings
 _HEAD = re.compile(
     rf"{_MARKS}(?P<label>(?:next\s)?action[*_`]*\s?[:=]{_MARKS})?(?P<kind>{_TYPES})\b[*_`]*\s*(?P<rest>.*)",
@@ -118,21 +119,41 @@ def _visible(text: str) -> str:
 
 
 def first_turn(text: str) -> str | None:
-    """Return `text` up to the end of the line of its first action; None while it may go on.
+    """Return `text` up to the end of its first action, a line or an SQL statement; None while it
+    may go on.
 
-    An action line ends the turn of a model that would write the next turns, too. A code fence and
-    thinking are waited for. An answer may span lines while its JSON array is open, and SQL that has
-    no FROM on its first line, or no `QUERY:` before it, up to a semicolon or a blank line.
+    It ends the turn of a model that would write the next turns, too. A code fence and thinking are
+    waited for. An answer may span lines while its JSON array is open, and SQL that has no FROM on
+    its first line, or no `QUERY:` before it, up to a semicolon or a blank line.
     """
     thoughts = len(text) - len(without_thinking(text))
-    for match in re.compile("\n").finditer(text, thoughts):
-        before = text[: match.start()]
-        if before.count("```") % 2 or len(_THINK_OPEN.findall(before)) > before.count("</think>"):
+    for match in _ENDS.finditer(text, thoughts):
+        line = match[0] == "\n"
+        before = text[: match.start() if line else match.end()]
+        if len(_THINK_OPEN.findall(before)) > before.count("</think>"):
+            continue
+        if line and before.count("```") % 2:
             continue
         parsed = parse_with_fallback(before)
-        if not parsed.fallback and not _may_go_on(_visible(before), parsed):
+        if parsed.fallback:
+            continue
+        if not _may_go_on(_visible(before), parsed) if line else _is_statement(parsed.action):
             return before
     return None
+
+
+def begins_action(text: str) -> bool:
+    """Return whether an unfinished turn has come to an action, or to what may hold one: thinking, a
+    code fence or JSON."""
+    opened = any(mark in text for mark in ("```", "{")) or _THINK_OPEN.search(text)
+    return bool(opened) or not parse_with_fallback(text).fallback
+
+
+def _is_statement(action: SQLAction) -> bool:
+    """Return whether an action is a query that ends with a semicolon outside quotes."""
+    query = action.argument
+    ends = action.action_type is ActionType.QUERY and query.endswith(";")
+    return ends and not query.count("'") % 2 and not query.count('"') % 2
 
 
 def _may_go_on(text: str, parsed: ParsedAction) -> bool:

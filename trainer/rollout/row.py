@@ -1,11 +1,11 @@
 """What `play_episodes` returns: a `RolloutRow` per episode, and `RolloutStats` over all of them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from shared.models import Outcome
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class RolloutRow:
     """One played episode. P and C are the lengths of its prompt and completion in tokens.
 
@@ -14,6 +14,8 @@ class RolloutRow:
     """
 
     question_id: str
+    repeat: int = 0  # its number among the episodes of this question
+    _: KW_ONLY
     outcome: Outcome = Outcome.ABANDONED
     prompt_ids: list[int] = field(default_factory=list)  # [P]
     completion_ids: list[int] = field(default_factory=list)  # [C]; ends where context is first cut

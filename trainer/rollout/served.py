@@ -6,6 +6,7 @@ from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import CompletionsGenerator, OpenAIPolicy
+from trainer.rollout.loop import action_end
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.models import load_tokenizer
 
@@ -58,7 +59,7 @@ def completions_generator(
         base_url,
         codec,
         max_context_tokens=config.max_context_tokens,
-        ends_action=codec.ends_action if config.one_action_per_turn else None,
+        ends_action=action_end(codec, config),
         max_tokens=config.max_new_tokens,
         **connection,
     )

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from trainer.errors import PromptError
 from trainer.rollout.generators.base import Sample
-from trainer.rollout.parsing import first_turn
+from trainer.rollout.parsing import begins_action, first_turn
 
 Message = Mapping[str, Any]  # role, content
 _SENTINEL = "SQLENVx{}x"
@@ -132,7 +132,8 @@ class ChatCodec:
         self.turn_end: int = first[0] if self._ends_turns else self.eos_id
         # the open tag of the thinking block, if the prompt ends with it
         self._opened = "<think>" if re.search(r"<think>\s*\Z", self._bridge[-1]) else ""
-        self._has_newline = lru_cache(maxsize=None)(lambda token: "\n" in self.text([token]))
+        ends = lru_cache(maxsize=None)(lambda token: not {"\n", ";"}.isdisjoint(self.text([token])))
+        self._may_end_action = ends
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -161,11 +162,12 @@ class ChatCodec:
         closing = "\n</think>\n\n" if self._opened else ""
         return [*self._encoded((closing, ""), (text,)), self.turn_end]
 
-    def ends_action(self, ids: Sequence[int]) -> bool:
-        """Return whether a turn's ids end with the newline after its first action."""
-        if not self._has_newline(ids[-1]):
-            return False
-        return first_turn(self.turn(ids)) is not None
+    def ends_action(self, ids: Sequence[int], most_prose: int = 0) -> bool:
+        """Return whether a turn's ids end with its first action (`first_turn`), or are the first
+        `most_prose` without one; 0: any number."""
+        if len(ids) == most_prose and not begins_action(self.turn(ids)):
+            return True
+        return self._may_end_action(ids[-1]) and first_turn(self.turn(ids)) is not None
 
     def turn(self, ids: Sequence[int]) -> str:
         """Return the text of a sampled turn, behind the open tag of a thinking block with which the

@@ -1,71 +1,18 @@
-"""Terminal output of the commands: tables, numbers, and progress bars (in a log: lines)."""
+"""Terminal output of the commands: tables and numbers."""
 
 import math
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import Rate
 
-LINE_EVERY_S = 15.0  # between two lines of one bar in a log
-REFRESH_HZ = 4.0  # redraws of a terminal
-
 # phase (random, before, after) -> mode (greedy, sampled) -> `EvalResult.summary()`
 Summaries = Mapping[str, Mapping[str, TimedMeasurement]]
-
-
-class Bar:
-    """A progress bar. A log gets a line every `LINE_EVERY_S` seconds and at the end instead."""
-
-    def __init__(self, console: Console, title: str, total: int | None) -> None:
-        self._console, self._title, self._total = console, title, total
-        self._last_line = time.monotonic()
-        self.progress: Progress | None = None
-        # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
-        if console.is_terminal and not console.is_jupyter:
-            self.progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=console,
-                refresh_per_second=REFRESH_HZ,
-            )
-            self._task = self.progress.add_task(title, total=total, note="")
-
-    def to(self, done: int, note: str = "", total: int | None = None) -> None:
-        """Show that `done` of the total are done, and a note beside them."""
-        self._total = total or self._total
-        if self.progress is not None:
-            self.progress.update(self._task, completed=done, note=note, total=self._total)
-        elif done == self._total or time.monotonic() - self._last_line >= LINE_EVERY_S:
-            self._last_line = time.monotonic()
-            line = f"{self._title}: {done}/{self._total or '?'} {note}".rstrip()
-            self._console.print(line, highlight=False)
-
-
-@contextmanager
-def bar(console: Console, title: str, total: int | None = None) -> Iterator[Bar]:
-    """Show a progress bar while the block runs."""
-    made = Bar(console, title, total)
-    with made.progress or nullcontext():
-        yield made
 
 
 def number(value: object, form: str = ".2f") -> str:

@@ -14,12 +14,13 @@ from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.evaluation.inputs import Inputs, JobOptions
 from trainer.grpo.job import Job
-from trainer.grpo.metrics_log import MetricsCallback
+from trainer.grpo.metrics_log import MetricsCallback, StepProgress
 from trainer.grpo.resume import drop_after
 from trainer.grpo.train import save_trained, train_from
 from trainer.rollout.loop import RolloutStats
-from trainer.run.console import bar, number
+from trainer.run.console import number
 from trainer.run.folder import read_json, read_lines, to_json, write_json, write_text
+from trainer.run.progress import bar
 from trainer.run.summary import model_digest
 from trainer.sft.demonstrations import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, scripts_of
@@ -53,7 +54,7 @@ class SftJob(Job):
     def run(self) -> RunSummary:
         """Do every phase and return the contents of summary.json."""
         with self._elapsed:  # sft runs in one process
-            drop_after(self.folder, self._done)
+            drop_after(self.folder, self._done, self._trained)
             rows = self._demonstrations()
             trained, steps = self._imitate(rows)
             return self._write_results_of(rows, steps, model_digest(trained))
@@ -104,12 +105,12 @@ class SftJob(Job):
 
     def _imitate(self, rows: list[Demonstration]) -> tuple[Any, int]:
         """Train from the last checkpoint or the start; return the saved model and its steps."""
-        with bar(self.console, "SFT") as progress:
+        with bar(self.console, "SFT", None, self._done) as shown:
 
             def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
                 if "loss" in row:
                     self._elapsed.save()
-                    progress.to(step, f"loss {number(row['loss'], '.3f')}", steps)
+                    shown.to(step, f"loss {number(row['loss'], '.3f')}", steps)
 
             metrics = MetricsCallback(
                 self.folder, self.inputs.book, RolloutStats(), on_progress, ranks=self.ranks
@@ -121,7 +122,7 @@ class SftJob(Job):
                 rows,
                 batch=BATCH,
                 ranks=self.ranks,
-                callbacks=[metrics],
+                callbacks=[metrics, StepProgress(shown)],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )

@@ -152,6 +152,34 @@ def test_a_resumed_evaluation_gives_the_result_of_an_uninterrupted_one(
     assert len(chat.requests) - asked == 36 - 11
 
 
+class InterruptedInStep(FakeClient):
+    """Raises on the way into the given step_many call (1 is the first)."""
+
+    def __init__(self, at: int, after: dict[str, int]) -> None:
+        super().__init__(after=after)
+        self.left = at
+
+    def step_many(self, steps: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise Interrupted
+        return super().step_many(steps)
+
+
+def test_an_interruption_loses_only_the_episodes_under_way(bench: Bench, tmp_path: Path) -> None:
+    """All 12 are in one batch; three of them end after one step and are there before the second."""
+    ended = {f"eval-farm-{number}": 1 for number in (0, 1, 3)}
+    bench.client = InterruptedInStep(2, ended)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(tmp_path / "out")
+    assert "3 episodes are kept in" in bench.output
+    assert {one["question_id"] for one in lines(tmp_path / "out")} == set(ended)
+    bench.client = FakeClient(after=ended)
+    whole, resumed = bench.run(tmp_path / "whole"), bench.run(tmp_path / "out")
+    assert len(bench.client.episodes) == 12 + 9
+    assert without_times(resumed) == without_times(whole)
+
+
 def without_times(result: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name not in ("wall_s", "model_server")}
 

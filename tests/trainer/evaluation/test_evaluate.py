@@ -62,7 +62,7 @@ def row(question_id: str, outcome: str) -> RolloutRow:
 
 
 def player(outcomes: Mapping[str, str]) -> Any:
-    def play(prompts: Sequence[Any]) -> list[RolloutRow]:
+    def play(prompts: Sequence[Any], *_: Any) -> list[RolloutRow]:
         ids = [question_id_of(prompt) for prompt in prompts]
         return [row(one, outcomes.get(one, "wrong")) for one in ids]
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -49,6 +50,22 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
     shown = (tmp_path / "out.txt").read_text()
     for said in ("learning_curve.png", "What changed in behaviour"):
         assert said in shown
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_a_log_shows_how_far_a_step_is(
+    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.run.progress.LINE_EVERY_S", 0.0)
+    begin(small, tmp_path, FakeClient()).run()
+    shown = (tmp_path / "out.txt").read_text()
+    first, last = shown.index("before (greedy): 0/12 "), shown.index("before (greedy): 12/12 ")
+    assert "tokens read" in shown[first:last]
+    grpo = [line for line in shown.splitlines() if line.startswith("GRPO: ")]
+    played = r"GRPO: 1/3 step 2, play: [0-8]/8 episodes, \d+ turns, [\d,]+ tokens read, .* written"
+    assert any(re.match(played, line) for line in grpo)
+    assert any("step 2, update: micro-batch 1 of " in line for line in grpo)
+    assert grpo[-1].startswith("GRPO: 3/3 reward ")
 
 
 @pytest.mark.usefixtures("blank_charts")

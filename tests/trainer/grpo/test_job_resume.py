@@ -24,8 +24,14 @@ from tests.trainer.small_job import (
 )
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, TrainingDiverged
+from trainer.evaluation.evaluate import EvalResult, unfinished
 from trainer.evaluation.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.rollout.dataset import question_id_of
+from trainer.rollout.episode import EpisodeObserver
+from trainer.rollout.generators.policies import RandomPolicy
+from trainer.rollout.loop import play_episodes
+from trainer.rollout.row import RolloutRow
 from trainer.run.folder import open_run, read_json, read_lines
 from trainer.runtime.interrupt import Interrupted
 
@@ -38,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("blank_charts")
     "at",
     # 8 and 9 are as 5 and 6, a step later
     [
-        pytest.param(at, marks=() if at in (3, 7) else pytest.mark.slow)
+        pytest.param(at, marks=() if at in (3, 7, 12) else pytest.mark.slow)
         for at in (1, 2, 3, 4, 5, 6, 7, 10, 11, 12)
     ],
 )
@@ -59,6 +65,31 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     check_costs(read_json(run.summary), steps, points)  # training time continues
     assert client.resets < 12 or at == 1  # earlier measurements are read back
     assert read_json(run.summary)["sessions"] == 2
+
+
+def test_a_measurement_goes_on_where_it_stopped(small: GRPOConfig, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def play(prompts: Any, repeats: Any, observer: EpisodeObserver) -> list[RolloutRow]:
+        asked.append([question_id_of(prompt) for prompt in prompts])
+        rows = play_episodes(prompts, None, None, small, client=FakeClient(), policy=RandomPolicy())
+        if len(asked) == 1:
+            observer.on_end(rows[:5])
+            raise Interrupted
+        return rows
+
+    job = begin(small, tmp_path, FakeClient())
+    run = latest(tmp_path)
+    path = run.evaluation("before", "sampled")
+    with pytest.raises(Interrupted):
+        job._measure("before", "sampled", play)
+    with unfinished(path).open("a") as file:
+        file.write('{"wall_s": 1.0, "epis')  # a crash in the middle of a line
+    begin(small, tmp_path, FakeClient(), resume=run)._measure("before", "sampled", play)
+    assert asked[1] == asked[0][5:]
+    assert [one.question_id for one in EvalResult.read(path).episodes] == asked[0]
+    assert [line["question_id"] for line in read_lines(run.episodes)] == asked[0]
+    assert not unfinished(path).exists()
 
 
 def test_a_step_that_broke_off_is_in_no_row(

@@ -45,6 +45,12 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
         *("round 0 play", "round 1 sft", "round 1 development"),
         *("before", "after"),
     ]
+    shown = " ".join(ran.output.split())
+    cost = (
+        r"a round will take about [0-9.]+ (s|min).* on this machine: [0-9.]+ s to play 6 episodes"
+    )
+    assert len(re.findall(cost, shown)) == 1
+    assert shown.index("a round will take") < shown.index("round 0 play")
     assert [row["development"]["n"] for row in first["rounds"]] == [3, 3]
     assert sum(first["rounds"][1]["demonstrations"].values()) >= 3
     assert not first["rounds"][1]["demonstrations"].keys() - {"run", "completed", "recovered"}

@@ -8,6 +8,7 @@ from shared.actions import MAX_ARGUMENT_BYTES, ActionType, SQLAction, parse_acti
 from trainer.errors import ActionParseError
 from trainer.rollout.parsing import (
     ParsedAction,
+    begins_action,
     first_turn,
     parse_model_output,
     parse_with_fallback,
@@ -161,10 +162,36 @@ def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text: str, expec
         ("Look.\nDESCRIBE: a\n</think>\n\nSAMPLE: b\nx",  # the prompt opened the block
          "Look.\nDESCRIBE: a\n</think>\n\nSAMPLE: b"),
         ("I am\nnot sure\n", None),
+        ("QUERY: SELECT a FROM t; This counts", "QUERY: SELECT a FROM t;"),
+        ("QUERY: SELECT a FROM t WHERE b = 'x;", None),
+        ("QUERY: SELECT a FROM t WHERE b = 'x;y'; So", "QUERY: SELECT a FROM t WHERE b = 'x;y';"),
+        ('QUERY: SELECT a FROM "t;', None),
+        ("```sql\nSELECT a;\nSELECT b;\n```", "```sql\nSELECT a;"),
+        ("ANSWER: a; b", None),
+        ("DESCRIBE: a; it", None),
+        ("First; then", None),
+        ("<think>\nSELECT a FROM t;", None),
     ],
 )  # fmt: skip
-def test_a_turn_ends_with_the_line_of_its_first_action(text: str, turn: str | None) -> None:
+def test_a_turn_ends_with_its_first_line_or_statement(text: str, turn: str | None) -> None:
     assert first_turn(text) == turn
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [
+        ("The table that the question is about", False),
+        ("I'd SELECT the table\nand then", False),
+        ("To see it:\nDESCRIBE: a", True),
+        ("To see it:\nSELECT a", True),
+        ("To see it:\n```", True),
+        ('To see it: {"action_type": "DES', True),
+        ("<think>\nThe table", True),
+        ("ANSWER: [1, 2", True),
+    ],
+)
+def test_prose_has_not_come_to_an_action(text: str, begun: bool) -> None:
+    assert begins_action(text) is begun
 
 
 def test_a_strict_parse_refuses_text_that_is_no_action() -> None:

@@ -144,6 +144,26 @@ def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space: str) ->
     assert codec.text(codec.action("ANSWER: 42")) == "\n</think>\n\nANSWER: 42"
 
 
+@pytest.mark.parametrize(
+    ("text", "most_prose", "ends"),
+    [
+        ("Orders are orders are orders", 5, 5),
+        ("Orders are orders are orders", 0, None),
+        ("<think>orders are orders", 9, None),
+        ("Orders: DESCRIBE: orders", 200, None),
+        ("QUERY: SELECT 1 FROM orders; so", 3, None),  # up to the semicolon
+    ],
+)
+def test_prose_ends_a_turn_and_an_action_goes_on(
+    text: str, most_prose: int, ends: int | None
+) -> None:
+    codec = ChatCodec(make_tokenizer())
+    ids = codec.plain(text)
+    ended = [n for n in range(1, len(ids) + 1) if codec.ends_action(ids[:n], most_prose)]
+    whole = [n for n in range(1, len(ids) + 1) if codec.text(ids[:n]).endswith(";")]
+    assert ended == (whole if ends is None else [ends])
+
+
 def test_texts_get_no_token_that_the_tokenizer_adds_to_whole_texts() -> None:
     tokenizer = make_tokenizer()
     plain, end = ChatCodec(tokenizer).plain("orders"), tokenizer.pad_token_id

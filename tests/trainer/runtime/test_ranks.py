@@ -125,7 +125,7 @@ def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, token
     """Three ranks play 4 questions: the same rows as from one rank, in order, without ids."""
     asked = [row["prompt"] for row in prompts(config, 4)]
 
-    def play(given: Any, before: Any = None, /) -> list[RolloutRow]:
+    def play(given: Any, *_: Any) -> list[RolloutRow]:
         return play_episodes(given, model, tokenizer, config, client=FakeClient(), seed=3)
 
     alone = shared_play(play, Ranks())(asked)
@@ -133,7 +133,7 @@ def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, token
     expected = [row.without_ids() for row in alone]
     lock = threading.Lock()  # the model is not thread-safe
 
-    def locked(given: Any, before: Any = None, /) -> list[RolloutRow]:
+    def locked(given: Any, *_: Any) -> list[RolloutRow]:
         with lock:
             return play(given)
 

@@ -8,6 +8,7 @@ first slots, so that finished ones cost nothing, and a prompt that rows share is
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from trainer.rollout.generators.base import Sample
 from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
 
 Tensor = torch.Tensor
+
+PASS_TOKENS = 4096  # with their padding, read in one forward pass
+SHORTEST_SHARED = 128  # tokens that prompts begin with: a pass of its own for fewer saves nothing
 
 
 @dataclass(slots=True)
@@ -37,7 +41,8 @@ class LocalGenerator:
     Token t of turn n of a row is drawn with the t-th uniform of the stream (row's stream, n), by
     inverse CDF, so an episode's samples do not depend on the rest of its batch. `logprobs` are
     log-softmax in float32 of the raw logits divided by `temperature`, as TRL computes them.
-    `ends_action` is asked about a turn's ids after each id, and ends the turn.
+    `ends_action` is asked about a turn's ids after each id, and ends the turn. `on_tokens` is that
+    of an `EpisodeObserver`, called after each forward pass.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class LocalGenerator:
         greedy: bool = False,
         ends_action: Callable[[Sequence[int]], bool] | None = None,
         ended_share: float = 1.0,
+        on_tokens: Callable[[int, int, int], None] | None = None,
     ) -> None:
         self._model = model
         self._layers, window = _shape(model)
@@ -61,6 +67,7 @@ class LocalGenerator:
         self._greedy = greedy
         self._ends_action = ends_action
         self._ended_share = ended_share
+        self._on_tokens = on_tokens or (lambda read, written, turns: None)
         self._device = model.get_input_embeddings().weight.device
         self._rows: list[_Row] = []
         self._under_way: set[int] = set()  # rows whose turn has not ended
@@ -103,14 +110,18 @@ class LocalGenerator:
 
     def _start(self, chunks: dict[int, list[int]]) -> Tensor:
         """Feed the first turn: compute each distinct prompt once and copy it to every row that has
-        it. Return logits, [rows, V]."""
+        it, and what all prompts begin with only once. Return logits, [rows, V]."""
         distinct: dict[tuple[int, ...], list[int]] = {}
         for index, ids in chunks.items():
             distinct.setdefault(tuple(ids), []).append(index)
         prompts = sorted(distinct, key=len, reverse=True)
-        self._cache = RaggedCache(self._layers, len(prompts), len(prompts[0]))
-        self._lengths = torch.zeros(len(prompts), dtype=torch.long)
-        logits = self._feed([list(prompt) for prompt in prompts])
+        shared = _shared_prefix(prompts)
+        self._cache = RaggedCache(self._layers, 1 if shared else len(prompts), len(prompts[0]))
+        self._lengths = torch.zeros(self._cache.slots, dtype=torch.long)
+        if shared:
+            self._feed([list(prompts[0][:shared])])
+            self._take(torch.zeros(len(prompts), dtype=torch.long), room=len(prompts[0]) - shared)
+        logits = self._feed([list(prompt[shared:]) for prompt in prompts])
         self._order = [index for prompt in prompts for index in distinct[prompt]]
         copies = torch.tensor([len(distinct[prompt]) for prompt in prompts])
         slots = torch.arange(len(prompts)).repeat_interleave(copies)
@@ -140,12 +151,13 @@ class LocalGenerator:
         [slots, V].
 
         A pass takes neighbours with chunks at least half as long as its longest, which keeps
-        padding below half.
+        padding below half, and at most `PASS_TOKENS`, which bounds its memory and its time.
         """
         logits, first = [], 0
         while first < len(chunks):
             width, last = len(chunks[first]), first + 1
-            while last < len(chunks) and 2 * len(chunks[last]) >= width:
+            most = min(len(chunks), first + max(1, PASS_TOKENS // width))
+            while last < most and 2 * len(chunks[last]) >= width:
                 last += 1
             logits.append(self._feed_together(chunks[first:last], first))
             first = last
@@ -177,7 +189,9 @@ class LocalGenerator:
             rows=rows.to(device),
             columns=fed.to(device),
         )
-        return self._forward(ids.to(device), positions.to(device), length)
+        logits = self._forward(ids.to(device), positions.to(device), length)
+        self._on_tokens(int(counts.sum()), 0, 0)
+        return logits
 
     def _decode(self, logits: Tensor) -> list[int]:
         """Sample every slot's turn from the logits after its last fed id, [slots, V], until enough
@@ -190,6 +204,7 @@ class LocalGenerator:
             drawn = None if uniforms is None else uniforms[torch.arange(live), torch.tensor(taken)]
             ids, logprobs = self._draw(logits, drawn)
             finished = self._record(ids.tolist(), logprobs.tolist())
+            self._on_tokens(0, live, len(finished))
             ended += [self._order[slot] for slot in finished]
             if len(ended) >= enough:
                 return ended
@@ -285,6 +300,17 @@ class LocalGenerator:
             target = uniforms[:, None] * cdf[:, -1:]
             ids = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
         return ids, logprobs.gather(-1, ids[:, None])[:, 0]
+
+
+def _shared_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Return how many ids all prompts begin with, at most all but the last of the shortest; 0 if
+    computing them apart does not pay."""
+    if len(prompts) < 2:
+        return 0
+    pairs = zip(min(prompts), max(prompts), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    shared = min(same, len(min(prompts, key=len)) - 1)
+    return shared if shared >= SHORTEST_SHARED else 0
 
 
 def _shape(model: Any) -> tuple[int, int]:

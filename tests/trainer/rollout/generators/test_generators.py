@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausa
 from tests.trainer.conftest import observation
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.base import EpisodeView, Sample
-from trainer.rollout.generators.local import LocalGenerator
+from trainer.rollout.generators.local import SHORTEST_SHARED, LocalGenerator
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 from trainer.rollout.parsing import parse_model_output
 
@@ -93,6 +93,36 @@ def test_other_number_formats_attention_and_architectures(model: Qwen3ForCausalL
     gpt2 = GPT2Config(vocab_size=400, n_embd=32, n_layer=2, n_head=2, n_positions=512)
     check_logprobs(GPT2LMHeadModel(gpt2).eval())
     check_logprobs(model.bfloat16(), bound=0.1)
+
+
+def test_what_prompts_share_is_read_once_and_passes_are_small(
+    model: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.rollout.generators.local.PASS_TOKENS", 40)
+    shared = [50 + n * 7 % 300 for n in range(SHORTEST_SHARED + 3)]
+    prompts = {row: [*shared, *ids] for row, ids in prompts_of(8).items()}
+    prompts[8] = shared  # at least one token of each prompt is read apart
+    counts: list[tuple[int, int, int]] = []
+    generator = LocalGenerator(
+        model,
+        STOPS,
+        max_new_tokens=9,
+        max_context_tokens=512,
+        on_tokens=lambda *one: counts.append(one),
+    )
+    contexts = play(generator, prompts, [(1, row) for row in range(9)])
+    for ids, logprobs in contexts.values():
+        expected = recomputed(model, ids)
+        assert all(abs(expected[at - 1].item() - one) < 1e-4 for at, one in logprobs.items())
+    read, written, turns = (sum(column) for column in zip(*counts, strict=True))
+    sampled = sum(len(logprobs) for _, logprobs in contexts.values())
+    assert written == sampled
+    assert turns == sum(1 + row % 4 for row in range(9))
+    assert counts[0] == (len(shared) - 1, 0, 0)
+    assert max(one[0] for one in counts[1:]) <= 40
+    # each distinct prompt's own tokens, once, and what follows; the last id of a turn is read late
+    whole = sum(len(ids) for ids, _ in contexts.values())
+    assert read < whole - 8 * (len(shared) - 1)
 
 
 def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:

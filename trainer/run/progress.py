@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from shared.console import percent
+from shared.console import percent, print_line
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.row import RolloutRow
@@ -17,6 +19,15 @@ from trainer.run.console import seconds_text
 LINE_EVERY_S = 60.0  # between two lines of one bar in a log
 REFRESH_S = 0.25  # between two updates of a terminal
 EVIDENCE_S = 60.0  # of play, before it says what more of it will cost
+
+
+class _BarAndNote(Progress):
+    """A bar, and its note on a line of its own."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        for task in self.tasks:
+            yield Text(f"  {task.fields['note']}", "dim", no_wrap=True, overflow="ellipsis")
 
 
 class Bar:
@@ -30,16 +41,17 @@ class Bar:
         self.progress: Progress | None = None
         # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
         if console.is_terminal and not console.is_jupyter:
-            self.progress = Progress(
+            self.progress = _BarAndNote(
                 TextColumn("{task.description}"),
-                BarColumn(bar_width=12),
+                BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[left]}"),
                 console=console,
                 refresh_per_second=1 / REFRESH_S,
             )
-            self._task = self.progress.add_task(title, total=total, completed=done, note="")
+            fields: dict[str, Any] = {"total": total, "completed": done, "note": "", "left": ""}
+            self._task = self.progress.add_task(title, **fields)
 
     @property
     def elapsed_s(self) -> float:
@@ -59,14 +71,16 @@ class Bar:
         self._total = total or self._total
         whole, first = (part / self._total if self._total else 0.0 for part in (done, self._first))
         share = max(share, whole)
+        left = ""
         if first < share < 1:
             left_s = self.elapsed_s * (1 - share) / (share - first)
-            note = ", ".join(filter(None, (note, f"{seconds_text(left_s)} left")))
+            left = f"{seconds_text(left_s)} left"
         if self.progress is not None:
-            self.progress.update(self._task, completed=done, note=note, total=self._total)
+            told: dict[str, Any] = {"note": note, "left": left, "total": self._total}
+            self.progress.update(self._task, completed=done, **told)
         elif done == self._total or self.due:
-            line = f"{self._title}: {done}/{self._total or '?'} {note}".rstrip()
-            self._console.print(line, highlight=False, soft_wrap=True)
+            texts = (f"{self._title}: {done}/{self._total or '?'}", left, note)
+            print_line(self._console, ", ".join(filter(None, texts)))
         else:
             return
         self._shown = time.monotonic()

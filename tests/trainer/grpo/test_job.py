@@ -59,13 +59,13 @@ def test_a_log_shows_how_far_a_step_is(
     monkeypatch.setattr("trainer.run.progress.LINE_EVERY_S", 0.0)
     begin(small, tmp_path, FakeClient()).run()
     shown = (tmp_path / "out.txt").read_text()
-    first, last = shown.index("before (greedy): 0/12 "), shown.index("before (greedy): 12/12 ")
+    first, last = shown.index("before (greedy): 0/12,"), shown.index("before (greedy): 12/12,")
     assert "tokens read" in shown[first:last]
     grpo = [line for line in shown.splitlines() if line.startswith("GRPO: ")]
-    played = r"GRPO: 1/3 step 2, play: [0-8]/8 episodes, \d+ turns, [\d,]+ tokens read, .* written"
+    played = r"GRPO: 1/3, .* left, step 2, play: [0-8]/8 episodes, \d+ turns, [\d,]+ tokens read, "
     assert any(re.match(played, line) for line in grpo)
     assert any("step 2, update: micro-batch 1 of " in line for line in grpo)
-    assert grpo[-1].startswith("GRPO: 3/3 reward ")
+    assert grpo[-1].startswith("GRPO: 3/3, reward ")
 
 
 @pytest.mark.usefixtures("blank_charts")

@@ -54,10 +54,10 @@ def test_a_log_has_a_line_a_minute_and_one_at_the_end(clock: Clock) -> None:
             clock.now += 25.0
             shown.to(step, f"loss {step}")
     assert lines(console) == [
-        "SFT: 3/10 loss 3, 2 min 55 s left",
-        "SFT: 6/10 loss 6, 1 min 40 s left",
-        "SFT: 9/10 loss 9, 25.0 s left",
-        "SFT: 10/10 loss 10",
+        "SFT: 3/10, 2 min 55 s left, loss 3",
+        "SFT: 6/10, 1 min 40 s left, loss 6",
+        "SFT: 9/10, 25.0 s left, loss 9",
+        "SFT: 10/10, loss 10",
     ]
 
 
@@ -67,7 +67,7 @@ def test_what_was_done_before_took_no_time(clock: Clock) -> None:
     with bar(console, "GRPO", None, 90) as shown:
         clock.now += 60.0
         shown.to(92, "", 100)
-    assert lines(console) == ["GRPO: 92/100 4 min 0 s left"]
+    assert lines(console) == ["GRPO: 92/100, 4 min 0 s left"]
 
 
 def test_the_first_minute_of_play_has_a_line_before_any_episode_has_ended(clock: Clock) -> None:
@@ -82,13 +82,13 @@ def test_the_first_minute_of_play_has_a_line_before_any_episode_has_ended(clock:
     play.on_tokens(0, 1200, 16)
     # 16 of at most 160 turns
     assert lines(console) == [
-        "train (model): 0/20 16 turns, 9,000 tokens read, 1,200 written (20/s), 9 min 0 s left"
+        "train (model): 0/20, 9 min 0 s left, 16 turns, 9,000 tokens read, 1,200 written (20/s)"
     ]
     assert paces == [Pace(episode_s=30.0, read_token_s=30 / 9000, episode_tokens=5100.0)]
     clock.now += 61.0
     play.on_end([row(str(number), 2, Outcome.CORRECT) for number in range(8)])
-    assert lines(console)[1].startswith("train (model): 8/20 16 turns, ")
-    assert lines(console)[1].endswith(", success 100.0 %, 3 min 1 s left")
+    assert lines(console)[1].startswith("train (model): 8/20, 3 min 1 s left, 16 turns, ")
+    assert lines(console)[1].endswith(", success 100.0 %")
     assert len(paces) == 1
 
 
@@ -120,7 +120,8 @@ def test_a_terminal_shows_one_bar(clock: Clock) -> None:
         assert shown.due
     shown_text = "".join(lines(console))
     assert "1/4" in shown_text
-    assert "9 turns, 15.0 s left" in shown_text
+    assert "15.0 s left" in shown_text
+    assert "  9 turns" in shown_text
 
 
 def test_counts_begin_again_with_each_step(clock: Clock) -> None:

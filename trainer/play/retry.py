@@ -52,15 +52,15 @@ class RetryingGenerator:
     def room(self, row: int) -> int:
         return int(self._player.limit) - len(self._context)
 
-    def restart(self, row: int) -> None:
-        self._context, self._stale = [], True
+    def restart(self, row: int, kept: int) -> None:
+        self._context, self._stale = self._context[:kept], True
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | None]:
         if not appended:
             return {}
         self._context += appended[0]
         if self._stale:
-            self._player.restart(0)
+            self._player.restart(0, 0)
         sample = self._player.sample({0: self._context if self._stale else appended[0]})[0]
         self._stale = False
         for attempt in range(RETRIES + 1):

@@ -208,8 +208,8 @@ class EpisodeBatch:
     ) -> list[int] | None:
         """Return the ids to append to an episode's context before its next turn.
 
-        The first time they are the prompt and later the bridge, or the cut context of a row that
-        starts again. None if the context window has no room for a turn.
+        The first time they are the prompt and later the bridge, or what follows the prompt in a
+        context that was cut. None if the context window has no room for a turn.
         """
         transcript = episode.transcript
         room, ids = generator.room(episode.index), transcript.prompt_ids
@@ -224,7 +224,7 @@ class EpisodeBatch:
                 transcript.add_environment(bridge)
                 ids = bridge
             elif kept:
-                generator.restart(episode.index)
+                generator.restart(episode.index, len(transcript.prompt_ids))
                 ids = transcript.truncate(kept, bridge)
         episode.row.context_overflow = overflow
         if overflow:

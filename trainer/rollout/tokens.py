@@ -73,11 +73,11 @@ class Transcript:
 
     def truncate(self, kept: int, ids: Sequence[int]) -> list[int]:
         """Add the environment's `ids`, cut the context to the prompt and its `kept` newest pairs,
-        and return the whole context."""
+        and return these."""
         self.truncations += 1
         self.pairs[-1] += ids
         self.pairs = self.pairs[-kept:]
-        return [*self.prompt_ids, *(token for pair in self.pairs for token in pair)]
+        return [token for pair in self.pairs for token in pair]
 
     def kept_with(self, ids: Sequence[int], window: int, turn: int) -> int:
         """Return `pairs_kept` of the context with `ids` behind it."""

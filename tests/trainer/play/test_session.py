@@ -171,8 +171,8 @@ class Spelled:
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self.context = []
 
-    def restart(self, row: int) -> None:
-        self.context = []
+    def restart(self, row: int, kept: int) -> None:
+        del self.context[kept:]
 
     def sample(self, appended: dict[int, Sequence[int]]) -> dict[int, Sample]:
         ids = self.codec.action(self.texts.pop(0))

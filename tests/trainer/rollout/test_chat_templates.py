@@ -135,6 +135,6 @@ def test_a_cut_context_is_the_templates_ids(
 ) -> None:
     """Of the question and the last pairs: the messages that a server would be sent."""
     chat = played(tokenizer_of(form.split()[0]), form)
-    context = chat.transcript.truncate(kept, [])
+    context = [*chat.transcript.prompt_ids, *chat.transcript.truncate(kept, [])]
     messages = chat.messages[:2] + chat.messages[-2 * kept :]
     assert context == chat.rendered(messages, training_template_of(chat.family))

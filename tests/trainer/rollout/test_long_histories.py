@@ -50,10 +50,10 @@ class Recorder:
     def room(self, row: int) -> int:
         return int(self.inner.room(row))
 
-    def restart(self, row: int) -> None:
-        self.contexts[row] = []
+    def restart(self, row: int, kept: int) -> None:
+        del self.contexts[row][kept:]
         self.cut.add(row)
-        self.inner.restart(row)
+        self.inner.restart(row, kept)
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
         for row, ids in appended.items():

@@ -79,5 +79,5 @@ def test_every_turn_of_an_episode_draws_anew(model: Qwen3ForCausalLM, config: GR
     turns = []
     for _ in range(3):
         turns.append(generator.sample({0: [5, 6, 7]})[0].ids)
-        generator.restart(0)
+        generator.restart(0, 0)
     assert len({str(ids) for ids in turns}) == 3

@@ -36,8 +36,8 @@ class Generator(Protocol):
     def room(self, row: int) -> int:
         """Return how many tokens still fit in the row's context window."""
 
-    def restart(self, row: int) -> None:
-        """Forget a row's context: the ids appended next are all of it. Its random stream stays."""
+    def restart(self, row: int, kept: int) -> None:
+        """Forget a row's context behind its first `kept` ids. Its random stream stays."""
 
     def sample(
         self, appended: Mapping[int, Sequence[int]]

@@ -83,10 +83,10 @@ class LocalGenerator:
     def room(self, row: int) -> int:
         return self.limit - self._rows[row].context
 
-    def restart(self, row: int) -> None:
-        self._rows[row].context, self._rows[row].sample = 0, Sample([], [])
-        # its cached ids are overwritten, and not read before that
-        self._lengths[self._order.index(row)] = 0
+    def restart(self, row: int, kept: int) -> None:
+        self._rows[row].context, self._rows[row].sample = kept, Sample([], [])
+        # its other cached ids are overwritten, and not read before that
+        self._lengths[self._order.index(row)] = kept
 
     @torch.no_grad()  # under inference_mode, autocast would cast every weight at every token
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:

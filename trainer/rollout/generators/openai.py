@@ -150,8 +150,8 @@ class CompletionsGenerator(ModelServer):
     def room(self, row: int) -> int:
         return self.limit - len(self._rows[row].context)
 
-    def restart(self, row: int) -> None:
-        self._rows[row].context = []
+    def restart(self, row: int, kept: int) -> None:
+        del self._rows[row].context[kept:]
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | SQLEnvError]:
         """Sample a turn for each of these rows, outside a batch of episodes."""

@@ -62,12 +62,12 @@ def test_ids_are_sent_and_ids_come_back(server: IdsServer) -> None:
     assert samples[0] == samples[1] == Sample(TURN, [-0.25] * len(TURN))
     assert generator.room(0) == 200 - 2 - len(TURN)
     generator.sample({0: [8]})
-    generator.restart(0)
+    generator.restart(0, 2)
     generator.sample({0: [9, 9]})
     first, second, third, fourth = server.requests
     assert {tuple(body["prompt"]) for body in (first, second)} == {(5, 6), (7,)}
     assert third["prompt"] == [5, 6, *TURN, 8]
-    assert fourth["prompt"] == [9, 9]
+    assert fourth["prompt"] == [5, 6, 9, 9]
     assert len({body["seed"] for body in server.requests}) == 4
     for body in server.requests:
         assert (body["model"], body["temperature"], body["max_tokens"]) == ("fake", 0.5, 32)

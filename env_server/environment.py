@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from env_server.describe import describe_jobs, find_part, sample_jobs
 from env_server.questions import AnyQuestion, QuestionBank
-from env_server.render import one_line, render_columns, render_rows, render_schema, render_table
+from env_server.render import one_line, render_remarks, render_rows, render_schema
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult
-from env_server.sql.run import tables_hint
+from env_server.sql.statement import tables_hint
 from env_server.verifier import (
     STANDARDS,
     STRICT,
@@ -34,6 +35,7 @@ from shared.models import (
     DEFAULT_STANDARD,
     DEFAULT_STEP_BUDGET,
     AnswerForm,
+    Explanation,
     Outcome,
     ResetRequest,
     ResetResult,
@@ -48,7 +50,7 @@ from shared.sqltext import find_table
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
-ENVIRONMENT_VERSION = "4"
+ENVIRONMENT_VERSION = "5"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 COPYABLE = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
 
@@ -58,6 +60,7 @@ class Effect:
     """What an action led to: `text` to show, or `error`."""
 
     text: str = ""
+    remarks: tuple[str, ...] = ()  # shown below the text; no information of the data's
     error: str | None = None
     error_code: str | None = None
     described: str | None = None  # a line for schema_info
@@ -80,6 +83,7 @@ class EpisodeState:
     step_budget: int
     answer_form: AnswerForm
     rewards: Rewards
+    explain: tuple[Explanation, ...]
     described: list[str] = field(default_factory=list)  # lines of schema_info
     actions: list[str] = field(default_factory=list)  # canonical texts
     # lists of at most `MAX_STEP_BUDGET` hashes: sets would take 650 to 2,200 bytes per episode
@@ -103,7 +107,7 @@ def step_result(episode: EpisodeState, effect: Effect, reward: float | None) -> 
     observation = SQLObservation(
         question=episode.question.question_text,
         schema_info=episode.schema_info,
-        result=effect.text,
+        result=render_remarks(effect.text, effect.remarks),
         error=effect.error and one_line(effect.error),
         step_count=len(episode.actions),
         budget_remaining=episode.step_budget - len(episode.actions),
@@ -170,6 +174,7 @@ class SQLEnvironment:
             step_budget=request.step_budget or DEFAULT_STEP_BUDGET,
             answer_form=self.bank.answer_form(question, request),
             rewards=request.rewards or "step",
+            explain=request.explanations,
         )
         last = step_result(episode, Effect(), None)
         for action in actions:
@@ -191,33 +196,29 @@ class SQLEnvironment:
     # -- the actions
 
     def _inspect(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
-        table = find_table(action.argument, episode.tables)
-        if table is None:
+        found = find_part(action.argument, episode.tables)
+        if found is None:
             name = " ".join(action.argument.split())[:80]
             text = f"no such table: {name}; {tables_hint(episode.tables)}"
             return Effect(error=text, error_code="no_such_table")
-
-        def effect(result: SqlResult) -> Effect:
-            if result.error is not None:
-                return Effect(error=result.error, error_code=result.error_code)
-            if action.action_type == ActionType.SAMPLE:
-                return Effect(render_rows(result, self.bank.limits.sample_rows))
-            texts = self.bank.descriptions[episode.question.database_name].get(table.lower(), {})
-            text = render_table(table, result, texts)
-            return Effect(text, described=render_columns(table, result))
-
-        job = SqlJob(JobKind[action.action_type], episode.db_path, table)
-        return (yield from self.bank.trusted_jobs(episode.question, job, effect))
+        if action.action_type == ActionType.SAMPLE:
+            shown = yield from sample_jobs(self.bank, episode.question, *found)
+        else:
+            values = "values" in episode.explain
+            shown = yield from describe_jobs(self.bank, episode.question, *found, values=values)
+        return Effect(shown.text, (), shown.error, shown.error_code, shown.described)
 
     def _query(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
         limits, gold = self.bank.limits, episode.gold_cells
         # one row more than the gold has shows whether the query returns as many
         max_rows = min(max(limits.shown_rows, gold.rows + 1), limits.gold_rows)
-        result = yield from self._run_agent_sql(episode, action.argument, max_rows)
+        explain = tuple(one for one in episode.explain if one != "values")
+        result = yield from self._run_agent_sql(episode, action.argument, max_rows, explain)
         if result.error is not None:
             return Effect(error=result.error, error_code=result.error_code)
         progress = potential(result.rows, result.truncated, gold, result.reads_data)
-        return Effect(render_rows(result, limits.shown_rows), potential=progress)
+        text = render_rows(result, limits.shown_rows)
+        return Effect(text, tuple(result.remarks), potential=progress)
 
     def _answer(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
         if episode.gold is None:
@@ -276,9 +277,11 @@ class SQLEnvironment:
 
     # -- SQL
 
-    def _run_agent_sql(self, episode: EpisodeState, sql: str, max_rows: int) -> Jobs[SqlResult]:
+    def _run_agent_sql(
+        self, episode: EpisodeState, sql: str, max_rows: int, explain: tuple[str, ...] = ()
+    ) -> Jobs[SqlResult]:
         """Run an agent's statement. `DatabaseLoadError` if the database can't be read."""
-        result = yield SqlJob(JobKind.QUERY, episode.db_path, sql, max_rows)
+        result = yield SqlJob(JobKind.QUERY, episode.db_path, sql, max_rows, explain)
         if result.error_code == "db_error":
             raise self.bank.unreadable(episode.question, result)
         return result

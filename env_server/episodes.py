@@ -11,11 +11,12 @@ from pydantic_core import to_json
 from env_server.environment import SQLEnvironment
 from env_server.settings import Settings
 from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
-from shared.models import AnswerForm, Outcome, Rewards, StepResult
+from shared.models import AnswerForm, Explanation, Outcome, Rewards, StepResult
 
 NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
-Options = tuple[str, int, AnswerForm, Rewards]  # question_id, step_budget, answer_form, rewards
+# question_id, step_budget, answer_form, rewards, explain
+Options = tuple[str, int, AnswerForm, Rewards, tuple[Explanation, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class PooledEpisode:
     step_budget: int
     answer_form: AnswerForm
     rewards: Rewards
+    explain: tuple[Explanation, ...]
     touched: float  # monotonic seconds of the last request
     env: SQLEnvironment | None = None
     reply: bytes = b""  # the last one, without its action history
@@ -68,7 +70,8 @@ class PooledEpisode:
 
     @property
     def options(self) -> Options:
-        return self.question_id, self.step_budget, self.answer_form, self.rewards
+        decided = self.question_id, self.step_budget, self.answer_form, self.rewards
+        return *decided, self.explain
 
 
 class Holdings:

@@ -92,7 +92,7 @@ class EpisodePool:
         budget = request.step_budget or self.settings.step_budget
         check_end(actions, budget)
         form = self.bank.answer_form(question, request)
-        options = (question.question_id, budget, form, rewards)
+        options = (question.question_id, budget, form, rewards, request.explanations)
         while True:
             episode = self.store.find(episode_id, caller)
             if episode is None:
@@ -106,8 +106,9 @@ class EpisodePool:
                 if episode.options != options:
                     raise Conflict(
                         f"episode {episode_id} exists with question {episode.question_id}, a step "
-                        f"budget of {episode.step_budget}, answers as {episode.answer_form} and "
-                        f"rewards {episode.rewards!r}; close it first, or choose another id"
+                        f"budget of {episode.step_budget}, answers as {episode.answer_form}, "
+                        f"rewards {episode.rewards!r} and explanations {[*episode.explain]}; close "
+                        "it first, or choose another id"
                     )
                 reply = await self._catch_up(episode, actions)
             return with_id(reply, episode_id)
@@ -250,6 +251,7 @@ class EpisodePool:
             step_budget=episode.step_budget,
             answer_form=episode.answer_form,
             rewards=episode.rewards,
+            explain=list(episode.explain),
             actions=list(actions),
         )
         return env, await drive_async(env.reset_jobs(request), self.sql.run)

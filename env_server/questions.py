@@ -62,6 +62,8 @@ class QuestionBank:
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
         self._trusted: dict[SqlJob, Any] = {}
+        # what DESCRIBE shows: by the database's path, the table, its part, with values or not
+        self.described: dict[tuple[str, str, str, bool], Any] = {}
         self._matches: dict[Filters, list[Drawable]] = {}
         for question in _every(splits, self.open):
             if self._by_id.setdefault(question.question_id, question) is not question:
@@ -210,7 +212,7 @@ class QuestionBank:
         """
         if job not in self._trusted:
             result = yield job
-            recoverable = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE)
+            recoverable = job.kind in (JobKind.DESCRIBE, JobKind.SAMPLE, JobKind.VALUES)
             if result.error is not None and not (recoverable and result.error_code != "db_error"):
                 raise self.unreadable(question, result)
             if result.error_code not in REPEATABLE:

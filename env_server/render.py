@@ -14,6 +14,7 @@ RENDER_VERSION = "3"  # raise it when the text of any result changes
 # separators of Unicode.
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+MAX_REMARK_CHARS = 300
 _CUT = "(cut: the result is too long)"
 
 
@@ -36,23 +37,50 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
     return cap("\n".join(lines))
 
 
-def render_table(table: str, result: SqlResult, texts: Mapping[str, str]) -> str:
+def render_remarks(text: str, remarks: Sequence[str]) -> str:
+    """Return a result's text with remarks below it, one per line: `(note: ...)`."""
+    return "\n".join([text, *(f"(note: {one_line(one)[:MAX_REMARK_CHARS]})" for one in remarks)])
+
+
+def render_table(
+    table: str,
+    result: SqlResult,
+    texts: Mapping[str, str],
+    places: Sequence[int] | None = None,
+    values: SqlResult | None = None,
+    note: str = "",
+) -> str:
     """Return what DESCRIBE shows, from the result of its job, with names as SQL needs them:
 
         orders: 1204 rows
-        order_id INTEGER primary key
-        customer_id INTEGER -> customers.customer_id
-        "due date" TEXT -- the day of delivery, as the contract has it
+        order_id INTEGER primary key: 1 to 1204; 1204 different
+        customer_id INTEGER -> customers.customer_id: 3 to 87; 61 different
+        "due date" TEXT: 'C', 'D'; 3 % NULL -- the day of delivery, as the contract has it
 
-    `texts` are the descriptions of columns, by their names in lower case.
+    `texts` are the descriptions of columns, by their names in lower case; `places` those of the
+    columns to show, by default all; `values` the result of VALUES jobs; `note` a second line.
     """
-    lines = [f"{render_text(sql_name(table))}: {result.row_count} rows"]
-    for column, kind, is_key, references in result.rows:
+    shown = result.rows if places is None else [result.rows[place] for place in places]
+    contents: dict[Cell, Cell] = dict(values.rows) if values else {}  # type: ignore[arg-type]
+    head = f"{render_text(sql_name(table))}: {result.row_count} rows"
+    if values and values.row_count is not None:
+        head += f"; values are from {values.row_count} of them"
+    lines = [head, *filter(None, [note])]
+    for column, kind, is_key, references in shown:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None
         parts = [str(part) for part in (sql_name(str(column)), kind, key, arrow) if part]
-        text = texts.get(str(column).lower())
-        lines.append(render_text(" ".join(parts)) + (f" -- {render_text(text)}" if text else ""))
+        held, text = contents.get(column), texts.get(str(column).lower())
+        lines.append(
+            render_text(" ".join(parts))
+            + (f": {render_text(str(held))}" if held else "")
+            + (f" -- {render_text(text)}" if text else "")
+        )
     return cap("\n".join(lines))
+
+
+def fits(text: str) -> bool:
+    """Return whether a rendered text was not cut."""
+    return not text.endswith(_CUT)
 
 
 def render_schema(tables: Sequence[str], described: Sequence[str]) -> str:

@@ -17,6 +17,9 @@ Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 AnswerType = Literal["integer", "float", "string", "list", "table"]
 AnswerForm = Literal["text", "sql"]
+# What observations explain beside the data itself: docs/api.md#explanations
+Explanation = Literal["values", "empty", "errors", "remarks"]
+EXPLANATIONS: tuple[Explanation, ...] = ("values", "empty", "errors", "remarks")
 Rewards = Literal["step", "end"]
 StandardName = Literal["strict", "spider", "bird"]  # of right answers: docs/trust.md
 DEFAULT_STANDARD: StandardName = "strict"
@@ -275,10 +278,18 @@ class ResetRequest(_Request):
     """Whether ANSWER holds a value as text, as without this field, or a SQL statement."""
     rewards: Rewards | None = None
     """Show rewards at each step, or at the end only; an agent's key gets them at the end."""
+    explain: list[Explanation] | None = Field(default=None, max_length=len(EXPLANATIONS))
+    """What observations explain: "values", "empty", "errors", "remarks"; without it all four."""
     actions: _Actions | None = None
     """Actions to replay, to rebuild an episode that a server has lost."""
     digest: str | None = None
     """`digest` in `GET /metadata` of the server that the episode started on; another refuses."""
+
+    @property
+    def explanations(self) -> tuple[Explanation, ...]:
+        """`explain`, or its default, each once and in a fixed order."""
+        asked = EXPLANATIONS if self.explain is None else self.explain
+        return tuple(one for one in EXPLANATIONS if one in asked)
 
 
 class StepRequest(_Request):

@@ -39,7 +39,7 @@ FLOORS = {
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
-        ("pool",), ("episodes",), ("environment",), ("questions",), ("telemetry",),
+        ("pool",), ("episodes",), ("environment",), ("describe",), ("questions",), ("telemetry",),
         ("verifier", "rewards"), ("render",), ("sql",), ("settings", "conformance"),
     ),
     "trainer": (

@@ -15,8 +15,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create
 from shared.models import (
     DEFAULT_STANDARD,
     DEFAULT_STEP_BUDGET,
+    EXPLANATIONS,
     MAX_STEP_BUDGET,
     Difficulty,
+    Explanation,
     StandardName,
 )
 from shared.seeds import DEFAULT_SEED, MAX_SEED
@@ -86,6 +88,8 @@ class GRPOConfig:
     # stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     system_prompt: PromptKind = "full"
+    # what observations explain beside the data (docs/api.md#explanations); empty: nothing
+    explain: Annotated[list[Explanation], _Split] = field(default_factory=lambda: [*EXPLANATIONS])
     # end a turn after its first action, a line or an SQL statement; otherwise only at the model's
     # end of turn
     one_action_per_turn: bool = True

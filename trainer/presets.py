@@ -15,7 +15,7 @@ GENERAL = "qwen3-1.7b"  # for a model of unknown size, such as one behind a serv
 SAVED_AS = "sqlenv"  # the key in config.json of a model that this trainer wrote
 # the settings that decide, beside the weights, what a model reads and writes
 MODEL_SETTINGS = (
-    *("system_prompt", "one_action_per_turn", "max_prose_tokens", "thinking"),
+    *("system_prompt", "explain", "one_action_per_turn", "max_prose_tokens", "thinking"),
     *("max_new_tokens", "max_context_tokens"),
 )
 KEPT = (*MODEL_SETTINGS, "step_budget")  # a trained model keeps them: it has learned to play so
@@ -53,6 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "device": "cpu",
         "dtype": "float32",
         "system_prompt": "short",
+        "explain": [],
         "one_action_per_turn": False,
         "max_new_tokens": 96,  # 64 are too few for 7 % of the gold queries
         "max_context_tokens": 1024,

@@ -15,7 +15,7 @@ from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, SQLEnvError, first_problem
-from shared.models import MAX_STEP_BUDGET, ResetRequest, StandardName, StepResult
+from shared.models import MAX_STEP_BUDGET, Explanation, ResetRequest, StandardName, StepResult
 from shared.run_files import (
     EPISODES,
     EpisodeLine,
@@ -38,6 +38,7 @@ class _TrainerConfig(BaseModel):
     questions_path: Path
     db_dir: Path
     standard: StandardName
+    explain: list[Explanation] = []  # a run without it is older than explanations
 
 
 class _Settings(BaseModel):
@@ -112,7 +113,11 @@ class RunFolder(RunFiles):
         config = self.settings.config
 
         async def played(episode: EpisodeLine) -> Replies:
-            request = ResetRequest(question_id=episode.question_id, step_budget=config.step_budget)
+            request = ResetRequest(
+                question_id=episode.question_id,
+                step_budget=config.step_budget,
+                explain=config.explain,
+            )
             env = SQLEnvironment(bank, config.standard)
             return await play(env, sql, request, episode.actions)
 

@@ -161,6 +161,7 @@ class View:
             step_budget=episode.step_budget,
             answer_form=episode.answer_form,
             rewards="step" if self.caller.is_operator else episode.rewards,
+            explain=list(episode.explain),
         )
         env = SQLEnvironment(self.bank, self.service.settings.standard)
         replies = await play(env, self.service.sql, request, actions)

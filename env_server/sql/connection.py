@@ -154,8 +154,8 @@ class SqlConnection:
             register_trim(self.raw)
             self.raw.authorizer = self._authorize
 
-    def start(self, sql: str) -> None:
-        """Reset the state for the next statement, `sql`."""
+    def start(self, sql: str, max_vm_steps: int | None = None) -> None:
+        """Reset the state for the next statement, `sql`; `max_vm_steps` replaces the limits'."""
         self.sql = sql
         self.statement = ""  # as SQLite parsed it
         self.columns: list[str] = []
@@ -165,7 +165,8 @@ class SqlConnection:
         self.exceeded: str | None = None  # what stopped it: "steps", "calls", "cpu" or "stop"
         self.compiled = False  # memory that runs out before is `max_compile_bytes`
         self._callbacks = 0
-        self._max_callbacks = self.limits.max_vm_steps // self.limits.handler_vm_steps
+        most = self.limits.max_vm_steps if max_vm_steps is None else max_vm_steps
+        self._max_callbacks = most // self.limits.handler_vm_steps
 
     @property
     def reads_data(self) -> bool:

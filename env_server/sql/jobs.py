@@ -2,8 +2,8 @@
 be able to run code.
 
 A frame is a length (4 bytes, little-endian) and as many bytes of JSON: a list of `[number, kind,
-db_path, sql, max_rows]` to a worker, of `[number, *fields of the result, tagged]` from it. `tagged`
-reports whether cells have no JSON form: `{"b": base64}` is a blob, `{"f": "inf"}` a float.
+db_path, sql, max_rows, explain]` to a worker, of `[number, *fields of the result, tagged]` from it.
+`tagged` reports whether cells have no JSON form: `{"b": base64}` is a blob, `{"f": "inf"}` a float.
 
 Each worker shares a memory page with its parent, the marker. The worker writes the number of the
 job that runs (0: none), its start in seconds of the monotonic clock and of the worker's CPU time,
@@ -16,7 +16,7 @@ import base64
 import math
 import mmap
 import struct
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -47,16 +47,21 @@ class JobKind(StrEnum):
     TABLES = "tables"  # the tables' names, one per row, in creation order
     DESCRIBE = "describe"  # rows of (column, type, is_key, references)
     SAMPLE = "sample"  # a table's first rows in stored order
+    VALUES = "values"  # rows of (column, what is in it): see `encode_columns`
 
 
 @dataclass(frozen=True, slots=True)
 class SqlJob:
-    """One piece of work for SQLite. `max_rows` None: as many as the limits allow."""
+    """One piece of work for SQLite. `max_rows` None: as many as the limits allow.
+
+    `explain` are those of `shared.models.Explanation` that a QUERY's result should have.
+    """
 
     kind: str
     db_path: str
     sql: str = ""
     max_rows: int | None = None
+    explain: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,7 +78,8 @@ class SqlResult:
     error_code: str | None = None
     vm_steps: int = 0  # rounded down to whole callbacks of the step counter
     reads_data: bool = False  # a QUERY or GOLD read a table's cells or counted its rows
-    row_count: int | None = None  # of DESCRIBE: the table's rows
+    row_count: int | None = None  # of DESCRIBE: the table's rows; of VALUES: rows read, if not all
+    remarks: list[str] = field(default_factory=list)  # lines that explain a QUERY's result
 
 
 _FIELDS = tuple(field.name for field in fields(SqlResult))
@@ -123,12 +129,28 @@ class Marker(mmap.mmap):
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:
-    items = [(number, job.kind, job.db_path, job.sql, job.max_rows) for number, job in jobs]
+    items = [
+        (number, job.kind, job.db_path, job.sql, job.max_rows, job.explain) for number, job in jobs
+    ]
     return _frame(orjson.dumps(items))
 
 
 def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:
-    return [(number, SqlJob(*values)) for number, *values in orjson.loads(body)]
+    return [
+        (number, SqlJob(kind, path, sql, max_rows, tuple(explain)))
+        for number, kind, path, sql, max_rows, explain in orjson.loads(body)
+    ]
+
+
+def encode_columns(table: str, columns: Sequence[str], width: int, rows: int) -> str:
+    """Return the text of a VALUES job: some columns of a table that has `width` columns and `rows`
+    rows."""
+    return orjson.dumps([table, columns, width, rows]).decode()
+
+
+def decode_columns(text: str) -> tuple[str, list[str], int, int]:
+    table, columns, width, rows = orjson.loads(text)
+    return table, columns, width, rows
 
 
 def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:

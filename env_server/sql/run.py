@@ -4,40 +4,32 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 
 import apsw
 
-from env_server.sql.connection import Refused, SqlConnection, limit_heap
-from env_server.sql.jobs import STOPPED, Cell, JobKind, Row, SqlJob, SqlResult
-from env_server.sql.limits import (
-    MAX_COLUMNS_NAMED,
-    MAX_ERROR_CHARS,
-    MAX_RESULT_BYTES,
-    MAX_TABLES_NAMED,
-    SqlLimits,
+from env_server.sql.connection import SqlConnection, limit_heap
+from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult, decode_columns
+from env_server.sql.limits import SqlLimits
+from env_server.sql.remedies import remedy_of
+from env_server.sql.statement import (
+    ALL_ROWS,
+    COLUMNS,
+    NEXT_HINT,
+    NO_COLUMN,
+    OUT_OF_MEMORY,
+    TOO_WIDE,
+    LookupStopped,
+    columns_hint,
+    run_query,
+    tables_hint,
+    unreadable,
 )
-from shared.sqltext import join_names, quote_identifier, quote_text, sql_name
+from env_server.sql.values import column_values
+from shared.sqltext import quote_identifier, quote_text, sql_name
 
-OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
-NO_COLUMN = "no such column: "  # how SQLite begins the error
-TOO_LONG_TO_COMPILE = "the query is too complex; use fewer nested or repeated expressions"
-
-# How SQLite's texts about its limits begin. Elsewhere in a text such words may be the agent's.
-_TOO_BIG = re.compile(
-    r"too many |more than \d+ |at most \d+ tables|parser stack overflow|Recursion limit|"
-    r"Expression tree is too large|LIKE or GLOB pattern too complex|"
-    r"VIEWs and/or subqueries nested too deep|a row of the result is too big"
-)
-_DATA_ERRORS = (
-    apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError, apsw.IOError, apsw.PermissionsError,
-)  # fmt: skip
 CHECK_EVERY_S = 0.04  # of a deadline; an interrupt is at most twice as late
-_ALL_ROWS = 10_000  # more than a table can have columns
-# hidden 1: of a virtual table
-_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
 # A foreign key that names no column refers to the other table's primary key.
 _REFERENCES = """
     SELECT k."from", k."table", coalesce(k."to", (
@@ -46,7 +38,17 @@ _REFERENCES = """
 """
 # The connection of each kind of job; the others share a trusted one. Agents' statements have their
 # own. SAMPLE is jailed because a view of the data may read the catalogue.
-_JAILED = {JobKind.QUERY: "agent", JobKind.GOLD: "data set", JobKind.SAMPLE: "data set"}
+_JAILED = {
+    JobKind.QUERY: "agent",
+    JobKind.GOLD: "data set",
+    JobKind.SAMPLE: "data set",
+    JobKind.VALUES: "data set",
+}
+_TEXTS = re.compile(r"'(?:[^']|'')*'")
+_QUOTED_OUTPUT = re.compile(
+    r"""(?:\bSELECT\b(?:(?!\bFROM\b)[^"])*|\b(?:GROUP|ORDER)\s+BY\b[^"]*)\"""", re.IGNORECASE
+)
+EXPLAINABLE = ("sql_error", "no_such_table")  # errors that may have a remedy
 
 
 class Deadline:
@@ -154,7 +156,7 @@ class SqlRunner:
         try:
             return self._result(JobKind(job.kind), job)
         except apsw.Error as error:  # of opening a connection
-            return SqlResult(error=_unreadable(error), error_code="db_error")
+            return SqlResult(error=unreadable(error), error_code="db_error")
         except MemoryError:
             return SqlResult(error=OUT_OF_MEMORY, error_code="sql_budget")
 
@@ -168,16 +170,40 @@ class SqlRunner:
                 return describe(connection, job.sql)
             if kind == JobKind.SAMPLE:
                 return sample(connection, job.sql)
+            if kind == JobKind.VALUES:
+                return column_values(connection, *decode_columns(job.sql))
             default = self.limits.gold_rows if kind == JobKind.GOLD else None
             max_rows = default if job.max_rows is None else job.max_rows
             result = run_query(connection, job.sql, max_rows)
+            if job.explain and result.error is None:
+                result.remarks = self._remarks(connection, job, result)
+        except LookupStopped:
+            return SqlResult(error=STOPPED, error_code=STOPPED)
+        except MemoryError:  # of a look-up
+            self._deadline.watch(None)
+            self._close_connections()
         finally:
             self._deadline.watch(None)
-        if kind == JobKind.QUERY and (result.error or "").startswith(NO_COLUMN):
+        explainable = result.error_code in EXPLAINABLE or (result.error or "").startswith(TOO_WIDE)
+        if kind == JobKind.QUERY and result.error and explainable:
             described = self._connection(JobKind.DESCRIBE, job.db_path)
-            hint = columns_hint(described, job.sql)
-            return replace(result, error=f"{result.error}{hint}")
+            problem, _, hint = result.error.partition(NEXT_HINT)
+            remedy = remedy_of(described, job.sql, problem) if "errors" in job.explain else ""
+            if problem.startswith(NO_COLUMN):
+                hint = columns_hint(described, job.sql)
+            return replace(result, error=NEXT_HINT.join(filter(None, (problem, remedy, hint))))
         return result
+
+    def _remarks(self, connection: SqlConnection, job: SqlJob, result: SqlResult) -> list[str]:
+        empty = "empty" in job.explain and found_nothing(result)
+        misleading = "remarks" in job.explain and may_mislead(job.sql)
+        if not (empty or misleading):
+            return []
+        # sqlglot takes 14 MB and 0.15 s
+        from env_server.sql.remarks import remarks_on
+
+        trusted = self._connection(JobKind.DESCRIBE, job.db_path)
+        return remarks_on(connection, trusted, job.sql, result, empty=empty, misleading=misleading)
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
         key = (_JAILED.get(kind, "trusted"), path)
@@ -192,34 +218,19 @@ class SqlRunner:
         return connection
 
 
-def run_query(connection: SqlConnection, sql: str, max_rows: int | None = None) -> SqlResult:
-    """Run one statement and return at most `max_rows` rows (default: `shown_rows`).
+def found_nothing(result: SqlResult) -> bool:
+    """Return whether a result has no rows, or one of NULLs and zeros."""
+    return not result.rows or (
+        len(result.rows) == 1 and all(cell is None or cell == 0 for cell in result.rows[0])
+    )
 
-    The result holds errors of the statement; a fault of this package is raised. Close the
-    connection if the error is `OUT_OF_MEMORY`.
-    """
-    connection.start(sql)
-    cursor = connection.raw.cursor()
-    limits = connection.limits
-    max_rows = limits.shown_rows if max_rows is None else max_rows
-    heap = apsw.memory_used() + limits.max_compile_bytes
-    limit_heap(min(heap, limits.max_heap_bytes))  # until the statement is compiled
-    try:
-        connection.check()
-        try:
-            rows, truncated = _take(cursor.execute(sql), max_rows, limits.max_result_bytes)
-        except UnicodeDecodeError:
-            cursor.close(True)
-            cursor = connection.raw.cursor()
-            rows, truncated = _take_broken_text(connection, cursor, max_rows)
-    except Exception as error:
-        message, code = _explain(error, connection)
-        return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
-    finally:
-        limit_heap(limits.max_heap_bytes)
-        cursor.close(True)
-    columns, steps, reads = connection.columns, connection.vm_steps, connection.reads_data
-    return SqlResult(columns, rows, truncated, vm_steps=steps, reads_data=reads)
+
+def may_mislead(sql: str) -> bool:
+    """Return whether a statement divides, or has a name in quotes outside its conditions."""
+    if '"' not in sql and "/" not in sql:
+        return False
+    outside = _TEXTS.sub("", sql)
+    return "/" in outside or _QUOTED_OUTPUT.search(outside) is not None
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:
@@ -228,11 +239,11 @@ def describe(connection: SqlConnection, table: str) -> SqlResult:
     A row is (name, declared type or "", 1 if in the primary key, "table.column" or None).
     """
     name = quote_text(table)
-    columns = run_query(connection, _COLUMNS.format(name=name), _ALL_ROWS)
+    columns = run_query(connection, COLUMNS.format(name=name), ALL_ROWS)
     if columns.error is None and not columns.rows:
         error = f"no such table: {table}; {tables_hint(connection.tables)}"
         return SqlResult(error=error, error_code="no_such_table")
-    keys = run_query(connection, _REFERENCES.format(name=name), _ALL_ROWS)
+    keys = run_query(connection, _REFERENCES.format(name=name), ALL_ROWS)
     count = run_query(connection, f"SELECT count(*) FROM {quote_identifier(table)}", 1)
     for result in (columns, keys, count):
         if result.error is not None:
@@ -260,126 +271,3 @@ def sample(connection: SqlConnection, table: str) -> SqlResult:
     result = run_query(connection, statement, connection.limits.sample_rows)
     result.truncated = False  # a sample is not a cut result
     return result
-
-
-def _take(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row], bool]:
-    """Return the first rows, and whether there are more."""
-    taken: list[Row] = []
-    size = 0
-    for row in islice(rows, max_rows + 1):
-        for cell in row:
-            if isinstance(cell, (str, bytes)):
-                size += len(cell)
-        if len(taken) == max_rows or (size > max_bytes and taken):
-            return taken, True
-        if size > max_bytes:
-            raise apsw.TooBigError(f"a row of the result is too big: over {max_bytes:,} bytes")
-        taken.append(row)
-    return taken, False
-
-
-def _take_broken_text(
-    connection: SqlConnection, cursor: apsw.Cursor, max_rows: int
-) -> tuple[list[Row], bool]:
-    """Return what `_take` does, with U+FFFD for text that is not UTF-8.
-
-    apsw decodes strictly, so the statement runs again with its text cast to bytes; a prefix
-    distinguishes text from blobs. No table has the name of the WITH table; the line end and the
-    empty comment close a comment that the statement leaves open.
-    """
-    columns = connection.columns
-    name = "q" + "_" * max(map(len, [*connection.tables, ""]))
-    body = connection.statement.rstrip().removesuffix(";")
-    names = [f"c{i}" for i in range(len(columns))]
-    casts = [
-        f"CASE typeof({n}) WHEN 'text' THEN CAST('t'||{n} AS BLOB) "
-        f"WHEN 'blob' THEN CAST('b'||{n} AS BLOB) ELSE {n} END"
-        for n in names
-    ]
-    query = f"{name}({','.join(names)}) AS ({body}\n/**/)"
-    connection.sql = f"WITH {query} SELECT {','.join(casts)} FROM {name}"
-    with connection.longer_statement():
-        statement = cursor.execute(connection.sql)
-    rows, truncated = _take(statement, max_rows, connection.limits.max_result_bytes)
-    connection.columns = columns
-
-    def read(cell: Cell) -> Cell:
-        if not isinstance(cell, bytes):
-            return cell
-        return cell[1:].decode(errors="replace") if cell[:1] == b"t" else cell[1:]
-
-    return [tuple(map(read, row)) for row in rows], truncated
-
-
-def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
-    """Return (one line for the agent, error code)."""
-    limits, text = connection.limits, _one_line(error)
-    if isinstance(error, Refused):
-        return text, "sql_denied"
-    if connection.denied is not None:
-        return connection.denied, "sql_denied"
-    if connection.exceeded == "stop":
-        return "stopped", STOPPED
-    if connection.exceeded is not None or isinstance(error, apsw.InterruptError):
-        # one text for all limits, as CPU time depends on the machine
-        return "the query takes too much work; make it simpler", "sql_budget"
-    if isinstance(error, (MemoryError, apsw.NoMemError, apsw.FullError)):
-        return OUT_OF_MEMORY if connection.compiled else TOO_LONG_TO_COMPILE, "sql_budget"
-    if isinstance(error, apsw.TooBigError) and not text.startswith("a row"):
-        if len(connection.sql.encode(errors="replace")) > limits.max_sql_bytes:
-            return f"the query is over {limits.max_sql_bytes:,} bytes long", "sql_budget"
-        return f"a value in the query is over {limits.max_length_bytes:,} bytes long", "sql_budget"
-    if isinstance(error, _DATA_ERRORS):
-        return _unreadable(error), "db_error"
-    if isinstance(error, apsw.BindingsError):
-        return "parameters can't be bound: write the values into the query", "sql_error"
-    if isinstance(error, UnicodeError):
-        return "the query or its result holds text that is not Unicode", "sql_error"
-    if isinstance(error, (apsw.Error, ValueError)):
-        if isinstance(error, apsw.SQLError) and text.startswith("no such table: "):
-            return f"{text}; {tables_hint(connection.tables)}", "no_such_table"
-        return text, "sql_budget" if _TOO_BIG.match(text) else "sql_error"
-    raise error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_ERROR_CHARS]
-
-
-def tables_hint(tables: list[str]) -> str:
-    """Return 'the tables are a, b, c', for an error about a table's name."""
-    more = ", ..." if len(tables) > MAX_TABLES_NAMED else ""
-    return f"the tables are {join_names(tables[:MAX_TABLES_NAMED])}{more}"
-
-
-def columns_hint(trusted: SqlConnection, sql: str) -> str:
-    """Return '; the columns are a(id, name), b(id)' of the tables that `sql` names, in its order.
-
-    Empty if it names none, or only views that can't be read. A column called like a table counts as
-    naming it. Raises `MemoryError`.
-    """
-    found = {
-        table: re.search(rf"(?<!\w){re.escape(table)}(?!\w)", sql, re.IGNORECASE)
-        for table in trusted.tables
-    }
-    named = sorted((match.start(), table) for table, match in found.items() if match)
-    lists = []
-    for _, table in named[:MAX_TABLES_NAMED]:
-        columns = run_query(trusted, _COLUMNS.format(name=quote_text(table)), MAX_COLUMNS_NAMED)
-        if columns.error == OUT_OF_MEMORY:
-            raise MemoryError
-        if columns.rows:
-            more = ", ..." if columns.truncated else ""
-            names = join_names(str(name) for name, *_ in columns.rows)
-            lists.append(f"{sql_name(table)}({names}{more})")
-    text = ", ".join(lists)
-    if len(text) > MAX_RESULT_BYTES:
-        text = text[:MAX_RESULT_BYTES] + "..."
-    return f"; the columns are {text}" if text else ""
-
-
-def _unreadable(error: Exception) -> str:
-    """Return the text of a db_error, without SQLite's own text if that may contain a path."""
-    text = _one_line(error)
-    detail = "" if "/" in text else f", {text}"
-    return f"the database can't be read: {type(error).__name__}{detail}"

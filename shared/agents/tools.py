@@ -17,7 +17,10 @@ from shared.client.sync import SyncSQLEnvClient
 from shared.errors import SQLEnvError
 from shared.models import Outcome
 
-DRAWN_BY = ("question_id", "split", "difficulty", "db_id", "seed", "step_budget", "answer_form")
+DRAWN_BY = (
+    *("question_id", "split", "difficulty", "db_id", "seed"),
+    *("step_budget", "answer_form", "explain"),
+)
 
 
 class SQLEnvToolsFactory:

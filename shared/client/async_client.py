@@ -30,7 +30,15 @@ from shared.errors import (
     UnknownEpisode,
     is_retryable,
 )
-from shared.models import AnswerForm, ResetResult, Rewards, ServerMetadata, SQLState, StepResult
+from shared.models import (
+    AnswerForm,
+    Explanation,
+    ResetResult,
+    Rewards,
+    ServerMetadata,
+    SQLState,
+    StepResult,
+)
 
 T = TypeVar("T")
 Call = Callable[[Replica], Awaitable[T]]
@@ -133,6 +141,7 @@ class AsyncClient:
         step_budget: int | None = None,
         answer_form: AnswerForm | None = None,
         rewards: Rewards | None = None,
+        explain: Sequence[Explanation] | None = None,
         episode_id: str | None = None,
         actions: Sequence[AnyAction] | None = None,
     ) -> ResetResult:
@@ -140,7 +149,7 @@ class AsyncClient:
 
         With `actions`, the episode starts with them played, and the reply is the last one's.
         `rewards` "step" asks for every step's reward (`Forbidden` for an agent's key), "end" for
-        none before the last reply.
+        none before the last reply. `explain` names what observations explain; None: everything.
         """
         episode_id = episode_id or str(uuid4())
         request = {
@@ -153,6 +162,7 @@ class AsyncClient:
             "step_budget": step_budget,
             "answer_form": answer_form,
             "rewards": rewards,
+            "explain": None if explain is None else list(explain),
             "actions": [_text(action) for action in actions or ()] or None,
             "digest": self._digest,
         }

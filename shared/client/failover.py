@@ -27,7 +27,8 @@ from shared.models import StepResult
 
 T = TypeVar("T")
 
-REBUILT = ("step_budget", "answer_form", "rewards")  # the options that decide an episode's replies
+# the options that decide an episode's replies
+REBUILT = ("step_budget", "answer_form", "rewards", "explain")
 
 # Another server may succeed: this one is full, has other data, or has a fault of its own.
 _REFUSALS = (CapacityReached, DigestMismatch, InternalError, DataError)

@@ -55,7 +55,7 @@ def faulty() -> Iterator[Faulty]:
 
 
 def test_a_whole_episode(env: LocalEnvironment) -> None:
-    env.reset(question_id="shop-5")
+    env.reset(question_id="shop-5", explain=[])
     described = env.step("describe `Orders`;")
     seen = described.observation
     assert seen.result.startswith("orders: 6 rows\norder_id INTEGER primary key\n")

@@ -109,7 +109,8 @@ def play_tasks(
         part = tasks[start : start + batch]
         samples = [sample for sample, _ in part]
         rows = play([row["prompt"] for _, row in part], samples, progress)
-        progress.on_end([row for row in rows if not progress.has_seen(row)])  # other processes'
+        if others := [row for row in rows if not progress.has_seen(row)]:  # other processes'
+            progress.on_end(others)
         lost += [row for row in rows if row.lost is not None]
         raise_if_lost(lost, total, max_lost_fraction, remedy)
     return lost

@@ -186,7 +186,8 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
     texts = [get_system_prompt("short"), "system\n", "user\n", "assistant\n"]
     with SQLEnvClient(url).sync() as client:
         for question_id in ids[:: max(1, len(ids) // episodes)]:
-            reply = client.reset(question_id=question_id, step_budget=len(scripts[question_id]))
+            budget = len(scripts[question_id])
+            reply = client.reset(question_id=question_id, step_budget=budget, explain=[])
             texts.append(format_observation(reply.observation))
             for action in scripts[question_id]:
                 texts.append(action)

@@ -68,11 +68,12 @@ class EpisodeBatch:
 
     def reset(self) -> None:
         """Start every episode on its server; those that can't be started are lost."""
-        budget = self._config.step_budget
-        requests = [
-            {"question_id": one.view.question_id, "step_budget": budget, "rewards": "step"}
-            for one in self.episodes
-        ]
+        options = {
+            "step_budget": self._config.step_budget,
+            "rewards": "step",
+            "explain": self._config.explain,
+        }
+        requests = [{"question_id": one.view.question_id, **options} for one in self.episodes]
         with self._timed("env_wait_s"):
             replies = self._client.reset_many(requests)
         for episode, reply in zip(self.episodes, replies, strict=True):

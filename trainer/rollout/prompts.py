@@ -11,7 +11,9 @@ from trainer.errors import ConfigError
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
 NO_ROWS = "(no rows)"
-REMARKS = (NO_ROWS, "(first ", "(cut: ")  # beginnings of lines of a result that are no rows
+NOTE = "(note: "  # begins a remark below a result
+# beginnings of lines of a result that are no rows
+REMARKS = (NO_ROWS, "(first ", "(cut: ", NOTE)
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _EXAMPLES = {
@@ -58,6 +60,7 @@ _ERROR_HINT = "Send another action: the column may be in another table, which yo
 _NO_ROWS_HINT = (
     "No row matches. Use SAMPLE to see how the values are written, then send another QUERY."
 )
+_NOTE_HINT = "No row matches: the note says why. Send another QUERY."
 
 
 def get_system_prompt(kind: PromptKind = "full") -> str:
@@ -78,7 +81,7 @@ def _hint(text: str, observation: SQLObservation) -> str:
     action = observation.action_history[-1] if observation.action_history else ""
     kind = action.split(":")[0]
     if kind == ActionType.QUERY and f"\n{NO_ROWS}\n" in text:
-        return _NO_ROWS_HINT
+        return _NOTE_HINT if f"\n{NOTE}" in text else _NO_ROWS_HINT
     if text.startswith(ERROR):
         return _ERROR_HINT
     return _HINTS.get(kind, "").format(question=observation.question)

@@ -16,7 +16,7 @@ from shared.dataset import Question
 from shared.models import Outcome
 from shared.run_files import EpisodeLine, RunFiles
 from trainer.config import REWARD_WEIGHTS
-from trainer.rollout.prompts import NO_ROWS, REMARKS, STEPS_LEFT
+from trainer.rollout.prompts import NO_ROWS, NOTE, REMARKS, STEPS_LEFT
 from trainer.run.folder import OBSERVATIONS, episode_lines
 from trainer.run.records import read_observations
 from trainer.sft.scripts import Script, one_line, oracle_script, place
@@ -102,7 +102,9 @@ def found_nothing(observation: str) -> bool:
 
 
 def _lines(observation: str) -> list[str]:
-    return observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
+    """Return the lines of a result, without notes and what follows it."""
+    lines = observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
+    return [line for line in lines if not line.startswith(NOTE)]
 
 
 def _value(cell: str) -> Any:

@@ -12,7 +12,8 @@ import pytest
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql import connection as module
 from env_server.sql.connection import SqlConnection
-from env_server.sql.run import SqlRunner, run_query
+from env_server.sql.run import SqlRunner
+from env_server.sql.statement import run_query
 from tests.conftest import make_database
 
 SCRIPT = "CREATE TABLE t (a); INSERT INTO t VALUES (1), (2); CREATE TABLE u (b);"

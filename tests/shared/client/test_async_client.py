@@ -72,12 +72,14 @@ async def test_every_reset_option_reaches_the_server() -> None:
             "step_budget": 4,
             "answer_form": "sql",
             "rewards": "end",
+            "explain": ("empty", "values"),
             "episode_id": "e1",
         }
         await client.reset(**options)
         query = SQLAction(action_type=ActionType.QUERY, argument="x")
         forked = await client.reset(question_id="q", actions=["SAMPLE: t", query])
-        assert seen[0] == options | {"difficulty": ["easy", "medium"]}
+        lists = {"difficulty": ["easy", "medium"], "explain": ["empty", "values"]}
+        assert seen[0] == options | lists
         assert seen[1]["actions"] == history(forked) == ["SAMPLE: t", "QUERY: x"]
 
 

@@ -192,7 +192,8 @@ async def test_what_no_retry_helps_is_raised_at_once(
 
 async def test_a_lost_episode_is_rebuilt_by_replay_with_its_question_and_options() -> None:
     async with playing() as (server, client):
-        resets = [{"episode_id": name, "step_budget": 9, "answer_form": "sql"} for name in IDS[:20]]
+        chosen = {"step_budget": 9, "answer_form": "sql", "explain": ["empty"]}
+        resets = [{"episode_id": name, **chosen} for name in IDS[:20]]
         await client.reset_many(resets)
         for k in range(3):
             await client.step_many((name, f"QUERY: {k}") for name in IDS[:20])
@@ -203,7 +204,7 @@ async def test_a_lost_episode_is_rebuilt_by_replay_with_its_question_and_options
         for reply in await client.step_many((name, "QUERY: 3") for name in IDS[:20]):
             assert history(reply) == [f"QUERY: {k}" for k in range(4)]
         # the same question, although the reset did not name one
-        options = {"question_id": "picked", "step_budget": 9, "answer_form": "sql"}
+        options = {"question_id": "picked", **chosen}
         assert all(options.items() <= item.items() for item in seen)
         assert client.stats.rebuilds == len(seen) == 20
         assert server.sent("/reset_batch") == [20, 20]

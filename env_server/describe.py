@@ -1,0 +1,160 @@
+"""What DESCRIBE and SAMPLE show of a table: all of it or, of a wide table, a part.
+
+DESCRIBE: survey          the columns; of a table with many, the first part
+DESCRIBE: survey 3        its third part
+DESCRIBE: survey pain     the columns with "pain" in their names
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from env_server.questions import AnyQuestion, QuestionBank
+from env_server.render import fits, render_columns, render_rows, render_table
+from env_server.sql import JobKind, Jobs, SqlJob, SqlResult
+from env_server.sql.jobs import encode_columns
+from env_server.sql.statement import TOO_WIDE
+from shared.sqltext import find_table, quote_identifier, sql_name
+
+PART = 40  # columns that are read, and shown if they fit
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an action about a table shows: `text`, and `described`, a line of schema_info; or an
+    error of the agent's."""
+
+    text: str = ""
+    described: str | None = None
+    error: str | None = None
+    error_code: str | None = None
+
+
+def find_part(argument: str, tables: list[str]) -> tuple[str, str] | None:
+    """Return the table that an argument names, and the part of it behind the name, or "".
+
+    None if there is no such table.
+    """
+    if (table := find_table(argument, tables)) is not None:
+        return table, ""
+    name, _, part = argument.strip().rstrip(";").strip().rpartition(" ")
+    table = find_table(name, tables)
+    return None if table is None else (table, part.strip("\"'"))
+
+
+def describe_jobs(
+    bank: QuestionBank, question: AnyQuestion, table: str, part: str, *, values: bool
+) -> Jobs[Shown]:
+    """Return a table's columns, with what is in them if `values`."""
+    path = bank.database(question.database_name)
+    key = (path, table, part, values)
+    known: Shown | None = bank.described.get(key)
+    if known is not None:
+        return known
+    columns = yield from _structure(bank, question, path, table)
+    if columns.error is not None:
+        return Shown(error=columns.error, error_code=columns.error_code)
+    texts = bank.descriptions[question.database_name].get(table.lower(), {})
+    names = [str(row[0]) for row in columns.rows]
+    places = choose_places(table, names, part)
+    if isinstance(places, str):
+        return Shown(error=places, error_code="sql_error")
+    held = None
+    if values:
+        held = yield from _contents(bank, question, path, table, columns, places[:PART])
+    most = min(len(places), PART) if values else len(places)
+    while True:  # as many as fit
+        note = rest_note("DESCRIBE", table, places, most, len(names))
+        text = render_table(table, columns, texts, places[:most], held, note)
+        if fits(text) or most == 1:
+            break
+        most = max(1, most * 3 // 4)
+    shown = Shown(text, render_columns(table, columns))
+    if not part or part.isdecimal():  # words are the agent's: they must not fill the memory
+        bank.described[key] = shown
+    return shown
+
+
+def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str) -> Jobs[Shown]:
+    """Return a table's first rows; of a wide one, those columns that belong to a part."""
+    path, rows = bank.database(question.database_name), bank.limits.sample_rows
+
+    def shown(result: SqlResult) -> Shown:
+        if result.error is not None:
+            return Shown(error=result.error, error_code=result.error_code)
+        result.truncated = False  # a sample is not a cut result
+        return Shown(render_rows(result, rows))
+
+    if not part:
+        job = SqlJob(JobKind.SAMPLE, path, table)
+        whole = yield from bank.trusted_jobs(question, job, shown)
+        if whole.error is None or not whole.error.startswith(TOO_WIDE):
+            return whole
+    columns = yield from _structure(bank, question, path, table)
+    if columns.error is not None:
+        return Shown(error=columns.error, error_code=columns.error_code)
+    names = [str(row[0]) for row in columns.rows]
+    places = choose_places(table, names, part)
+    if isinstance(places, str):
+        return Shown(error=places, error_code="sql_error")
+    most = min(len(places), PART)
+    listed = ", ".join(quote_identifier(names[place]) for place in places[:most])
+    statement = f"SELECT {listed} FROM {quote_identifier(table)} NOT INDEXED"
+    result = yield SqlJob(JobKind.GOLD, path, statement, rows)
+    if result.error_code == "db_error":
+        raise bank.unreadable(question, result)
+    found, note = shown(result), rest_note("SAMPLE", table, places, most, len(names))
+    return found if found.error else Shown(f"{found.text}\n{note}".rstrip())
+
+
+def choose_places(table: str, names: Sequence[str], part: str) -> list[int] | str:
+    """Return the places of the columns that an agent asks for, or an error.
+
+    `part` is the number of the first one, a word in their names, or "" for all.
+    """
+    name = sql_name(table)
+    if not part.isdecimal():
+        found = [place for place, one in enumerate(names) if part.lower() in one.lower()]
+        return found or f"no column of {name} has {part[:80]!r} in its name"
+    first = int(part[:9])
+    if not 1 <= first <= len(names):
+        return f"{name} has columns 1 to {len(names)}, not {part[:9]}"
+    return list(range(first - 1, len(names)))
+
+
+def rest_note(action: str, table: str, places: Sequence[int], shown: int, width: int) -> str:
+    """Return a line that says which columns are shown, and how to see others; "" if all are."""
+    if shown == width:
+        return ""
+    name, one = sql_name(table), places[0] + 1
+    whole = list(places[:shown]) == list(range(places[0], places[0] + shown))
+    which = f"columns {one} to {one + shown - 1}" if whole else f"{shown} columns"
+    rest = f'"{action}: {name} word" shows those with a word in their names'
+    if shown < len(places):
+        rest = f'"{action}: {name} {places[shown] + 1}" shows those from there on, {rest}'
+    return f"({which} of {width}; {rest})"
+
+
+def _structure(bank: QuestionBank, question: AnyQuestion, path: str, table: str) -> Jobs[SqlResult]:
+    job = SqlJob(JobKind.DESCRIBE, path, table)
+    return (yield from bank.trusted_jobs(question, job, lambda result: result))
+
+
+def _contents(
+    bank: QuestionBank,
+    question: AnyQuestion,
+    path: str,
+    table: str,
+    columns: SqlResult,
+    places: Sequence[int],
+) -> Jobs[SqlResult]:
+    """Return what is in the columns at `places`, read once per `PART` columns of the table."""
+    names, rows = [str(row[0]) for row in columns.rows], columns.row_count or 0
+    found, read = [], None
+    for number in sorted({place // PART for place in places}):
+        block = range(PART * number, min(len(names), PART * (number + 1)))
+        text = encode_columns(table, [names[place] for place in block], len(names), rows)
+        job = SqlJob(JobKind.VALUES, path, text)
+        result = yield from bank.trusted_jobs(question, job, lambda result: result)
+        read = result.row_count
+        found += result.rows
+    return SqlResult(["column", "values"], found, row_count=read)

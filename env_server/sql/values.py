@@ -1,0 +1,151 @@
+"""What is in a table's columns, as one short text each, from a bounded number of rows.
+
+    'C', 'D', 'N'                       all values, by frequency, where they are few
+    'Ann', 'Bo', 'Cid'; 57 different    the most frequent ones, where they are many
+    0.5 to 99.9; 57 different           numbers and dates
+    text of 12 to 340 characters        long texts; a blob's bytes likewise
+
+A share of NULLs follows. Of a large table the same rows are read on every server: those at evenly
+spaced rowids, or its first ones if it has no rowid.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from env_server.sql.connection import SqlConnection
+from env_server.sql.jobs import STOPPED, Cell, SqlResult
+from env_server.sql.statement import run_query
+from shared.sqltext import quote_identifier, quote_text
+
+MAX_ROWS = 10_000  # read of a table
+MAX_CELLS = 200_000  # and fewer rows of a wide one
+FEW = 8  # values that are all shown
+SHOWN = 3  # of more
+MAX_VALUE_CHARS = 40  # a longer text is no value but prose: its length is shown
+MAX_TEXT_CHARS = 100  # of a column's values, with their quotes and commas
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
+_ROWIDS = ("rowid", "_rowid_", "oid")  # a column's own name hides the row's
+
+# Values by their type, the shortest and longest text or blob, and how often each occurs.
+_COUNTS = """
+    SELECT typeof(c), CASE typeof(c) WHEN 'blob' THEN NULL WHEN 'text'
+        THEN substr(c, 1, {chars}) ELSE c END AS v, min(length(c)), max(length(c)), count(*)
+    FROM ({source}) GROUP BY 1, 2 ORDER BY 5 DESC, 2
+"""
+_SPACED = """
+    WITH RECURSIVE span AS (SELECT (SELECT min({rowid}) FROM {table}) AS low,
+        (SELECT max({rowid}) FROM {table}) AS high),
+    place(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM place WHERE n < {rows} - 1),
+    picked AS (SELECT DISTINCT (SELECT min({rowid}) FROM {table} WHERE {rowid} >=
+        span.low + CAST((span.high - span.low) * (place.n / {rows}.0) AS INTEGER)) AS id
+        FROM place, span)
+    SELECT {column} AS c FROM picked CROSS JOIN {table} ON {table}.{rowid} = picked.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A distinct value of a column, or all its blobs: `kind` is SQLite's typeof."""
+
+    kind: str
+    cell: Cell
+    shortest: int
+    longest: int
+    count: int
+
+
+def column_values(
+    connection: SqlConnection, table: str, columns: Sequence[str], width: int, rows: int
+) -> SqlResult:
+    """Return a row (column, text) for each of `columns` of a table that has `width` columns and
+    `rows` rows; `row_count` is the number of rows that were read, None if all.
+
+    A column that can't be read within the limits has an empty text.
+    """
+    most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, width)))
+    found: list[tuple[Cell, ...]] = []
+    steps = 0
+    for column in columns:
+        text = ""
+        for source in _sources(table, column, columns, rows, most):
+            statement = _COUNTS.format(chars=MAX_VALUE_CHARS + 1, source=source)
+            result = run_query(connection, statement, most)
+            steps += result.vm_steps
+            if result.error is None:
+                text = "" if result.truncated else describe_values(_values(result))
+                break
+            if result.error_code == STOPPED:
+                return result
+            if result.error_code != "sql_error":  # beyond the limits, or the data's fault
+                break
+        found.append((column, text))
+    read = None if rows <= most else most
+    return SqlResult(["column", "values"], found, vm_steps=steps, row_count=read)
+
+
+def _sources(table: str, column: str, columns: Sequence[str], rows: int, most: int) -> list[str]:
+    """Return the statements that read the column, of which the first without an error counts."""
+    name, quoted = quote_identifier(table), quote_identifier(column)
+    first = f"SELECT {quoted} AS c FROM {name} NOT INDEXED LIMIT {most}"
+    if rows <= most:
+        return [first]
+    taken = {one.lower() for one in columns}
+    rowid = next((one for one in _ROWIDS if one not in taken), None)
+    if rowid is None:
+        return [first]
+    spaced = _SPACED.format(table=name, rowid=rowid, column=f"{name}.{quoted}", rows=most)
+    return [spaced, first]
+
+
+def _values(result: SqlResult) -> list[Value]:
+    return [Value(*row) for row in result.rows]  # type: ignore[arg-type]
+
+
+def describe_values(values: Sequence[Value]) -> str:
+    """Return the text of a column with these values, the most frequent first."""
+    total = sum(one.count for one in values)
+    known = [one for one in values if one.kind != "null"]
+    nulls = total - sum(one.count for one in known)
+    if not total:
+        return ""
+    if not known:
+        return "only NULL"
+    text = _described(known)
+    if nulls:
+        share = round(100 * nulls / total)
+        text += f"; {min(99, share) if share else 'under 1'} % NULL"
+    return text
+
+
+def _described(values: Sequence[Value]) -> str:
+    kinds = {one.kind for one in values}
+    if kinds == {"blob"}:
+        return f"blob of {_span(values)} bytes"
+    if "blob" in kinds or any(
+        one.kind == "text" and one.longest > MAX_VALUE_CHARS for one in values
+    ):
+        return f"text of {_span(values)} characters" if "blob" not in kinds else ""
+    different = f"; {len(values)} different"
+    shown = [_literal(one.cell) for one in values]
+    if len(values) <= FEW and len(whole := ", ".join(shown)) <= MAX_TEXT_CHARS:
+        return whole
+    cells = [one.cell for one in values]
+    numbers = not kinds & {"text", "blob"}
+    if numbers or all(isinstance(cell, str) and _DATE.fullmatch(cell) for cell in cells):
+        low, high = _literal(min(cells)), _literal(max(cells))  # type: ignore[type-var]
+        return f"{low} to {high}{different}"
+    some = shown[:SHOWN]
+    while len(some) > 1 and len(", ".join(some)) > MAX_TEXT_CHARS:
+        some.pop()
+    return f"{', '.join(some)}{different}"
+
+
+def _span(values: Sequence[Value]) -> str:
+    low, high = min(one.shortest for one in values), max(one.longest for one in values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _literal(cell: Cell) -> str:
+    """Return a value as SQL writes it."""
+    return quote_text(cell) if isinstance(cell, str) else repr(cell)

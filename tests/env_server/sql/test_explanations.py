@@ -1,0 +1,351 @@
+"""What is said beside a result or an error: why it found nothing, what misleads, what to write
+instead, and what is in a column. Each with a case in which it must not be said."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
+from env_server.sql.jobs import encode_columns
+from env_server.sql.run import SqlRunner
+from env_server.sql.values import MAX_ROWS, Value, describe_values
+
+SCRIPT = """
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY, status_cd TEXT, customer_id INT REFERENCES customers (id), sent_at TEXT,
+    total REAL, country TEXT, "Unit Price" REAL, "order" INT, weight INT
+);
+CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT, country TEXT, nickname TEXT, photo BLOB);
+CREATE TABLE "Patient Records" (pid INTEGER PRIMARY KEY, "First Name" TEXT);
+CREATE TABLE "Parts Catalog" (part_no TEXT);
+CREATE VIEW open_orders AS SELECT * FROM orders WHERE status_cd = 'N';
+INSERT INTO customers VALUES (1, 'Ann', 'CH', NULL, x'00ff'), (2, 'Bo', 'DE', 'Bob', x'00'),
+    (3, 'Cleo', 'CH', NULL, NULL), (4, 'Dan', 'CH', NULL, NULL);
+INSERT INTO "Patient Records" VALUES (1, 'Ida');
+"""
+COUNTRIES = (
+    *("Denmark", "Finland", "France", "Germany", "Iceland"),
+    *("Italy", "Norway", "Spain", "Sweden", "Switzerland"),
+)
+ALL = ("empty", "errors", "remarks")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("explained") / "shop.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SCRIPT)
+        for n in range(100):
+            sent_at = f"2025-0{1 + n % 9}-{10 + n % 17} 08:15:00"
+            row = (
+                n + 1,
+                "CDNP"[n % 4],
+                1 + n % 4,
+                sent_at,
+                n / 2,
+                COUNTRIES[n % 10],
+                1.5,
+                n,
+                n % 7,
+            )
+            connection.execute(f"INSERT INTO orders VALUES ({', '.join('?' * 9)})", row)
+        connection.commit()
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[SqlRunner]:
+    with SqlRunner() as runner:
+        yield runner
+
+
+def ask(runner: SqlRunner, path: str, sql: str, explain: tuple[str, ...] = ALL) -> SqlResult:
+    return runner.run(SqlJob(JobKind.QUERY, path, sql, 20, explain))
+
+
+@pytest.mark.parametrize(
+    ("condition", "remark"),
+    [
+        ("status_cd = 'Cancelled'", "status_cd has no 'Cancelled'; it has 'C', 'D', 'N', 'P'"),
+        ("'Cancelled' = status_cd", "status_cd has no 'Cancelled'; it has 'C', 'D', 'N', 'P'"),
+        ("status_cd = 'c'", "status_cd has no 'c'; it has 'C'"),
+        ('status_cd = "Q"', "status_cd has no 'Q'; it has 'C', 'D', 'N', 'P'"),
+        ("status_cd IN ('x', 'y')", "status_cd has no 'x' or 'y'; it has 'C', 'D', 'N', 'P'"),
+        ("country = 'norway '", "country has no 'norway '; it has 'Norway'"),
+        ("country = 'Swizerland'", "country has no 'Swizerland'; it has 'Switzerland'"),
+        ("country = 'Switz'", "country has no 'Switz'; it has 'Switzerland'"),
+        ("country LIKE '%xyz%'", "country is never like '%xyz%'; it is like 'Denmark', 'Finland'"),
+        ("id = 500", "id has no 500; it has 1 to 100"),
+        ("total > 1000", "no total is > 1000; it has 0.0 to 49.5"),
+        ("total BETWEEN -9 AND -1", "no total is between -9 and -1; it has 0.0 to 49.5"),
+        ("status_cd = NULL", "status_cd = NULL is never true: write status_cd IS NULL"),
+        ("status_cd <> NULL", "status_cd <> NULL is never true: write status_cd IS NOT NULL"),
+        ("sent_at = '2025-04-13'", "sent_at has no '2025-04-13'; it has '2025-04-13 08:15:00'"),
+        ("sent_at > '2026-01-01'",
+         "no sent_at is > '2026-01-01'; it has '2025-01-10 08:15:00' to '2025-09-23 08:15:00'"),
+        ("country = '{0} %'", "country has no '{0} %'; it is like 'Denmark', 'Finland'"),
+        ("country = 'it''s'", "country has no 'it''s'; it is like 'Denmark', 'Finland'"),
+        # what some row meets, or what a remark can't know
+        ("status_cd = 'C' AND id < 0 AND id > 0", "no id is < 0; it has 1 to 100"),
+        ("status_cd = 'C' AND country = 'Finland'", None),
+        ("NOT status_cd = 'Q' AND id % 2 > 5", None),
+        ("status_cd <> 'C' AND status_cd NOT IN ('D', 'N', 'P', 'Q')", None),
+        ("upper(status_cd) = 'Q'", None),
+        ("status_cd = (SELECT 'Q')", None),
+        ("status_cd IS NULL", None),
+    ],
+)  # fmt: skip
+def test_a_query_that_finds_nothing_says_why(
+    runner: SqlRunner, path: str, condition: str, remark: str | None
+) -> None:
+    wanted = [] if remark is None else [remark]
+    for what in ("*", "count(*)", "max(total)", "sum(total), count(id)"):
+        found = ask(runner, path, f"SELECT {what} FROM orders WHERE {condition}")
+        assert found.error is None
+        assert found.remarks == wanted
+    assert not ask(runner, path, f"SELECT * FROM orders WHERE {condition}", ("remarks",)).remarks
+
+
+def test_a_result_with_values_has_no_reason(runner: SqlRunner, path: str) -> None:
+    for sql in (
+        "SELECT id FROM orders WHERE status_cd = 'C' OR status_cd = 'Q'",
+        "SELECT count(*) FROM orders WHERE country IN ('Norway', 'Atlantis')",
+        "SELECT 0, 'x' FROM orders WHERE status_cd = 'C' LIMIT 1",
+    ):
+        assert ask(runner, path, sql).remarks == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "remarks"),
+    [
+        ("SELECT o.id FROM orders AS o JOIN customers AS c ON o.country = c.country",
+         ["orders.country and customers.country have no value in common"]),
+        ("SELECT o.id FROM orders AS o, customers AS c WHERE o.total = c.name",
+         ["orders.total and customers.name have no value in common"]),
+        ("SELECT 1 FROM orders o JOIN customers c ON customer_id = c.id WHERE c.country = 'Norway'",
+         ["country has no 'Norway'; it has 'CH', 'DE'"]),
+        # two at most, each once
+        ("SELECT 1 FROM orders WHERE id = -1 AND id = -1 AND total = -2 AND weight = -3",
+         ["id has no -1; it has 1 to 100", "total has no -2; it has 0.0 to 49.5"]),
+        # in a query inside, but not in one that is negated
+        ("SELECT 1 FROM orders WHERE customer_id IN (SELECT id FROM customers WHERE name = 'Eve')",
+         ["name has no 'Eve'; it has 'Ann', 'Bo', 'Cleo', 'Dan'"]),
+        ("SELECT 1 FROM orders WHERE NOT EXISTS (SELECT 1 FROM customers WHERE name <> 'Eve')", []),
+        # names that are ambiguous, or not of a table
+        ("SELECT 1 FROM orders, customers WHERE country = 'Q'", None),
+        ("WITH t AS (SELECT 1 AS x) SELECT x FROM t WHERE x = 2", []),
+        ("SELECT x FROM (SELECT status_cd AS x FROM orders) WHERE x = 'Q'", []),
+        ("SELECT id FROM open_orders WHERE status_cd = 'C'", ["status_cd has no 'C'; it has 'N'"]),
+    ],
+)  # fmt: skip
+def test_conditions_are_those_of_tables(
+    runner: SqlRunner, path: str, sql: str, remarks: list[str] | None
+) -> None:
+    found = ask(runner, path, sql)
+    if remarks is None:
+        assert "ambiguous" in (found.error or "")
+    else:
+        assert (found.error, found.remarks) == (None, remarks)
+
+
+@pytest.mark.parametrize(
+    ("sql", "remarks"),
+    [
+        ('SELECT "nicknames" FROM customers',
+         ["\"nicknames\" is no column: it was read as the text 'nicknames'"]),
+        ('SELECT name FROM customers ORDER BY "agee"',
+         ["\"agee\" is no column: it was read as the text 'agee'"]),
+        ('SELECT "nickname" FROM customers', []),
+        ('SELECT name AS "n" FROM customers ORDER BY "n"', []),
+        ('SELECT name FROM customers WHERE country = "CH"', []),
+        ('SELECT "Unit Price" FROM orders', []),
+        ('SELECT "x" FROM (SELECT name AS x FROM customers)', []),
+        ("SELECT sum(total > 20) / count(*) FROM orders",
+         ["whole numbers were divided, which drops the fraction: write 1.0 * a / b"]),
+        ("SELECT country, count(*) / 7 FROM orders GROUP BY country ORDER BY 2",
+         ["whole numbers were divided, which drops the fraction: write 1.0 * a / b"]),
+        ("SELECT 1.0 * sum(total > 20) / count(*) FROM orders", []),
+        ("SELECT sum(total) / count(*) FROM orders", []),
+        ("SELECT count(*) / 2 FROM orders", []),  # 100 / 2
+        ("SELECT id FROM orders WHERE id / 2 = 3", []),
+        ("SELECT '7/2' FROM orders", []),
+        ("SELECT name FROM customers -- 1/2", []),
+    ],
+)  # fmt: skip
+def test_a_result_that_misleads_has_a_remark(
+    runner: SqlRunner, path: str, sql: str, remarks: list[str]
+) -> None:
+    found = ask(runner, path, sql)
+    assert (found.error, found.remarks) == (None, remarks)
+    assert ask(runner, path, sql, ("empty", "errors")).remarks == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "remedy"),
+    [
+        ("SELECT * FROM Patient Records", 'write "Patient Records", in double quotes'),
+        ("SELECT * FROM patient_records", 'write "Patient Records", in double quotes'),
+        ("SELECT * FROM PartsCatalog", 'write "Parts Catalog", in double quotes'),
+        ("SELECT Unit Price FROM orders", 'write "Unit Price", in double quotes'),
+        ("SELECT o.Unit Price FROM orders o", 'write "Unit Price", in double quotes'),
+        ("SELECT max(unit_price) FROM orders", 'write "Unit Price", in double quotes'),
+        ("SELECT First Name FROM Patient Records",
+         'write "Patient Records" and "First Name", in double quotes'),
+        ("SELECT order FROM orders", 'write "order", in double quotes'),
+        ("SELECT * FROM order", "did you mean orders?"),
+        ("SELECT * FROM custmers", "did you mean customers?"),
+        ("SELECT nmae FROM customers", "did you mean name?"),
+        ("SELECT name FROM orders", "name is a column of customers"),
+        ("SELECT c.total FROM customers c", "total is a column of orders"),
+        ("SELECT YEAR(sent_at) FROM orders", "use strftime('%Y', x)"),
+        ("SELECT id FROM orders WHERE MONTH = 3", "use strftime('%m', x)"),
+        ("SELECT DATE_TRUNC('month', sent_at) FROM orders", "use date(x, 'start of month')"),
+        ("SELECT id FROM orders WHERE country ILIKE 'n%'", "use LIKE, which ignores the case"),
+        ("SELECT TOP 5 id FROM orders", "use LIMIT n at the end"),
+        ("SELECT total::int FROM orders", "use CAST(x AS type)"),
+        ("SELECT EXTRACT(YEAR FROM sent_at) FROM orders", "use strftime('%Y', x)"),
+        ("SELECT id FROM orders WHERE sent_at > DATE '2025-01-01'", "write a date as a text"),
+        ("SELECT id FROM orders WHERE sent_at > now() - INTERVAL '1 day'", "use date(x, '+1 day')"),
+        ("SELECT LEFT(country, 2) FROM orders", "use substr(x, 1, n)"),
+        ("SELECT id FROM orders FETCH FIRST 3 ROWS ONLY", "use LIMIT n at the end"),
+        # nothing better is known
+        ("SELECT frobnicate(id) FROM orders", None),
+        ("SELECT id FROM orders WHERE", None),
+        ("SELECT zzz FROM orders", None),
+        ("SELECT * FROM zzz", None),
+        ("SELECT id FROM orders WHERE country = 'Patient Records' AND", None),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_remedy(
+    runner: SqlRunner, path: str, sql: str, remedy: str | None
+) -> None:
+    plain, found = ask(runner, path, sql, ()), ask(runner, path, sql)
+    assert plain.error is not None
+    assert found.error is not None
+    assert found.error_code == plain.error_code
+    if remedy is None:
+        assert found.error == plain.error
+        return
+    parts = plain.error.split("; ", 1)
+    said = found.error.removeprefix(f"{parts[0]}; ")
+    assert said.startswith(remedy), found.error
+    assert said.endswith("".join(parts[1:]))
+    assert "\n" not in found.error
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 FROM orders WHERE country = '" + "x" * 19_000 + "'",
+        "SELECT 1 FROM orders WHERE " + " AND ".join(f"country = 'c{n}'" for n in range(90)),
+        "SELECT 1 FROM orders WHERE id = -1 AND " + "(" * 60 + "1" + ")" * 60,
+        "SELECT 1 FROM orders WHERE country IN (" + ", ".join(f"'{n}'" for n in range(300)) + ")",
+        "SELECT 1 FROM orders WHERE country = 'a' AND '" + "{x}" * 50 + "' = country",
+    ],
+)  # fmt: skip
+def test_a_large_statement_costs_little_more(runner: SqlRunner, path: str, sql: str) -> None:
+    found = ask(runner, path, sql)
+    assert (found.error, found.rows) == (None, [])
+    assert len(found.remarks) <= 2
+    assert all(len(one) < 400 for one in found.remarks)
+
+
+def test_lookups_share_the_statements_steps(tmp_path: Path) -> None:
+    """A table of 2 million rows: what a look-up can't finish is left out."""
+    path = tmp_path / "large.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000000)"
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, kind TEXT)")
+        connection.execute(f"INSERT INTO t {rows} SELECT i, 'k' || (i % 3) FROM n")
+        connection.commit()
+    sql = "SELECT count(*) FROM t WHERE kind = 'K1'"
+    with SqlRunner() as runner:
+        whole = ask(runner, str(path), sql)
+        assert whole.remarks == ["kind has no 'K1'; it has 'k1'"]
+    with SqlRunner(SqlLimits(max_vm_steps=int(whole.vm_steps * 1.2))) as runner:
+        cut = ask(runner, str(path), sql)
+        assert (cut.rows, cut.remarks) == ([(0,)], [])
+    with SqlRunner() as runner, SqlRunner() as other:
+        job = SqlJob(JobKind.VALUES, str(path), encode_columns("t", ["id", "kind"], 2, 2_000_000))
+        values = runner.run(job)
+        assert values.row_count == MAX_ROWS
+        assert values.rows[1] == ("kind", "'k1', 'k0', 'k2'") == other.run(job).rows[1]
+        low, high = (int(one) for one in str(values.rows[0][1]).split(";")[0].split(" to "))
+        assert low == 1
+        assert high > 1_990_000  # spread over the table
+        assert values.vm_steps < 5_000_000
+
+
+def test_what_is_in_columns(runner: SqlRunner, path: str) -> None:
+    def contents(table: str, rows: int, *columns: str) -> dict[str, str]:
+        job = SqlJob(JobKind.VALUES, path, encode_columns(table, columns, 9, rows))
+        result = runner.run(job)
+        assert (result.error, result.row_count) == (None, None)
+        return {str(column): str(text) for column, text in result.rows}
+
+    columns = ("id", "status_cd", "sent_at", "total", "country", "weight")
+    assert contents("orders", 100, *columns) == {
+        "id": "1 to 100; 100 different",
+        "status_cd": "'C', 'D', 'N', 'P'",
+        "sent_at": "'2025-01-10 08:15:00' to '2025-09-23 08:15:00'; 100 different",
+        "total": "0.0 to 49.5; 100 different",
+        "country": "'Denmark', 'Finland', 'France'; 10 different",
+        "weight": "0, 1, 2, 3, 4, 5, 6",
+    }
+    assert contents("customers", 4, "country", "nickname", "photo") == {
+        "country": "'CH', 'DE'",  # by frequency
+        "nickname": "'Bob'; 75 % NULL",
+        "photo": "blob of 1 to 2 bytes; 50 % NULL",
+    }
+    assert contents("open_orders", 25, "status_cd") == {"status_cd": "'N'"}
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([], ""),
+        ([Value("null", None, 0, 0, 9)], "only NULL"),
+        ([Value("text", "a", 1, 1, 999), Value("null", None, 0, 0, 1)], "'a'; under 1 % NULL"),
+        ([Value("text", "a", 1, 1, 1), Value("null", None, 0, 0, 999)], "'a'; 99 % NULL"),
+        ([Value("text", "x" * 41, 60, 340, 2)], "text of 60 to 340 characters"),
+        ([Value("text", "it's", 4, 4, 2)], "'it''s'"),
+        ([Value("integer", n, 1, 1, 1) for n in range(20)], "0 to 19; 20 different"),
+        ([Value("text", f"{n:02}" * 15, 30, 30, 1) for n in range(8)],
+         f"'{'00' * 15}', '{'01' * 15}', '{'02' * 15}'; 8 different"),  # in bounded bytes
+        ([Value("text", f"{n:02}" * 20, 40, 40, 1) for n in range(9)],
+         f"'{'00' * 20}', '{'01' * 20}'; 9 different"),
+        ([Value("blob", None, 5, 5, 3)], "blob of 5 bytes"),
+        ([Value("text", "1", 1, 1, 3), Value("integer", 1, 1, 1, 2)], "'1', 1"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_column_is_short(values: list[Value], text: str) -> None:
+    assert describe_values(values) == text
+
+
+def test_tables_without_rowid_and_broken_text(tmp_path: Path) -> None:
+    path = tmp_path / "odd.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE w (k TEXT PRIMARY KEY) WITHOUT ROWID;"
+            "CREATE TABLE r (rowid TEXT, _rowid_ TEXT, oid TEXT);"
+            "CREATE TABLE b (t TEXT);"
+        )
+        many = [(f"{n:06}",) for n in range(MAX_ROWS + 5)]
+        connection.executemany("INSERT INTO w VALUES (?)", many)
+        connection.executemany("INSERT INTO r VALUES (?, 'x', 'y')", many)
+        connection.execute("INSERT INTO b VALUES (CAST(x'ff41' AS TEXT))")
+        connection.commit()
+    with SqlRunner() as runner:
+        for table, column, text in (
+            ("w", "k", "'000000', '000001', '000002'; 10000 different"),
+            ("r", "rowid", "'000000', '000001', '000002'; 10000 different"),
+            ("r", "oid", "'y'"),
+        ):
+            columns = ["rowid", "_rowid_", "oid"] if table == "r" else [column]
+            job = SqlJob(JobKind.VALUES, str(path), encode_columns(table, columns, 3, len(many)))
+            assert dict(runner.run(job).rows)[column] == text  # type: ignore[arg-type]
+        job = SqlJob(JobKind.VALUES, str(path), encode_columns("b", ["t"], 1, 1))
+        assert runner.run(job).rows == [("t", "'\ufffdA'")]

@@ -98,12 +98,13 @@ class EpisodeState:
 def step_result(episode: EpisodeState, effect: Effect, reward: float | None) -> StepResult:
     """Return the reply to an action that led to `effect`, once the episode counts the action.
 
-    With `rewards="end"`, replies have no rewards before the end; the last has their sum.
+    With `rewards="end"`, the last reply alone has a reward: whether the answer is right. All other
+    parts would tell how near the queries were to the gold.
     """
     done = episode.outcome is not None
-    withheld = episode.rewards == "end" and not done
-    if episode.rewards == "end":
-        reward = episode.ledger.total if done else None
+    withheld = episode.rewards == "end"
+    if withheld:
+        reward = episode.ledger.correctness if done else None
     observation = SQLObservation(
         question=episode.question.question_text,
         schema_info=episode.schema_info,

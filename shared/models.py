@@ -100,7 +100,7 @@ class StepInfo(WireModel):
     reward_version: str
     """Version of the rules that rewards follow."""
     ledger: RewardLedger | None
-    """Where the reward comes from; null as long as rewards are withheld."""
+    """Where the reward comes from; null in an episode with `rewards` "end"."""
     error_code: str | None = None  # those that exist: env_server.environment
     """Kind of the last action's error, for programs; null if it worked."""
     outcome: Outcome | None = None
@@ -110,8 +110,8 @@ class StepInfo(WireModel):
 class StepResult(WireModel):
     """The reply to a step. `reward` is the step's, and None at a reset.
 
-    In an episode with `rewards` "end" it is None until the last reply, whose reward is the
-    episode's total.
+    In an episode with `rewards` "end" it is None until the last reply, whose reward is 1 for a
+    right answer, else 0.
     """
 
     observation: SQLObservation
@@ -127,7 +127,7 @@ class StepResult(WireModel):
     def ledger(self) -> RewardLedger:
         """The ledger; `ValueError` if it is withheld."""
         if self.info.ledger is None:
-            raise ValueError("rewards are withheld until the end: reset with rewards 'step'")
+            raise ValueError("the ledger is withheld: reset with rewards 'step'")
         return self.info.ledger
 
 
@@ -277,7 +277,7 @@ class ResetRequest(_Request):
     answer_form: AnswerForm = "text"
     """Whether ANSWER holds a value as text, as without this field, or a SQL statement."""
     rewards: Rewards | None = None
-    """Show rewards at each step, or at the end only; an agent's key gets them at the end."""
+    """Show rewards at each step ("step"), or only whether the answer was right, as to agents."""
     explain: list[Explanation] | None = Field(default=None, max_length=len(EXPLANATIONS))
     """What observations explain: "values", "empty", "errors", "remarks"; without it all four."""
     actions: _Actions | None = None

@@ -131,7 +131,7 @@ def hidden(reply: Reply, request: str) -> None:
     equal(seen, (None, None, None), f"reward, its copy and ledger of {request}")
 
 
-@rewards("rewards 'end': nothing before the last reply, whose reward is the episode's total")
+@rewards("rewards 'end': nothing but whether the answer is right, in the last reply")
 async def _withheld(wire: Wire) -> None:
     episode = await wire.start(step_budget=5, rewards="end")
     describe = f"DESCRIBE: {episode.observation.tables[0]}"
@@ -140,8 +140,8 @@ async def _withheld(wire: Wire) -> None:
     for number, reply in enumerate(replies[:-1]):
         hidden(reply, f"step {number}")
     last = replies[-1].shaped(StepResult)
-    total = last.ledger.total
-    equal((last.reward, last.observation.reward), (total, total), "the last reply's rewards")
+    shown = (last.reward, last.observation.reward, last.info.ledger)
+    equal(shown, (0.0, 0.0, None), "rewards and ledger of the last reply")
 
 
 @rewards("rewards 'end': right and wrong guesses get equal replies")

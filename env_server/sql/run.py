@@ -174,7 +174,8 @@ class SqlRunner:
                 return column_values(connection, *decode_columns(job.sql))
             default = self.limits.gold_rows if kind == JobKind.GOLD else None
             max_rows = default if job.max_rows is None else job.max_rows
-            result = run_query(connection, job.sql, max_rows)
+            read_rows = self.limits.gold_rows if kind == JobKind.QUERY else 0
+            result = run_query(connection, job.sql, max_rows, read_rows=read_rows)
             if job.explain and result.error is None:
                 result.remarks = self._remarks(connection, job, result)
         except LookupStopped:

@@ -1,6 +1,7 @@
 """Run one statement on a connection, and explain its error in one line for the agent."""
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
@@ -45,11 +46,13 @@ def run_query(
     max_rows: int | None = None,
     *,
     max_vm_steps: int | None = None,
+    read_rows: int = 0,
 ) -> SqlResult:
     """Run one statement and return at most `max_rows` rows (default: `shown_rows`).
 
-    `max_vm_steps` (default: that of the limits) bounds its work. The result holds errors of the
-    statement; a fault of this package is raised. Close the connection if the error is
+    `max_vm_steps` (default: that of the limits) bounds its work. `read_rows` rows are read, if
+    there are so many, so that an error in one does not depend on `max_rows`. The result holds
+    errors of the statement; a fault of this package is raised. Close the connection if the error is
     `OUT_OF_MEMORY`.
     """
     connection.start(sql, max_vm_steps)
@@ -61,7 +64,9 @@ def run_query(
     try:
         connection.check()
         try:
-            rows, truncated = _take(cursor.execute(sql), max_rows, limits.max_result_bytes)
+            found = cursor.execute(sql)
+            rows, truncated = _take(found, max_rows, limits.max_result_bytes)
+            deque(islice(found, max(0, read_rows - len(rows))), maxlen=0)
         except UnicodeDecodeError:
             cursor.close(True)
             cursor = connection.raw.cursor()

@@ -96,8 +96,8 @@ class SQLEnvEnv(vf.Env[SQLEnvEnvConfig]):
 
 def record(trace: vf.Trace, reply: StepResult) -> None:
     """Record the server's total reward, and what the last reply says of the episode."""
-    ledger = reply.info.ledger
-    trace.record_reward("sqlenv", 0.0 if ledger is None else ledger.total)
+    ledger = reply.info.ledger  # None with an agent's key
+    trace.record_reward("sqlenv", ledger.total if ledger else reply.reward or 0.0)
     trace.record_metric("correct", float(reply.info.outcome == Outcome.CORRECT))
     trace.record_metric("steps", float(reply.observation.step_count))
 

@@ -128,6 +128,8 @@ class SQLEnvTools:
             raise
         if reply.info.ledger is not None:  # with a step whose call was cancelled
             self.reward = reply.info.ledger.total
+        elif reply.reward is not None:
+            self.reward = reply.reward
         self.outcome = reply.info.outcome
         if reply.done:
             self._episode_id = None

@@ -148,7 +148,8 @@ def test_an_agent_sees_rewards_at_the_end_only(http: TestClient) -> None:
         for reply in (first, *replies):
             assert (reply["reward"], reply["observation"]["reward"]) == (None, None)
             assert reply["metadata"]["ledger"] is None
-        assert call(socket, "step", **RIGHT)[1]["reward"] > 1
+        last = call(socket, "step", **RIGHT)[1]
+        assert (last["reward"], last["metadata"]["ledger"]) == (1.0, None)
     with http.websocket_connect("/ws", headers=bearer(TRAINER)) as socket:
         _, error = call(socket, "reset", episode_id="mine", resume=True)
         assert error["error_code"] == "unknown_episode", "another key's"

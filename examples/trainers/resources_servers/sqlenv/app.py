@@ -99,7 +99,8 @@ class SQLEnvServer(SimpleResourcesServer):
         return call
 
     async def verify(self, request: Request, body: BaseVerifyRequest) -> VerifyResponse:
-        """Return the server's total reward, and close an episode without an answer."""
+        """Return the server's total reward (with an agent's key: 1 for a right answer, else 0), and
+        close an episode without an answer."""
         episode = self._episodes.pop(request.session[SESSION_ID_KEY])
         seen, info = episode.reply.observation, episode.reply.info
         if not seen.done:
@@ -109,7 +110,11 @@ class SQLEnvServer(SimpleResourcesServer):
         return VerifyResponse(
             **body.model_dump(),
             **(lost | {"failure_reason": str(episode.error)} if episode.error else {}),
-            reward=info.ledger.total if info.ledger and not episode.error else 0.0,
+            reward=0.0
+            if episode.error
+            else info.ledger.total
+            if info.ledger
+            else seen.reward or 0.0,
             question_id=info.question_id,
             correct=info.outcome == Outcome.CORRECT,
             steps=seen.step_count,

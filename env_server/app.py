@@ -41,7 +41,7 @@ def create_app(settings: Settings | None = None, bank: QuestionBank | None = Non
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        questions = bank or QuestionBank.load(settings.data_dir)
+        questions = bank or QuestionBank.load(settings.data_dir, follow_links=settings.follow_links)
         async with running(settings, questions, metrics) as service:
             app.state.service = service
             try:

@@ -149,7 +149,7 @@ def serve(
         raise failure(f"{first_problem(error, 'settings')}; see --settings") from None
     configure(settings.log_level, settings.log_format)
     with one_line_errors():
-        bank = QuestionBank.load(settings.data_dir)
+        bank = QuestionBank.load(settings.data_dir, follow_links=settings.follow_links)
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.create_server((settings.host, settings.port), family=family)

@@ -89,12 +89,14 @@ class QuestionBank:
         ]
 
     @classmethod
-    def load(cls, data_dir: Path | str, limits: SqlLimits | None = None) -> "QuestionBank":
+    def load(
+        cls, data_dir: Path | str, limits: SqlLimits | None = None, *, follow_links: bool = False
+    ) -> "QuestionBank":
         """Read a data directory. Its `DataError` names the file and the remedy."""
         data_dir = data_directory(data_dir)
         splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
         every = _every(splits, open_questions)
-        check_databases(data_dir, every)
+        check_databases(data_dir, every, follow_links=follow_links)
         for db_id in sorted({question.database_name for question in every}):
             _check_header(database_path(data_dir, db_id))
         return cls(data_dir, splits, limits, open_questions)

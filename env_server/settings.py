@@ -38,6 +38,8 @@ class Settings(BaseSettings):
     """Port to listen on; 0 chooses a free one and prints it."""
     data_dir: Path = Path("data")
     """Data directory, which holds databases/ and questions/."""
+    follow_links: bool = False
+    """Whether to serve databases that are links to files outside data_dir."""
     step_budget: int = Field(default=DEFAULT_STEP_BUDGET, ge=1, le=MAX_STEP_BUDGET)
     """Steps per episode, unless its reset sets them."""
     standard: StandardName = DEFAULT_STANDARD

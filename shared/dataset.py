@@ -4,6 +4,9 @@
     DIR/questions/questions_<split>.json      a JSON array of `Question`
     DIR/questions/open_questions.json         optional: a JSON array of `OpenQuestion`
 
+`db_id` is one folder's name. A database, or its descriptions, that is a link to a file outside DIR
+is refused: whoever wrote the data would decide which files of the machine are shown.
+
 A directory below `data/` that has no questions/ in the working directory is looked up among the
 files that ship with the packages (`shared.shipped`).
 
@@ -16,15 +19,24 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from shared.errors import DatabaseLoadError, QuestionLoadError, first_problem
 from shared.models import AnswerForm, AnswerType, Difficulty
 from shared.shipped import shipped_path
 
 T = TypeVar("T")
+
+
+def _one_folder(name: str) -> str:
+    if not name.isprintable() or name in ("", ".", "..") or set(name) & {"/", "\\"}:
+        raise ValueError(f"{name[:80]!r} is no name of a folder")
+    return name
+
+
+DatabaseName = Annotated[str, AfterValidator(_one_folder)]
 
 
 class Question(BaseModel):
@@ -34,7 +46,7 @@ class Question(BaseModel):
 
     question_id: str
     question_text: str
-    database_name: str
+    database_name: DatabaseName
     gold_sql: str
     gold_answer: Any
     answer_type: AnswerType
@@ -60,7 +72,7 @@ class OpenQuestion(BaseModel):
 
     question_id: str
     question_text: str
-    database_name: str
+    database_name: DatabaseName
 
 
 SPIDER_DEV_PREFIX = "spider-dev-"
@@ -131,12 +143,23 @@ def load_splits(data_dir: Path) -> dict[str, list[Question]]:
     return {path.stem.removeprefix("questions_"): load_questions(path) for path in paths}
 
 
-def check_databases(data_dir: Path, questions: Sequence[Question | OpenQuestion]) -> None:
-    """Raise `DatabaseLoadError`, naming the file, if a database of the questions is missing."""
+def check_databases(
+    data_dir: Path, questions: Sequence[Question | OpenQuestion], *, follow_links: bool = False
+) -> None:
+    """Raise `DatabaseLoadError`, naming the file, if a database of the questions is missing or,
+    unless `follow_links`, outside the directory."""
+    root = data_directory(data_dir)
+    inside = root.resolve()
     for db_id in sorted({question.database_name for question in questions}):
-        path = database_path(data_directory(data_dir), db_id)
+        path = database_path(root, db_id)
         if not path.is_file():
             raise DatabaseLoadError(f"no database at {path}, which questions name; {_REMEDY}")
+        for one in (path, path.with_name(DESCRIPTIONS)):
+            if not follow_links and not one.resolve().is_relative_to(inside):
+                raise DatabaseLoadError(
+                    f"{one} is a link to {one.resolve()}, outside the data directory: copy the "
+                    "file into its place"
+                )
 
 
 def data_digest(data_dir: Path) -> str:

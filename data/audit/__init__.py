@@ -24,7 +24,7 @@ from data.audit.findings import (
 from data.golds.execute import open_readonly
 from data.sources.report import kept_reasons
 from shared.console import print_line, right_aligned
-from shared.dataset import data_digest, database_path, load_splits
+from shared.dataset import check_databases, data_digest, database_path, load_splits
 from shared.errors import DatabaseLoadError
 
 MAX_SHOWN = 40
@@ -93,6 +93,7 @@ def audit(data_dir: Path) -> AuditReport:
     for name in names:
         own = [(split, question) for split, question in tagged if question.database_name == name]
         try:
+            check_databases(data_dir, [question for _, question in own])
             connection = open_readonly(database_path(data_dir, name))
         except DatabaseLoadError as error:
             report.findings += [Finding.on(one, "failing", split, str(error)) for split, one in own]

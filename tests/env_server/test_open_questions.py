@@ -13,7 +13,7 @@ from env_server.questions import QuestionBank
 from env_server.service import describe
 from env_server.settings import Settings
 from env_server.sql.run import SqlRunner
-from shared.errors import InvalidRequest, UnknownQuestion
+from shared.errors import DatabaseLoadError, InvalidRequest, QuestionLoadError, UnknownQuestion
 from shared.models import Outcome, ResetRequest
 from tests.conftest import SHOP, make_database, write_data
 from tests.env_server.in_process import LocalEnvironment
@@ -113,3 +113,26 @@ def test_data_behind_a_symbolic_link_are_served(
         env.reset(question_id="open-1")
         assert env.step("QUERY: SELECT count(*) FROM orders").observation.result == "count(*)\n6"
         assert describe(bank, Settings(data_dir=link)).databases == 1
+
+
+@pytest.mark.parametrize("name", ["../shop", "/etc", "a/b", "a\\b", "..", ".", "", "a\nb"])
+def test_a_database_name_is_one_folders(data: Path, name: str) -> None:
+    path = data / "questions" / "open_questions.json"
+    rows = json.loads(path.read_text())
+    path.write_text(json.dumps([rows[0] | {"database_name": name}]))
+    with pytest.raises(QuestionLoadError, match=r"database_name.* is no name of a folder"):
+        QuestionBank.load(data)
+
+
+@pytest.mark.parametrize("linked", ["shop.sqlite", "descriptions.json", "the folder"])
+def test_a_link_that_leaves_the_data_directory_is_refused(
+    data: Path, tmp_path_factory: pytest.TempPathFactory, linked: str
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    folder = data / "databases" / "shop"
+    (folder / "descriptions.json").write_text("{}")
+    place = folder if linked == "the folder" else folder / linked
+    place.symlink_to(place.rename(outside / "private"))
+    with pytest.raises(DatabaseLoadError, match="outside the data directory: copy the file"):
+        QuestionBank.load(data)
+    assert QuestionBank.load(data, follow_links=True).databases == ["shop"]

@@ -39,7 +39,8 @@ def play_questions(
         data_dir, log = Path(scratch) / "data", Path(scratch) / "server.log"
         path, question_ids = host(database, questions, data_dir)
         with (
-            SupervisedServer(data_dir, log) as server,
+            # the database is a link to the user's own
+            SupervisedServer(data_dir, log, settings={"follow_links": True}) as server,
             open_client(replace(agent.config, server_urls=[server.url])) as client,
         ):
             for question_id, text in zip(question_ids, questions, strict=True):

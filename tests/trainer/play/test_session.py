@@ -62,7 +62,8 @@ def in_this_process(db: Path, folder: Path) -> Iterator[Asked]:
         ask(agent, client, question_id, played, screen or Screen(Console(quiet=True)))
         return played
 
-    with in_process(create_app(Settings(data_dir=folder, sql_workers=1))).sync() as client:
+    settings = Settings(data_dir=folder, sql_workers=1, follow_links=True)
+    with in_process(create_app(settings)).sync() as client:
         yield asked
 
 

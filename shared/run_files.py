@@ -72,6 +72,7 @@ class EpisodeLine(PlayedEpisode):
     phase: str  # train, random, before, eval, after; or the split that `trainer evaluate` measured
     mode: str  # greedy or sampled
     step: int  # the training step that it trained, or after which it was measured
+    sample: int = 0  # its number among an evaluation's episodes of the question
     # As the model wrote them, None where equal to the canonical text; one more than `actions` if
     # the last step was lost.
     texts: list[str | None]

@@ -42,6 +42,11 @@ def verify(
         f"{audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "
         f"{audit.files:,} files in {audit.wall_s:.1f} s"
     )
+    print_line(
+        _console,
+        "not checked, as files can't show it: that the named model wrote the texts, with which "
+        "weights, and what it cost",
+    )
     verdict = "passed" if audit.passed else f"FAILED: {len(audit.problems):,} differences"
     print_line(_console, f"{verdict}: {compared}")
     if not audit.passed:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -38,13 +39,17 @@ class _TrainerConfig(BaseModel):
     questions_path: Path
     db_dir: Path
     standard: StandardName
+    difficulty_filter: list[str]
     explain: list[Explanation] = []  # a run without it is older than explanations
 
 
 class _Settings(BaseModel):
     """The fields of config.json that a replay needs."""
 
+    command: str = "train"
     config: _TrainerConfig
+    options: dict[str, Any] = {}  # of a run
+    evaluation: dict[str, Any] | None = None  # what decides an evaluation
     data_digest: str
     server_digest: str
     reward_version: str
@@ -92,8 +97,12 @@ class RunFolder(RunFiles):
 
     def train_databases(self, bank: QuestionBank) -> frozenset[str]:
         """Return the databases with a training question."""
-        split = self.settings.config.questions_path.stem.removeprefix("questions_")
-        return frozenset(question.database_name for question in bank.splits.get(split, ()))
+        questions = bank.splits.get(self.train_split, ())
+        return frozenset(question.database_name for question in questions)
+
+    @property
+    def train_split(self) -> str:
+        return self.settings.config.questions_path.stem.removeprefix("questions_")
 
     def lines(self) -> Iterator[tuple[int, EpisodeLine | LineError]]:
         """Yield the number and the episode, or the damage, of each line of episodes.jsonl."""

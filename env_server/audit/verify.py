@@ -1,8 +1,9 @@
 """Audit a run: play every recorded episode again and compare everything that follows, byte by byte.
 
-Compared are each line of episodes.jsonl with its digest and with its replay; metrics.jsonl and
-summary.json with the episodes; and the files with SHA256SUMS. Not compared: that the tokens were
-sampled from the named model, losses, gradients, times, and how an invalid text became an action.
+Compared are each line of episodes.jsonl with its digest and with its replay; the questions with
+those that the settings ask; metrics.jsonl and summary.json with the episodes; and the files with
+SHA256SUMS. Not compared: that the tokens were sampled from the named model, losses, gradients,
+times, and how an invalid text became an action.
 """
 
 import json
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from env_server.audit.asked import question_differences
 from env_server.audit.recompute import metrics_differences, summary_differences
 from env_server.audit.replay import NumberedLine, Progress, RunFolder
 from env_server.questions import QuestionBank
@@ -112,7 +114,10 @@ async def verify_run(
     if unread:
         report.notes.append("not compared, as lines can't be read: metrics and summary")
     else:
-        _compare_results(run, [episode for _, episode in lines], report)
+        episodes = [episode for _, episode in lines]
+        for text in question_differences(run, bank, episodes):
+            report.add(run.episodes, text)
+        _compare_results(run, episodes, report)
     _compare_files(run, report)
     report.problems.sort(key=lambda problem: (problem.file, problem.line))
     report.wall_s = time.monotonic() - start

@@ -1,8 +1,6 @@
 """Measure a policy: success over a set of questions, and how many of them to measure on."""
 
-import random
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from shared import subset
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, measurement, success
 from trainer.config import GRPOConfig
@@ -172,33 +171,5 @@ def evaluate(
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
-    """Return `limit` of the prompts, in their order; all for 0.
-
-    Difficulties, databases and their combinations (cells) keep their shares: each place goes to the
-    cell that is furthest below its shares by then. A cell's prompts are drawn at random, as files
-    are sorted by the form of their questions; always the same ones, so that runs compare.
-    """
-    if limit <= 0 or limit >= len(prompts):
-        return list(prompts)
-    cells: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index, row in enumerate(prompts):
-        cells[row["difficulty"], row["database_name"]].append(index)
-    groups = {at: (("difficulty", at[0]), ("database", at[1]), ("cell", *at)) for at in cells}
-    sizes = Counter(
-        group for cell, members in cells.items() for group in groups[cell] for _ in members
-    )
-    taken: Counter[tuple[str, ...]] = Counter()
-    for place in range(1, limit + 1):
-        lack = {
-            cell: sum(place * sizes[group] - len(prompts) * taken[group] for group in groups[cell])
-            for cell, members in cells.items()
-            if taken["cell", *cell] < len(members)
-        }
-        taken.update(groups[max(lack, key=lambda cell: lack[cell])])
-    stream = random.Random("subset")
-    chosen = [
-        index
-        for cell, members in cells.items()
-        for index in stream.sample(members, taken["cell", *cell])
-    ]
-    return [prompts[index] for index in sorted(chosen)]
+    """Return `limit` of the prompts, as `shared.subset` chooses them; all for 0."""
+    return subset.choose(prompts, limit, lambda row: (row["difficulty"], row["database_name"]))

@@ -23,6 +23,7 @@ from shared.run_files import (
 )
 from shared.run_stats import PHASES, measurement, rates
 from trainer.config import GRPOConfig
+from trainer.evaluation.evaluate import choose
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView, Policy
 from trainer.rollout.generators.policies import RandomPolicy
@@ -40,6 +41,7 @@ def run_folder(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 STEPS = 2  # of training
 GROUP = 3  # episodes of one question
 BUDGET = 5
+POINTS = 2  # questions of a point of the curve
 
 
 class Mixed(RandomPolicy):
@@ -79,15 +81,24 @@ def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_jso
 
         keep("random", "sampled", 0, evaluation, 1)
         keep("before", "greedy", 0, evaluation, 2)
+        keep("before", "sampled", 0, evaluation, 5)
         for step in range(1, STEPS + 1):
             keep("train", "sampled", step, [row for row in train for _ in range(GROUP)], 10 + step)
-        keep("eval", "greedy", 1, evaluation[:2], 3)
+        keep("eval", "greedy", 1, choose(evaluation, POINTS), 3)
         keep("after", "greedy", STEPS, evaluation, 4)
+        keep("after", "sampled", STEPS, evaluation, 6)
         metadata = client.metadata()
     run.mkdir(parents=True)
     paths = {"questions_path": config.questions_path, "db_dir": config.db_dir}
     written = {
-        "config": {"step_budget": BUDGET, "standard": "strict", **paths, **config_json},
+        "config": {
+            "step_budget": BUDGET,
+            "standard": "strict",
+            "difficulty_filter": config.difficulty_filter,
+            **paths,
+            **config_json,
+        },
+        "options": {"eval_limit": 0, "eval_points": POINTS},
         "reward_version": metadata.reward_version,
         "data_digest": metadata.data_digest,
         "server_digest": metadata.digest,

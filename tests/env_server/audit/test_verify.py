@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from env_server.audit.verify import Problem, Report, verify_run
 from env_server.commands import command
 from shared.errors import DataError, DigestMismatch
-from shared.run_files import CHECKSUMS, checksums, render_checksums
+from shared.run_files import CHECKSUMS, checksums, render_checksums, sealed
 from tests.env_server.audit.conftest import forge, read, write, write_lines, write_results
 from tests.env_server.pool_driver import LocalSql
 
@@ -127,7 +127,9 @@ def test_a_forged_line_that_is_sealed_again_is_found_by_its_replay(
     forge(run / "episodes.jsonl", number, change)
     write_results(run)
     problems = verify(run).problems
-    assert {(problem.file, problem.line) for problem in problems} == {("episodes.jsonl", number)}
+    # another question is also one that was not to be asked
+    lines = {(problem.file, problem.line) for problem in problems} - {("episodes.jsonl", 0)}
+    assert lines == {("episodes.jsonl", number)}
     assert expected in " ".join(map(str, problems))
 
 
@@ -173,6 +175,51 @@ def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_metrics(run: Path) 
         assert {"metrics.jsonl", "summary.json", "episodes.jsonl"} <= files
 
 
+def left_out(lines: list[dict[str, Any]], wrong: int) -> list[dict[str, Any]]:
+    return [*lines[:wrong], *lines[wrong + 1 :]]
+
+
+def repeated(lines: list[dict[str, Any]], wrong: int) -> list[dict[str, Any]]:
+    right = next(one for one in lines[wrong + 1 :] if one["phase"] == "random")
+    return [*lines[:wrong], right, *lines[wrong + 1 :]]
+
+
+def of_training(lines: list[dict[str, Any]], wrong: int) -> list[dict[str, Any]]:
+    trained = next(one for one in lines if one["phase"] == "train")
+    moved = sealed({**unsealed(trained), "phase": "random", "step": 0})
+    return [*lines[:wrong], moved, *lines[wrong + 1 :]]
+
+
+def without_a_phase(lines: list[dict[str, Any]], wrong: int) -> list[dict[str, Any]]:
+    return [one for one in lines if (one["phase"], one["mode"]) != ("before", "sampled")]
+
+
+def unsealed(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name != "sha256"}
+
+
+@pytest.mark.parametrize(
+    ("forge_phase", "problem"),
+    [
+        (left_out, "random (sampled), step 0: shop-7 is missing"),
+        (repeated, "was recorded more than once"),
+        (of_training, "was not to be asked"),
+        (without_a_phase, "before (sampled) is missing"),
+    ],
+)
+def test_a_measurement_of_other_questions_is_found(
+    run: Path, forge_phase: Callable[..., Any], problem: str
+) -> None:
+    """All other files are made again, as a forger would."""
+    path = run / "episodes.jsonl"
+    asked = [one["question_id"] for one in read(path) if one["phase"] == "random"]
+    wrong = next(n for n, one in enumerate(read(path)) if one["phase"] == "random")
+    write_lines(path, forge_phase(read(path), wrong))
+    write_results(run)
+    problem = problem.replace("shop-7", asked[0])
+    assert any(problem in str(one) for one in verify(run).problems)
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -212,7 +259,7 @@ def test_what_metrics_leave_out_is_found(run: Path) -> None:
     [
         ("eval_success_after.greedy.unseen.rate", 0.99, "is 0.99; recomputed"),
         ("eval_success_after.greedy.overall.ci95", [0.9, 1.0], "is [0.9, 1.0]; recomputed"),
-        ("eval_success_after.sampled.overall", 1, "no episode gives"),
+        ("eval_success_after.best.overall", 1, "no episode gives"),
         ("cost.train_episodes", -1, "is -1; recomputed"),
         ("env_errors", -1, "is -1; recomputed"),
         ("by_phase.train.parse_failures", -1, "is -1; recomputed"),

@@ -15,6 +15,7 @@ from env_server.sql.jobs import encode_columns
 from env_server.sql.statement import TOO_WIDE
 from shared.sqltext import find_table, quote_identifier, sql_name
 
+MOST_COLUMNS = 100_000  # more than a table can have
 PART = 40  # columns that are read, and shown if they fit
 
 
@@ -37,8 +38,10 @@ def find_part(argument: str, tables: list[str]) -> tuple[str, str] | None:
     if (table := find_table(argument, tables)) is not None:
         return table, ""
     name, _, part = argument.strip().rstrip(";").strip().rpartition(" ")
-    table = find_table(name, tables)
-    return None if table is None else (table, part.strip("\"'"))
+    table, part = find_table(name, tables), part.strip("\"'")
+    if table is None:
+        return None
+    return table, str(min(int(part[:9]), MOST_COLUMNS)) if part.isdecimal() else part
 
 
 def describe_jobs(
@@ -46,13 +49,14 @@ def describe_jobs(
 ) -> Jobs[Shown]:
     """Return a table's columns, with what is in them if `values`."""
     path = bank.database(question.database_name)
-    key = (path, table, part, values)
-    known: Shown | None = bank.described.get(key)
+    known: Shown | None = bank.described.get((path, table, part, values))
     if known is not None:
         return known
     columns = yield from _structure(bank, question, path, table)
     if columns.error is not None:
         return Shown(error=columns.error, error_code=columns.error_code)
+    if part.isdecimal() and len(columns.rows) <= PART:
+        part = ""  # as for SAMPLE, where it may mean a number of rows
     texts = bank.descriptions[question.database_name].get(table.lower(), {})
     names = [str(row[0]) for row in columns.rows]
     places = choose_places(table, names, part)
@@ -69,8 +73,9 @@ def describe_jobs(
             break
         most = max(1, most * 3 // 4)
     shown = Shown(text, render_columns(table, columns))
-    if not part or part.isdecimal():  # words are the agent's: they must not fill the memory
-        bank.described[key] = shown
+    words = part and not part.isdecimal()  # an agent's own: they must not fill the memory
+    if not words and (held is None or held.error is None):
+        bank.described[path, table, part, values] = shown
     return shown
 
 
@@ -84,14 +89,15 @@ def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str
         result.truncated = False  # a sample is not a cut result
         return Shown(render_rows(result, rows))
 
-    if not part:
+    columns = yield from _structure(bank, question, path, table)
+    if columns.error is not None:
+        return Shown(error=columns.error, error_code=columns.error_code)
+    if not part or (part.isdecimal() and len(columns.rows) <= PART):
         job = SqlJob(JobKind.SAMPLE, path, table)
         whole = yield from bank.trusted_jobs(question, job, shown)
         if whole.error is None or not whole.error.startswith(TOO_WIDE):
             return whole
-    columns = yield from _structure(bank, question, path, table)
-    if columns.error is not None:
-        return Shown(error=columns.error, error_code=columns.error_code)
+        part = ""
     names = [str(row[0]) for row in columns.rows]
     places = choose_places(table, names, part)
     if isinstance(places, str):
@@ -115,9 +121,9 @@ def choose_places(table: str, names: Sequence[str], part: str) -> list[int] | st
     if not part.isdecimal():
         found = [place for place, one in enumerate(names) if part.lower() in one.lower()]
         return found or f"no column of {name} has {part[:80]!r} in its name"
-    first = int(part[:9])
+    first = int(part)
     if not 1 <= first <= len(names):
-        return f"{name} has columns 1 to {len(names)}, not {part[:9]}"
+        return f"{name} has columns 1 to {len(names)}, not {part}"
     return list(range(first - 1, len(names)))
 
 
@@ -147,14 +153,17 @@ def _contents(
     columns: SqlResult,
     places: Sequence[int],
 ) -> Jobs[SqlResult]:
-    """Return what is in the columns at `places`, read once per `PART` columns of the table."""
+    """Return what is in the columns at `places`, read once per `PART` columns of the table; an
+    error if that did not work this time."""
     names, rows = [str(row[0]) for row in columns.rows], columns.row_count or 0
     found, read = [], None
     for number in sorted({place // PART for place in places}):
         block = range(PART * number, min(len(names), PART * (number + 1)))
-        text = encode_columns(table, [names[place] for place in block], len(names), rows)
+        text = encode_columns(table, [names[place] for place in block], names, rows)
         job = SqlJob(JobKind.VALUES, path, text)
         result = yield from bank.trusted_jobs(question, job, lambda result: result)
+        if result.error is not None:
+            return result
         read = result.row_count
         found += result.rows
     return SqlResult(["column", "values"], found, row_count=read)

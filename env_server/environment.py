@@ -46,7 +46,6 @@ from shared.models import (
     StepInfo,
     StepResult,
 )
-from shared.sqltext import find_table
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
@@ -314,9 +313,9 @@ def outcome_of(effect: Effect, steps_left: int) -> Outcome | None:
 
 def comparable(action: SQLAction, tables: list[str]) -> str:
     """Return a text that is the same for actions that count as a repeat of each other."""
-    about_table = action.action_type in ABOUT_A_TABLE
-    table = find_table(action.argument, tables) if about_table else None
-    return normalise(f"{action.action_type}: {table}" if table else render_action(action))
+    found = find_part(action.argument, tables) if action.action_type in ABOUT_A_TABLE else None
+    named = None if found is None else f"{action.action_type}: {' '.join(found)}".strip()
+    return normalise(named or render_action(action))
 
 
 def digest_of(text: str) -> bytes:

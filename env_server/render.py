@@ -8,7 +8,7 @@ from env_server.sql.jobs import Cell
 from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
 from shared.sqltext import join_names, sql_name
 
-RENDER_VERSION = "3"  # raise it when the text of any result changes
+RENDER_VERSION = "4"  # raise it when the text of any result changes
 
 # Each could end a line, move a terminal's cursor or hide text: control characters, and the two
 # separators of Unicode.

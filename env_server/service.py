@@ -62,6 +62,7 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
         "versions": VERSIONS,
         "limits": bank.limits.digest(),
         "sqlite": bank.sqlite_version,
+        "sqlglot": version("sqlglot"),  # reads statements for their remarks
         "step_budget": settings.step_budget,
         "standard": settings.standard,
     }

@@ -55,6 +55,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "system_prompt": "short",
         "explain": [],
         "one_action_per_turn": False,
+        "max_prose_tokens": 0,
         "max_new_tokens": 96,  # 64 are too few for 7 % of the gold queries
         "max_context_tokens": 1024,
         # 8 questions x 8 generations in 16 micro-batches
@@ -148,7 +149,11 @@ def choose_preset(
     else:
         preset, why = GENERAL, f"the size of {model} is unknown"
     saved = (model_config or {}).get(SAVED_AS)
-    kept = {key: saved[key] for key in KEPT if key in saved} if isinstance(saved, dict) else {}
+    kept: dict[str, Any] = {}
+    if isinstance(saved, dict):
+        # a model that was saved without these is older than they are
+        saved = {"explain": [], "max_prose_tokens": 0, **saved}
+        kept = {key: saved[key] for key in KEPT if key in saved}
     if kept:
         why += ", with the prompt and limits of its training"
     return Choice(preset, why, {**named, **kept})

@@ -142,15 +142,15 @@ def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:
     ]
 
 
-def encode_columns(table: str, columns: Sequence[str], width: int, rows: int) -> str:
-    """Return the text of a VALUES job: some columns of a table that has `width` columns and `rows`
+def encode_columns(table: str, columns: Sequence[str], every: Sequence[str], rows: int) -> str:
+    """Return the text of a VALUES job: some columns of a table that has `every` column and `rows`
     rows."""
-    return orjson.dumps([table, columns, width, rows]).decode()
+    return orjson.dumps([table, columns, every, rows]).decode()
 
 
-def decode_columns(text: str) -> tuple[str, list[str], int, int]:
-    table, columns, width, rows = orjson.loads(text)
-    return table, columns, width, rows
+def decode_columns(text: str) -> tuple[str, list[str], list[str], int]:
+    table, columns, every, rows = orjson.loads(text)
+    return table, columns, every, rows
 
 
 def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:

@@ -5,11 +5,10 @@ statement. What it names is looked up on the agent's own jailed connection, with
 statement left of its steps; a look-up that fails leaves its remark out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
-from itertools import chain, islice
+from itertools import chain, count
 from typing import Any
 
 import sqlglot
@@ -21,18 +20,16 @@ from env_server.sql.statement import ALL_ROWS, COLUMNS, OUT_OF_MEMORY, LookupSto
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 MAX_REMARKS = 2
-MAX_STATEMENT_CHARS = 2_000  # a longer statement is not read, nor one nested deeper
-MAX_BRACKETS = 40
+MAX_BRACKETS = 40  # a statement with more is not read
 MAX_LOOKED_UP = 20  # conditions of a statement
 FEW = 8  # values of a column that are all listed
 NEAR_OF = 1_000  # values among which a similar one is sought
 NEAR = 0.75  # least likeness of a value, by difflib's ratio
 MAX_VALUE_CHARS = 40
+_FLAG = "fraction_was_dropped"
 _READ = {"dialect": "sqlite"}
 _ORDERED = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _COMPARED = (exp.EQ, exp.NEQ, exp.Is, exp.Like, exp.Glob, exp.In, exp.Between, *_ORDERED)
-
-Columns = Callable[[str], list[str]]  # the columns of a table
 
 
 def remarks_on(
@@ -50,7 +47,7 @@ def remarks_on(
     `trusted` reads the names of columns. Raises `LookupStopped`, and `MemoryError`, after which the
     connection must be closed.
     """
-    if len(sql) > MAX_STATEMENT_CHARS or sql.count("(") > MAX_BRACKETS:
+    if sql.count("(") > MAX_BRACKETS:
         return []
     try:
         tree = sqlglot.parse_one(sql, **_READ)
@@ -95,6 +92,9 @@ class _Lookup:
     def table(self, name: str) -> str | None:
         return self._tables.get(name.lower())
 
+    def is_empty(self, table: str) -> bool:
+        return self.rows(f"SELECT 1 FROM {quote_identifier(table)}") == []
+
     def columns(self, table: str) -> list[str]:
         if table not in self._columns:
             statement = COLUMNS.format(name=quote_text(table))
@@ -128,18 +128,14 @@ class _Place:
 class _Scope:
     """The tables of one SELECT, without those of the queries around and inside it."""
 
-    def __init__(self, select: exp.Select, lookup: _Lookup) -> None:
+    def __init__(self, select: exp.Select, names: "_Names", lookup: _Lookup) -> None:
         self.tables: dict[str, str] = {}  # by the name that the statement uses for it
-        self.whole = True  # whether all its sources are tables of the database
         first = select.args.get("from_") or select.args.get("from")
         joined = [join.this for join in select.args.get("joins") or []]
         for source in [*([first.this] if first else []), *joined]:
-            table = lookup.table(source.name) if isinstance(source, exp.Table) else None
-            if table is None:
-                self.whole = False
-            else:
+            if (table := names.table(source)) is not None:
                 self.tables[source.alias_or_name.lower()] = table
-        self._lookup = lookup
+        self._names, self._lookup = names, lookup
 
     def place(self, node: exp.Expression | None) -> _Place | None:
         """Return the column that a node names; None if it is none, or not certainly that of one
@@ -163,12 +159,8 @@ class _Scope:
         """Return the text that a node is, also a name in double quotes that is no column."""
         if isinstance(node, exp.Literal) and node.is_string:
             return str(node.this)
-        if not isinstance(node, exp.Column) or node.table or not node.this.quoted or not self.whole:
-            return None
-        names = {
-            one.lower() for table in self.tables.values() for one in self._lookup.columns(table)
-        }
-        return None if node.name.lower() in names else node.name
+        quoted = isinstance(node, exp.Column) and not node.table and node.this.quoted
+        return node.name if quoted and node is not None and self._names.is_text(node.name) else None
 
     def literal(self, node: exp.Expression | None) -> str | None:
         """Return a text or number as SQL writes it; None for anything else."""
@@ -179,32 +171,68 @@ class _Scope:
         return node.sql(**_READ) if node is not None and plain else None
 
 
+class _Names:
+    """What the names in a whole statement may stand for."""
+
+    def __init__(self, tree: exp.Expression, lookup: _Lookup) -> None:
+        self._lookup = lookup
+        self._defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+        sources = list(tree.find_all(exp.Table))
+        tables = [self.table(source) for source in sources]
+        self._known = {alias.name.lower() for alias in tree.find_all(exp.TableAlias)}
+        self._known |= {one.alias.lower() for one in tree.find_all(exp.Alias)}
+        self._known |= {"rowid", "_rowid_", "oid"}
+        for table in filter(None, tables):
+            self._known |= {column.lower() for column in lookup.columns(table)}
+        # a query in place of a table shows columns of the tables above or aliases; a WITH table,
+        # perhaps others
+        renamed = any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias))
+        self._all_known = None not in tables and not renamed
+
+    def table(self, source: exp.Expression) -> str | None:
+        """Return the database's table that a source is, if it is one."""
+        if not isinstance(source, exp.Table):
+            return None
+        defined = not source.db and source.name.lower() in self._defined
+        return None if defined else self._lookup.table(source.name)
+
+    def is_text(self, name: str) -> bool:
+        """Return whether a name in double quotes can only be read as a text."""
+        return self._all_known and name.lower() not in self._known
+
+
 # -- nothing found
 
 
 def _why_empty(tree: exp.Expression, lookup: _Lookup) -> Iterator[str]:
     """Yield what in the conditions of a statement no row can meet."""
-    for condition, scope in islice(_conditions(tree, lookup), MAX_LOOKED_UP):
-        yield from _impossible(condition, scope, lookup)
-
-
-def _conditions(tree: exp.Expression, lookup: _Lookup) -> Iterator[tuple[exp.Expression, _Scope]]:
-    """Yield the comparisons of every WHERE and ON, but not those that are negated."""
+    names, looked_up = _Names(tree, lookup), count()
     for select in tree.find_all(exp.Select):
-        scope = _Scope(select, lookup)
+        if select.find_ancestor(exp.Not) is not None:
+            continue
+        scope = _Scope(select, names, lookup)
+        empty = [table for table in scope.tables.values() if lookup.is_empty(table)]
+        yield from (f"{sql_name(table)} has no rows" for table in empty)
         where = select.args.get("where")
-        roots = [where.this] if where else []
+        roots = [where.this] if where and not empty else []
         roots += [join.args["on"] for join in select.args.get("joins") or [] if join.args.get("on")]
-        for root in roots:
-            yield from ((one, scope) for one in _positive(root))
+        for root in roots if not empty else ():
+            yield from _unmet(root, scope, lookup, looked_up)
 
 
-def _positive(node: exp.Expression) -> Iterator[exp.Expression]:
-    if isinstance(node, (exp.And, exp.Or, exp.Paren)):
+def _unmet(
+    node: exp.Expression, scope: _Scope, lookup: _Lookup, looked_up: Iterator[int]
+) -> Iterator[str]:
+    """Yield what no row can meet in a condition: of an OR, only if all of it is so."""
+    if isinstance(node, (exp.And, exp.Paren)):
         for child in node.iter_expressions():
-            yield from _positive(child)
-    elif not isinstance(node, exp.Not):
-        yield node
+            yield from _unmet(child, scope, lookup, looked_up)
+    elif isinstance(node, exp.Or):
+        sides = [list(_unmet(one, scope, lookup, looked_up)) for one in node.iter_expressions()]
+        if all(sides):
+            yield from chain.from_iterable(sides)
+    elif not isinstance(node, exp.Not) and next(looked_up) < MAX_LOOKED_UP:
+        yield from _impossible(node, scope, lookup)
 
 
 def _impossible(node: exp.Expression, scope: _Scope, lookup: _Lookup) -> Iterator[str]:
@@ -299,7 +327,7 @@ def _nearest(place: _Place, text: str | None, lookup: _Lookup) -> str:
             return f"it has {_listed(holding)}"
         if near := _similar(place, text, lookup):
             return f"it has {_listed(near)}"
-    return f"it is like {_listed(few[:2])}" if short else ""
+    return f"it has values such as {_listed(few[:2])}" if short else ""
 
 
 def _holding(place: _Place, text: str, lookup: _Lookup) -> list[Row]:
@@ -348,22 +376,20 @@ def _literal(cell: Cell) -> str:
 
 
 def _misleading(tree: exp.Expression, lookup: _Lookup) -> Iterator[str]:
+    names = _Names(tree, lookup)
     for select in tree.find_all(exp.Select):
-        yield from _names_read_as_text(select, _Scope(select, lookup))
+        yield from _names_read_as_text(select, _Scope(select, names, lookup))
     if isinstance(tree, exp.Select) and _cuts_fractions(tree, lookup):
-        yield "whole numbers were divided, which drops the fraction: write 1.0 * a / b"
+        yield "whole numbers were divided, which drops the fraction; to keep it, write 1.0 * a / b"
 
 
 def _names_read_as_text(select: exp.Select, scope: _Scope) -> Iterator[str]:
     """Yield the names in double quotes, outside comparisons, that are no columns."""
-    aliases = {one.alias.lower() for one in select.expressions if one.alias}
     ordered = [one for name in ("group", "order") if (one := select.args.get(name))]
     for root in [*select.expressions, *ordered]:
         for column in _own(root, exp.Column):
-            if not isinstance(column.find_ancestor(*_COMPARED, exp.Select), exp.Select):
-                continue
-            text = None if column.name.lower() in aliases else scope.text(column)
-            if text is not None:
+            compared = not isinstance(column.find_ancestor(*_COMPARED, exp.Select), exp.Select)
+            if not compared and (text := scope.text(column)) is not None:
                 name = quote_identifier(text)
                 yield f"{name} is no column: it was read as the text {quote_text(text)}"
 
@@ -375,18 +401,28 @@ def _own(root: exp.Expression, kind: Any) -> list[Any]:
 
 
 def _cuts_fractions(select: exp.Select, lookup: _Lookup) -> bool:
-    """Return whether a division in the result's columns had two whole numbers and a remainder."""
-    divisions = [div for one in select.expressions for div in _own(one, exp.Div)]
-    if not divisions:
+    """Return whether a division in the result's columns had two whole numbers and a remainder.
+
+    Divisions that want whole numbers are left out: (a + 2) / 3, a / 10 * 10, and sort keys.
+    """
+    divisions = [
+        div
+        for one in select.expressions
+        for div in _own(one, exp.Div)
+        if div.find_ancestor(exp.Mul, exp.Ordered, exp.Mod, exp.Select) is div.parent_select
+        and not isinstance(div.this.unnest(), (exp.Add, exp.Sub))
+    ]
+    if not divisions or select.args.get("distinct"):
         return False
     flags = []
     for div in divisions:
         left, right = (side.sql(**_READ) for side in (div.this, div.expression))
         whole = f"typeof({left}) = 'integer' AND typeof({right}) = 'integer'"
-        flags.append(f"({whole} AND ({left}) % ({right}) <> 0)")
-    parse = partial(sqlglot.parse_one, **_READ)
+        cut = f"({whole} AND ({left}) % ({right}) <> 0)"
+        # of a group, any row's
+        flags.append(cut if div.find(exp.AggFunc) or not select.args.get("group") else f"max{cut}")
+    flag = sqlglot.parse_one(f"SELECT {' OR '.join(flags)} AS {_FLAG}", **_READ).expressions[0]
     asked = select.copy()
-    asked.set("expressions", [parse(f"SELECT {' OR '.join(flags)} AS cut").expressions[0]])
-    asked.set("order", None)
-    rows = lookup.rows(f"SELECT max(cut) FROM ({asked.sql(**_READ)})")
+    asked.append("expressions", flag)  # the others stay: ORDER BY and GROUP BY may name them
+    rows = lookup.rows(f"SELECT max({_FLAG}) FROM ({asked.sql(**_READ)})")
     return rows is not None and rows[0][0] == 1

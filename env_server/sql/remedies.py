@@ -1,13 +1,20 @@
-"""What an error of an agent's statement should have been, in one line: names that need quotes,
-names that are nearly right, and SQLite's way of what other dialects write."""
+"""What to write instead of a statement that failed, in one line: names that need quotes, names that
+are nearly right, and SQLite's way of what other dialects write."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from env_server.sql.connection import SqlConnection
 from env_server.sql.limits import MAX_TABLES_NAMED
-from env_server.sql.statement import ALL_ROWS, COLUMNS, NO_COLUMN, TOO_WIDE, run_query
+from env_server.sql.statement import (
+    ALL_ROWS,
+    COLUMNS,
+    NO_COLUMN,
+    OUT_OF_MEMORY,
+    TOO_WIDE,
+    run_query,
+)
 from shared.sqltext import RESERVED, quote_identifier, quote_text, sql_name
 
 Columns = Mapping[str, list[str]]  # by table
@@ -23,7 +30,7 @@ _FUNCTIONS = {
     "month": _PART_OF_DATE.format("%m"),
     **dict.fromkeys(("day", "dayofmonth"), _PART_OF_DATE.format("%d")),
     "hour": _PART_OF_DATE.format("%H"),
-    **dict.fromkeys(("dayofweek", "weekday"), _PART_OF_DATE.format("%w")),
+    **dict.fromkeys(("dayofweek", "weekday"), f"{_PART_OF_DATE.format('%w')}, 0 for Sunday"),
     "quarter": "use (CAST(strftime('%m', x) AS INTEGER) + 2) / 3",
     "date_trunc": "use date(x, 'start of month') or date(x, 'start of year')",
     **dict.fromkeys(("datediff", "date_diff"), "use julianday(a) - julianday(b), in days"),
@@ -32,7 +39,7 @@ _FUNCTIONS = {
     **dict.fromkeys(("to_date", "str_to_date", "to_timestamp"), "use date(x) of a text"),
     **dict.fromkeys(("now", "getdate", "curdate", "sysdate"), "use date('now')"),
     **dict.fromkeys(("len", "char_length", "character_length"), "use length(x)"),
-    **dict.fromkeys(("isnull", "nvl"), "use ifnull(x, y)"),
+    "nvl": "use ifnull(x, y)",
     **dict.fromkeys(("strpos", "locate", "charindex", "position"), "use instr(text, part)"),
     **dict.fromkeys(("split_part", "substring_index"), "use substr(x, 1, instr(x, part) - 1)"),
     **dict.fromkeys(("regexp", "regexp_like", "rlike"), "use LIKE '%part%'"),
@@ -43,9 +50,12 @@ _FUNCTIONS = {
     "greatest": "use max(x, y)",
     "least": "use min(x, y)",
     **dict.fromkeys(
-        ("stddev", "stddev_pop", "stdev", "std"), "use sqrt(avg(x * x) - avg(x) * avg(x))"
+        ("stddev", "stddev_pop", "stdev", "std"),
+        "use sqrt(avg(x * x) - avg(x) * avg(x)), of a whole population",
     ),
-    **dict.fromkeys(("variance", "var_pop", "var"), "use avg(x * x) - avg(x) * avg(x)"),
+    **dict.fromkeys(
+        ("variance", "var_pop", "var"), "use avg(x * x) - avg(x) * avg(x), of a whole population"
+    ),
 }
 # Where SQLite finds a syntax error in another dialect's form.
 _FORMS = [
@@ -56,14 +66,17 @@ _FORMS = [
         (r"\bSELECT\s+(?:DISTINCT\s+)?TOP\b", "use LIMIT n at the end"),
         (r"\bFETCH\s+(?:FIRST|NEXT)\b", "use LIMIT n at the end"),
         (r"\bEXTRACT\s*\(", _PART_OF_DATE.format("%Y")),
-        (r"\bINTERVAL\b", _MOVED_DATE),
+        (r"\bINTERVAL\s+['\d]", _MOVED_DATE),
         (r"\b(?:DATE|TIMESTAMP)\s+'", "write a date as a text: '2024-01-31'"),
         (r"\bSIMILAR\s+TO\b|[^!]~", "use LIKE '%part%'"),
         (r"\bQUALIFY\b", "filter on a window function in an outer SELECT"),
         (r"[=<>]\s*(?:ANY|ALL)\s*\(", "use IN (SELECT ...), or compare with its max() or min()"),
     )
 ]
-_TEXTS = re.compile(r"'(?:[^']|'')*'")
+_QUOTED_OR_COMMENT = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/""", re.DOTALL
+)
+_READ_UNQUOTED = re.compile(r"[^\W\d][\w$]*")  # by SQLite
 
 
 def remedy_of(trusted: SqlConnection, sql: str, error: str) -> str:
@@ -73,50 +86,70 @@ def remedy_of(trusted: SqlConnection, sql: str, error: str) -> str:
     """
     if error.startswith(TOO_WIDE):
         return f"name the columns you need, at most {trusted.limits.max_columns}"
-    token = _NEAR_TOKEN.search(error)
-    unread = token is not None or error.startswith("unrecognized token")
     if error.startswith(NO_FUNCTION):
-        name = error.removeprefix(NO_FUNCTION).split(";")[0].strip().lower()
-        return _FUNCTIONS.get(name, "")
-    if not (unread or error.startswith((NO_TABLE, NO_COLUMN))):
+        return _FUNCTIONS.get(error.removeprefix(NO_FUNCTION).strip().lower(), "")
+    token = _NEAR_TOKEN.search(error)
+    if token is None and not error.startswith((NO_TABLE, NO_COLUMN, "unrecognized token")):
         return ""
     columns = {table: _columns(trusted, table) for table in trusted.tables[:MAX_TABLES_NAMED]}
-    outside = _TEXTS.sub("''", sql)
-    if quoted := list(_unquoted(outside, columns, token[1] if token else "")):
-        names = " and ".join(map(quote_identifier, quoted[:NAMED]))
-        return f"write {names}, in double quotes"
-    if unread:
-        forms = (remedy for form, remedy in _FORMS if form.search(outside))
-        return next(forms, _nearest(token[1], columns) if token else "")
-    name = error.partition(": ")[2].split(";")[0].strip()
+    name = token[1] if token else error.partition(": ")[2].strip()
+    outside = _QUOTED_OR_COMMENT.sub(" ", sql)
+    mentioned = _mentioned(sql, columns)
+    if quoted := _unquoted(name.rpartition(".")[2], outside, columns, mentioned):
+        return f"write {quote_identifier(quoted)}, in double quotes"
     if error.startswith(NO_TABLE):
         return _nearest(name, columns)
-    return _column(name.rpartition(".")[2].strip('"'), outside, columns)
+    if error.startswith(NO_COLUMN):
+        return _column(name, mentioned, columns)
+    form = next((remedy for form, remedy in _FORMS if form.search(sql)), "")
+    source = token and re.search(rf"\b(?:FROM|JOIN)\s+{re.escape(name)}(?!\w)", outside, re.I)
+    return form or (_nearest(name, columns) if source else "")
 
 
 def _columns(trusted: SqlConnection, table: str) -> list[str]:
     found = run_query(trusted, COLUMNS.format(name=quote_text(table)), ALL_ROWS)
+    if found.error == OUT_OF_MEMORY:
+        raise MemoryError
     return [str(row[0]) for row in found.rows]
 
 
-def _unquoted(sql: str, columns: Columns, token: str) -> Iterator[str]:
-    """Yield the names that need quotes and stand in a statement without them, also squeezed into
-    one word: parts_catalog for "Parts Catalog". `token` is where a syntax error was found."""
-    every = dict.fromkeys([*columns, *(name for names in columns.values() for name in names)])
-    plain = {name.lower() for name in every}
-    words = {_squeezed(word): word for word in re.findall(r"\w+", sql) if word.lower() not in plain}
-    for name in every:
-        if sql_name(name) == name:
+def _unquoted(word: str, sql: str, columns: Columns, mentioned: Sequence[str]) -> str:
+    """Return the name that needs quotes and stands in a statement without them, of which SQLite
+    complains by `word`: one of its words, or all of them in one, as parts_catalog for "Parts
+    Catalog". "" if there is none.
+
+    Of several the longest is returned, those of the `mentioned` tables before others.
+    """
+    every = [*columns, *(name for names in columns.values() for name in names)]
+    near = {name for table in mentioned for name in (table, *columns[table])}
+    found = []
+    for name in dict.fromkeys(every):
+        if _READ_UNQUOTED.fullmatch(name) and not RESERVED.fullmatch(name):
             continue
-        if RESERVED.fullmatch(name):  # the word also stands where it is no name
-            source = re.search(rf"\b(?:FROM|JOIN|,)\s+{name}\b", sql, re.IGNORECASE)
-            if name.lower() == token.lower() and (source is None or name in columns):
-                yield name
-            continue
+        words = re.findall(r"\w+", name.lower())
         text = r"\s+".join(map(re.escape, name.split()))
-        bare = re.search(rf"""(?<![\w"`\[]){text}(?![\w"`\]])""", sql, re.IGNORECASE)
-        if bare or _squeezed(name) in words:
-            yield name
+        same = _squeezed(word) == _squeezed(name) != ""
+        if not any(map(str.isalpha, name)) or not (same or word.lower() in words):
+            continue
+        if RESERVED.fullmatch(name):  # as a source, it must be a table
+            source = re.search(rf"\b(?:FROM|JOIN)\s+{text}\b", sql, re.IGNORECASE)
+            keyword = re.search(rf"\b{text}\s+BY\b", sql, re.IGNORECASE)
+            written = keyword is None and (source is None or name in columns)
+        else:
+            bare = re.search(rf"(?<!\w){text}(?!\w)", sql, re.IGNORECASE)
+            written = same or bare is not None
+        if written:
+            found.append((name in near, len(name), name))
+    return max(found)[2] if found else ""
+
+
+def _mentioned(sql: str, columns: Columns) -> list[str]:
+    """Return the tables that a statement names, in quotes or not."""
+    return [
+        table
+        for table in columns
+        if re.search(rf"(?<!\w){re.escape(table)}(?!\w)", sql, re.IGNORECASE)
+    ]
 
 
 def _squeezed(name: str) -> str:
@@ -130,13 +163,13 @@ def _nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {' or '.join(sql_name(by_case[one]) for one in near)}?" if near else ""
 
 
-def _column(name: str, sql: str, columns: Columns) -> str:
+def _column(written: str, mentioned: Sequence[str], columns: Columns) -> str:
     """Return where the column is, or which names of the tables in the statement are near it."""
+    qualifier, _, name = written.rpartition(".")
+    name = name.strip('"')
     holders = [table for table, names in columns.items() if name.lower() in map(str.lower, names)]
-    words = {word.lower() for word in re.findall(r"\w+", sql)}
-    elsewhere = [table for table in holders if table.lower() not in words]
+    elsewhere = [table for table in holders if qualifier or table not in mentioned]
     if elsewhere and len(elsewhere) == len(holders):
         return f"{sql_name(name)} is a column of {' and '.join(map(sql_name, elsewhere[:NAMED]))}"
-    named = [table for table in columns if table.lower() in words] or list(columns)
-    near = _nearest(name, [one for table in named for one in columns[table]])
+    near = _nearest(name, [one for table in mentioned or columns for one in columns[table]])
     return near or _FUNCTIONS.get(name.lower(), "")  # also where it is written without brackets

@@ -19,6 +19,7 @@ from env_server.sql.statement import (
     NEXT_HINT,
     NO_COLUMN,
     OUT_OF_MEMORY,
+    TABLES_HINT,
     TOO_WIDE,
     LookupStopped,
     columns_hint,
@@ -44,6 +45,7 @@ _JAILED = {
     JobKind.SAMPLE: "data set",
     JobKind.VALUES: "data set",
 }
+MAX_STATEMENT_CHARS = 2_000  # a longer statement has no remarks
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _QUOTED_OUTPUT = re.compile(
     r"""(?:\bSELECT\b(?:(?!\bFROM\b)[^"])*|\b(?:GROUP|ORDER)\s+BY\b[^"]*)\"""", re.IGNORECASE
@@ -141,6 +143,8 @@ class SqlRunner:
             result = self._run_once(job)
             if result.error == OUT_OF_MEMORY:
                 self._close_connections()
+                if job.explain:  # perhaps it was a look-up: then the result has no remarks
+                    result = self._run_once(replace(job, explain=()))
         return result
 
     def close(self) -> None:
@@ -180,15 +184,13 @@ class SqlRunner:
                 result.remarks = self._remarks(connection, job, result)
         except LookupStopped:
             return SqlResult(error=STOPPED, error_code=STOPPED)
-        except MemoryError:  # of a look-up
-            self._deadline.watch(None)
-            self._close_connections()
         finally:
             self._deadline.watch(None)
         explainable = result.error_code in EXPLAINABLE or (result.error or "").startswith(TOO_WIDE)
         if kind == JobKind.QUERY and result.error and explainable:
             described = self._connection(JobKind.DESCRIBE, job.db_path)
-            problem, _, hint = result.error.partition(NEXT_HINT)
+            problem, tables, hint = result.error.partition(TABLES_HINT)
+            hint = f"{tables}{hint}".removeprefix(NEXT_HINT)
             remedy = remedy_of(described, job.sql, problem) if "errors" in job.explain else ""
             if problem.startswith(NO_COLUMN):
                 hint = columns_hint(described, job.sql)
@@ -196,6 +198,8 @@ class SqlRunner:
         return result
 
     def _remarks(self, connection: SqlConnection, job: SqlJob, result: SqlResult) -> list[str]:
+        if len(job.sql) > MAX_STATEMENT_CHARS:
+            return []
         empty = "empty" in job.explain and found_nothing(result)
         misleading = "remarks" in job.explain and may_mislead(job.sql)
         if not (empty or misleading):

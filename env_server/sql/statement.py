@@ -18,7 +18,7 @@ from env_server.sql.limits import (
 from shared.sqltext import join_names, quote_text, sql_name
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"
-NEXT_HINT = "; "  # between the parts of an error
+NEXT_HINT, TABLES_HINT = "; ", "; the tables are "  # between the parts of an error
 NO_COLUMN, TOO_WIDE = "no such column: ", "too many columns"  # how SQLite begins these errors
 TOO_LONG_TO_COMPILE = "the query is too complex; use fewer nested or repeated expressions"
 
@@ -156,7 +156,7 @@ def _explain(error: Exception, connection: SqlConnection) -> tuple[str, str]:
         return "the query or its result holds text that is not Unicode", "sql_error"
     if isinstance(error, (apsw.Error, ValueError)):
         if isinstance(error, apsw.SQLError) and text.startswith("no such table: "):
-            return f"{text}{NEXT_HINT}{tables_hint(connection.tables)}", "no_such_table"
+            return f"{text}; {tables_hint(connection.tables)}", "no_such_table"
         return text, "sql_budget" if _TOO_BIG.match(text) else "sql_error"
     raise error
 

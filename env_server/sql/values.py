@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from env_server.sql.connection import SqlConnection
-from env_server.sql.jobs import STOPPED, Cell, SqlResult
+from env_server.sql.jobs import Cell, SqlResult
 from env_server.sql.statement import run_query
 from shared.sqltext import quote_identifier, quote_text
 
 MAX_ROWS = 10_000  # read of a table
 MAX_CELLS = 200_000  # and fewer rows of a wide one
+MAX_STEPS = 20_000_000  # of all its statements: far less than the time of a job allows
 FEW = 8  # values that are all shown
 SHOWN = 3  # of more
 MAX_VALUE_CHARS = 40  # a longer text is no value but prose: its length is shown
@@ -33,14 +34,15 @@ _COUNTS = """
         THEN substr(c, 1, {chars}) ELSE c END AS v, min(length(c)), max(length(c)), count(*)
     FROM ({source}) GROUP BY 1, 2 ORDER BY 5 DESC, 2
 """
+_FIRST = "SELECT {column} AS c FROM main.{table} NOT INDEXED LIMIT {rows}"
 _SPACED = """
-    WITH RECURSIVE span AS (SELECT (SELECT min({rowid}) FROM {table}) AS low,
-        (SELECT max({rowid}) FROM {table}) AS high),
+    WITH RECURSIVE span AS (SELECT (SELECT min({rowid}) FROM main.{table}) AS low,
+        (SELECT max({rowid}) FROM main.{table}) AS high),
     place(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM place WHERE n < {rows} - 1),
-    picked AS (SELECT DISTINCT (SELECT min({rowid}) FROM {table} WHERE {rowid} >=
+    picked AS (SELECT DISTINCT (SELECT min({rowid}) FROM main.{table} WHERE {rowid} >=
         span.low + CAST((span.high - span.low) * (place.n / {rows}.0) AS INTEGER)) AS id
         FROM place, span)
-    SELECT {column} AS c FROM picked CROSS JOIN {table} ON {table}.{rowid} = picked.id
+    SELECT its.{column} AS c FROM picked CROSS JOIN main.{table} AS its ON its.{rowid} = picked.id
 """
 
 
@@ -56,50 +58,43 @@ class Value:
 
 
 def column_values(
-    connection: SqlConnection, table: str, columns: Sequence[str], width: int, rows: int
+    connection: SqlConnection, table: str, columns: Sequence[str], every: Sequence[str], rows: int
 ) -> SqlResult:
-    """Return a row (column, text) for each of `columns` of a table that has `width` columns and
+    """Return a row (column, text) for each of `columns` of a table that has `every` column and
     `rows` rows; `row_count` is the number of rows that were read, None if all.
 
-    A column that can't be read within the limits has an empty text.
+    A column that can't be read within what is left of `MAX_STEPS` has an empty text. What depends
+    on the machine or on other jobs (time, memory, a request to stop) is an error of the whole.
     """
-    most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, width)))
-    found: list[tuple[Cell, ...]] = []
-    steps = 0
+    most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, len(every))))
+    taken = {name.lower() for name in every}
+    rowid = next((name for name in _ROWIDS if name not in taken), None)
+    forms = [_FIRST] if rows <= most or rowid is None else [_SPACED, _FIRST]
+    found, steps, read = list[tuple[Cell, ...]](), 0, 0
     for column in columns:
         text = ""
-        for source in _sources(table, column, columns, rows, most):
+        for form in forms:
+            names = {"table": quote_identifier(table), "column": quote_identifier(column)}
+            source = form.format(**names, rowid=rowid, rows=most)
             statement = _COUNTS.format(chars=MAX_VALUE_CHARS + 1, source=source)
-            result = run_query(connection, statement, most)
+            left = min(connection.limits.max_vm_steps, MAX_STEPS - steps)
+            result = run_query(connection, statement, most, max_vm_steps=left)
             steps += result.vm_steps
             if result.error is None:
-                text = "" if result.truncated else describe_values(_values(result))
+                values = [Value(*row) for row in result.rows]  # type: ignore[arg-type]
+                total = sum(one.count for one in values)
+                # rowids in clusters: few rows are at evenly spaced places
+                if form is _SPACED and total < most // 2:
+                    continue
+                text, read = "" if result.truncated else describe_values(values), max(read, total)
                 break
-            if result.error_code == STOPPED:
+            if result.error_code not in ("sql_error", "sql_budget", "sql_denied") or (
+                result.error_code == "sql_budget" and connection.exceeded != "steps"
+            ):
                 return result
-            if result.error_code != "sql_error":  # beyond the limits, or the data's fault
-                break
         found.append((column, text))
-    read = None if rows <= most else most
-    return SqlResult(["column", "values"], found, vm_steps=steps, row_count=read)
-
-
-def _sources(table: str, column: str, columns: Sequence[str], rows: int, most: int) -> list[str]:
-    """Return the statements that read the column, of which the first without an error counts."""
-    name, quoted = quote_identifier(table), quote_identifier(column)
-    first = f"SELECT {quoted} AS c FROM {name} NOT INDEXED LIMIT {most}"
-    if rows <= most:
-        return [first]
-    taken = {one.lower() for one in columns}
-    rowid = next((one for one in _ROWIDS if one not in taken), None)
-    if rowid is None:
-        return [first]
-    spaced = _SPACED.format(table=name, rowid=rowid, column=f"{name}.{quoted}", rows=most)
-    return [spaced, first]
-
-
-def _values(result: SqlResult) -> list[Value]:
-    return [Value(*row) for row in result.rows]  # type: ignore[arg-type]
+    part = None if rows <= most else read
+    return SqlResult(["column", "values"], found, vm_steps=steps, row_count=part)
 
 
 def describe_values(values: Sequence[Value]) -> str:
@@ -120,18 +115,16 @@ def describe_values(values: Sequence[Value]) -> str:
 
 def _described(values: Sequence[Value]) -> str:
     kinds = {one.kind for one in values}
-    if kinds == {"blob"}:
-        return f"blob of {_span(values)} bytes"
-    if "blob" in kinds or any(
-        one.kind == "text" and one.longest > MAX_VALUE_CHARS for one in values
-    ):
-        return f"text of {_span(values)} characters" if "blob" not in kinds else ""
+    if "blob" in kinds:
+        return f"blob of {_span(values)} bytes" if len(kinds) == 1 else ""
+    if any(one.kind == "text" and one.longest > MAX_VALUE_CHARS for one in values):
+        return f"text of {_span(values)} characters"
     different = f"; {len(values)} different"
     shown = [_literal(one.cell) for one in values]
     if len(values) <= FEW and len(whole := ", ".join(shown)) <= MAX_TEXT_CHARS:
         return whole
     cells = [one.cell for one in values]
-    numbers = not kinds & {"text", "blob"}
+    numbers = "text" not in kinds
     if numbers or all(isinstance(cell, str) and _DATE.fullmatch(cell) for cell in cells):
         low, high = _literal(min(cells)), _literal(max(cells))  # type: ignore[type-var]
         return f"{low} to {high}{different}"

@@ -31,7 +31,7 @@ from trainer.rollout.loop import EpisodeClient
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import append_lines, check_writable, held, write_json
 from trainer.run.progress import Pace, PlayProgress, bar
-from trainer.run.records import append_observations
+from trainer.run.records import append_observations, drop_observations
 from trainer.run.summary import versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupts
@@ -195,6 +195,7 @@ def play_missing(
             max_lost_fraction=settings.config.max_lost_fraction,
             remedy=remedy,
         )
+    drop_observations(folder.observations, 0)  # none: but as one member, a third of the size
 
 
 def player(

@@ -26,6 +26,10 @@ _THOUGHTS = re.compile(
 )
 _FENCE = re.compile(r"```(?:sqlite|sql|json|text|markdown)?[ \t]*\n?", re.IGNORECASE)
 _ENDS = re.compile(r"[\n;]")  # where an action may end
+_QUOTED_OR_COMMENT = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\]|--[^\n]*\n|/\*.*?\*/""", re.DOTALL
+)
+_OPENED = re.compile(r"""['"`\[]|--|/\*""")
 _MARKS = r"[\s>*_`#\-•\d.]*"  # bullets, numbers, bold, headings
 _HEAD = re.compile(
     rf"{_MARKS}(?P<label>(?:next\s)?action[*_`]*\s?[:=]{_MARKS})?(?P<kind>{_TYPES})\b[*_`]*\s*(?P<rest>.*)",
@@ -150,10 +154,12 @@ def begins_action(text: str) -> bool:
 
 
 def _is_statement(action: SQLAction) -> bool:
-    """Return whether an action is a query that ends with a semicolon outside quotes."""
-    query = action.argument
-    ends = action.action_type is ActionType.QUERY and query.endswith(";")
-    return ends and not query.count("'") % 2 and not query.count('"') % 2
+    """Return whether an action is a query that ends with a semicolon outside quotes and comments,
+    none of which is left open."""
+    if action.action_type is not ActionType.QUERY or not action.argument.endswith(";"):
+        return False
+    outside = _QUOTED_OR_COMMENT.sub("", action.argument)
+    return outside.endswith(";") and not _OPENED.search(outside)
 
 
 def _may_go_on(text: str, parsed: ParsedAction) -> bool:

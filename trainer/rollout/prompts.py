@@ -60,7 +60,7 @@ _ERROR_HINT = "Send another action: the column may be in another table, which yo
 _NO_ROWS_HINT = (
     "No row matches. Use SAMPLE to see how the values are written, then send another QUERY."
 )
-_NOTE_HINT = "No row matches: the note says why. Send another QUERY."
+_NOTE_HINT = "No row matches: read the note, then send another QUERY."
 
 
 def get_system_prompt(kind: PromptKind = "full") -> str:

@@ -37,10 +37,10 @@ class Bar:
         """`done` of the total were done before."""
         self._console, self._title, self._total = console, title, total
         self._start = self._shown = time.monotonic()
-        self._first = done
+        self._first, self._unprinted = done, ""
         self.progress: Progress | None = None
         # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
-        if console.is_terminal and not console.is_jupyter:
+        if console.is_terminal and not (console.is_jupyter or console.quiet):
             self.progress = _BarAndNote(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -78,12 +78,19 @@ class Bar:
         if self.progress is not None:
             told: dict[str, Any] = {"note": note, "left": left, "total": self._total}
             self.progress.update(self._task, completed=done, **told)
-        elif done == self._total or self.due:
-            texts = (f"{self._title}: {done}/{self._total or '?'}", left, note)
-            print_line(self._console, ", ".join(filter(None, texts)))
         else:
-            return
+            texts = (f"{self._title}: {done}/{self._total or '?'}", left, note)
+            self._unprinted = ", ".join(filter(None, texts))
+            if not (done == self._total or self.due):
+                return
+            self.end()
         self._shown = time.monotonic()
+
+    def end(self) -> None:
+        """Print the latest line to a log, unless that was done."""
+        if self._unprinted:
+            print_line(self._console, self._unprinted)
+            self._unprinted = ""
 
 
 @contextmanager
@@ -92,6 +99,7 @@ def bar(console: Console, title: str, total: int | None = None, done: int = 0) -
     made = Bar(console, title, total, done)
     with made.progress or nullcontext():
         yield made
+    made.end()
 
 
 @dataclass(frozen=True)
@@ -194,7 +202,7 @@ class PlayProgress(PlayCounts):
         rate = f", success {percent(self.correct / self.done)}" if self.done else ""
         self._bar.to(self.done, f"{self}{rate}", share=work / self._total)
         played, elapsed_s = work - self._first, self._bar.elapsed_s
-        enough = elapsed_s >= EVIDENCE_S or self.done == self._total
+        enough = elapsed_s >= EVIDENCE_S or self._first + self.ended >= self._total
         if self._on_pace is not None and played and enough:
             tokens = (self.read + self.written) / played
             read_token_s = self.reading_s / self.read if self.read else 0.0

@@ -121,7 +121,7 @@ def test_checks_that_need_a_second_key_say_so(
         (on_reply(STEP, faults.literal), "answers", "a copied result is the answer that it shows"),
         (faults.parrot, "parsing", "an error does not repeat a long name"),
         (without("rewards"), "rewards",
-         "rewards 'end': nothing before the last reply, whose reward is the episode's total"),
+         "rewards 'end': nothing but whether the answer is right, in the last reply"),
         (on_reply(STEP, faults.oracle), "rewards",
          "rewards 'end': right and wrong guesses get equal replies"),
         (without("rewards"), "rewards", "an agent's key gets no reward before the end"),

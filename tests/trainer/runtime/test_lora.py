@@ -98,6 +98,7 @@ def test_an_adapter_gets_the_preset_of_its_base_and_its_own_settings(adapter: Pa
     assert choice.settings == {
         **{"model_name": str(adapter)},
         **{"system_prompt": "short", "step_budget": 7},
+        **{"explain": [], "max_prose_tokens": 0},  # it was saved before there were such settings
     }
     assert "of its training" in choice.why
 

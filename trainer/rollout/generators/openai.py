@@ -96,8 +96,8 @@ class OpenAIPolicy(ModelServer):
             text = f"<think>\n{thought}\n</think>\n\n{text}"
         # the server goes on to the model's own end of the turn
         turn = first_turn(text) if self._one_action_per_turn else None
-        # with its newline, which a turn of sampled ids keeps too
-        return text if turn is None else turn + "\n"
+        # with the newline at its end, which a turn of sampled ids keeps too
+        return text if turn is None else text[: len(turn) + (text[len(turn) :][:1] == "\n")]
 
 
 @dataclass(slots=True)

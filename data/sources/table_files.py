@@ -28,7 +28,9 @@ from shared.sqltext import RESERVED, quote_identifier, quote_text
 TEXT_SUFFIXES, LINE_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 SUFFIXES = (*TEXT_SUFFIXES, *LINE_SUFFIXES, ".parquet")
 MAX_LINE_BYTES = 1 << 26
-FETCHED_ROWS = 10_000
+FETCHED_ROWS = 500  # at a time: of cells of a megabyte, 500 MB per column
+MAX_COLUMNS = 500  # of a file: each is read on its own, 15 s for 500, and 6 GB for 1,000
+MEMORY = "2GB"  # of DuckDB, which spills to the disk
 # DuckDB's types as SQLite's; all others become text
 INTEGERS = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
@@ -94,7 +96,12 @@ def write_database(files: Sequence[Path], target: Path, report: ImportReport) ->
 def _add_table(
     connection: apsw.Connection, path: Path, scratch: Path, report: ImportReport
 ) -> None:
-    with duckdb.connect(scratch / "duck.db") as duck:
+    limits: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": MEMORY,
+        "threads": 1,
+        "temp_directory": str(scratch / "spilled"),
+    }
+    with duckdb.connect(scratch / "duck.db", config=limits) as duck:
         if path.suffix.lower() in TEXT_SUFFIXES:
             if _as_utf8(path, scratch / "utf8") == GUESS:
                 report.notes.append(f"{path.name} is no UTF-8: it is read as {GUESS}")
@@ -158,6 +165,7 @@ def _load_text(
     if not header:
         raise DataError(f"{path} is empty: write the names of its columns in line 1, or remove it")
     width = len(header)
+    _check_width(path, width)
     declared = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(width + 1))
     duck.execute(
         "CREATE TABLE t AS FROM read_csv(?, auto_detect = false, header = true, "
@@ -177,6 +185,14 @@ def _load_text(
         report.problems.append(f"{what} (first: row {long[0]}), left out: {remedy}")
         duck.execute(f"DELETE FROM t WHERE {beyond} <> ''")
     return header
+
+
+def _check_width(path: Path, columns: int) -> None:
+    if columns > MAX_COLUMNS:
+        raise DataError(
+            f"{path} has {columns:,} columns, more than {MAX_COLUMNS}: leave some out, or make rows"
+            " of them (one row per cell: key, name of the column, value)"
+        )
 
 
 def table_name(path: Path) -> str:
@@ -261,6 +277,8 @@ def _load_typed(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str],
             "read_json(?, format = 'newline_delimited', records = true, maximum_depth = 1, "
             "sample_size = -1)"
         )
+    described = duck.execute(f"DESCRIBE FROM {read}", [str(path)]).fetchall()
+    _check_width(path, len(described))
     duck.execute(f"CREATE TABLE t AS FROM {read}", [str(path)])
     described = duck.execute(
         "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't'"
@@ -303,6 +321,9 @@ def _mapped_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (csv.Error, apsw.Error, duckdb.Error) as error:
+        if isinstance(error, duckdb.OutOfMemoryException) or "failed to pin block" in str(error):
+            remedy = "split it into smaller files, or leave out its longest cells"
+            raise DataError(f"{path} takes over {MEMORY} of memory to read: {remedy}") from error
         raise DataError(f"{path}: {' '.join(str(error).split())[:300]}") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error

@@ -258,3 +258,31 @@ def test_a_csv_file_is_not_replaced(home: Path, out: str, monkeypatch: pytest.Mo
     assert (status, text.count("\n")) == (1, 1), text
     assert "item.csv overlap: name another directory" in text
     assert files_of(home) == {"shop/item.csv": ITEMS.encode()}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_file_of_very_many_columns_is_refused_at_once(home: Path, suffix: str) -> None:
+    path, names = home / "shop" / f"wide.{suffix}", [f"c{n}" for n in range(501)]
+    cells = ", ".join(f"{n} AS {name}" for n, name in enumerate(names))
+    if suffix == "csv":
+        path.write_text(f"{','.join(names)}\n{','.join('1' for _ in names)}\n")
+    elif suffix == "jsonl":
+        path.write_text("{" + ", ".join(f'"{name}": 1' for name in names) + "}\n")
+    else:
+        duckdb.execute(f"COPY (SELECT {cells}) TO '{path}'")
+    status, text = run_import("csv", "shop")
+    assert status == 1
+    assert "has 501 columns, more than 500: leave some out" in " ".join(text.split())
+
+
+def test_a_small_file_of_large_cells_takes_bounded_memory(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home / "shop" / "large.parquet"
+    rows = "SELECT repeat('a', 1000000) AS x FROM range(100)"
+    duckdb.execute(f"COPY ({rows}) TO '{path}' (COMPRESSION zstd)")
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr("data.sources.table_files.MEMORY", "50MB")
+    status, text = run_import("csv", "shop")
+    assert status == 1
+    assert "large.parquet takes over 50MB of memory to read: split it" in " ".join(text.split())

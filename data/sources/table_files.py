@@ -275,7 +275,7 @@ def _load_typed(duck: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str],
     if path.suffix.lower() in LINE_SUFFIXES:
         read = (
             "read_json(?, format = 'newline_delimited', records = true, maximum_depth = 1, "
-            "sample_size = -1)"
+            "sample_size = -1, map_inference_threshold = -1)"
         )
     described = duck.execute(f"DESCRIBE FROM {read}", [str(path)]).fetchall()
     _check_width(path, len(described))

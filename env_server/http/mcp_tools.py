@@ -92,8 +92,10 @@ async def start_episode(
 
 
 async def describe(context: Context, episode_id: Episode, table: Table) -> Seen:
-    """Show a table's columns with their types, keys and values, and its number of rows. Of a wide
-    table, "table 41" shows those from the 41st on, "table word" those with a word in their names."""
+    """Show a table's columns with their types, keys and values, and its number of rows.
+
+    Of a wide table, "table 41" shows those from the 41st on, "table word" those with a word in
+    their names."""
     return await _step(context, episode_id, ActionType.DESCRIBE, table)
 
 

@@ -78,6 +78,7 @@ class GRPOConfig:
     logging_steps: _Count = 10
     # The fields above are the specification's, with its defaults.
     base_model: str = ""  # of the adapter that model_name is; empty: the one that it names
+    trust_remote_code: bool = False  # run the Python code that a model's folder brings
     server_urls: Annotated[list[_URL], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -142,7 +143,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     name = config.model_name
     source = find_model(name, config.base_model)
     with _loading("model", name), reporting_out_of_memory(config, f"loading the model {name}"):
-        model, tokenizer = _load(source, config.base_model)
+        model, tokenizer = _load(source, config.base_model, config.trust_remote_code)
         model.to(device)
         compute_logits_in_float32(model, config)
     setattr(model.config, SAVED_AS, kept_settings(config))
@@ -170,28 +171,41 @@ def _loading(what: str, name: str) -> Iterator[None]:
 
     try:
         yield
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise ModelLoadError(
+            f"the weights of {name!r} are a pickle (.bin) that is damaged, or that can't be read "
+            "without running code in it: get the model as safetensors"
+        ) from error
     # RuntimeError: weights that transformers can't convert
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
+        if "trust_remote_code" in str(error):
+            raise ModelLoadError(
+                f"the {what} {name!r} has Python code of its own, which was not run: use a model "
+                "that transformers itself has, or read the code, and then pass "
+                "--set trust_remote_code=true"
+            ) from error
         raise ModelLoadError(
             f"can't load the {what} {name!r}: {_first_line(error)}; its files are damaged, or it "
             "is not a causal language model that this version of transformers loads"
         ) from error
 
 
-def _load(source: str, base: str = "") -> tuple[Any, Any]:
+def _load(source: str, base: str = "", trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Load a model in float32 on the CPU, and its tokenizer, from what `find_model` returned."""
     import torch
     from transformers import AutoModelForCausalLM
 
     folder = Path(source)
     if lora.is_adapter(folder):
-        model, tokenizer = _load(find_model(lora.base_of(folder, base)))
+        found = find_model(lora.base_of(folder, base))
+        model, tokenizer = _load(found, trust_remote_code=trust_remote_code)
         if (folder / "tokenizer.json").is_file():
-            tokenizer = _tokenizer(source)
+            tokenizer = _tokenizer(source, trust_remote_code)
         return lora.merged(model, folder), tokenizer
-    tokenizer = _tokenizer(source)
+    tokenizer = _tokenizer(source, trust_remote_code)
     model, loaded = AutoModelForCausalLM.from_pretrained(
         source,
+        trust_remote_code=trust_remote_code,  # without it, transformers would ask
         dtype=torch.float32,
         attn_implementation="sdpa",
         output_loading_info=True,
@@ -217,11 +231,11 @@ def kept_settings(config: GRPOConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in KEPT}
 
 
-def _tokenizer(source: str) -> Any:
+def _tokenizer(source: str, trust_remote_code: bool = False) -> Any:
     """Load a tokenizer, with a pad token; `ModelLoadError` where it can't encode a chat."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     chat = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "How many?"}]
     problem = ""
     if not tokenizer.eos_token:

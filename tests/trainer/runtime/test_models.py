@@ -45,6 +45,32 @@ def test_a_saved_model_comes_back_in_float32(saved: Path, model: Qwen3ForCausalL
     assert tokenizer.chat_template
 
 
+def test_code_in_a_models_folder_is_run_only_if_asked(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers itself would ask on the terminal, and take an answer from there."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks"))
+    described = json.loads((saved / "config.json").read_text())
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}
+    described |= {"model_type": "own", "auto_map": own}
+    (saved / "config.json").write_text(json.dumps(described))
+    (saved / "own.py").write_text(f"open({str(saved / 'ran')!r}, 'w').close()")
+    with pytest.raises(ModelLoadError, match=r"code of its own.*--set trust_remote_code=true"):
+        load_model_and_tokenizer(config_of(saved))
+    assert not (saved / "ran").exists()
+    with pytest.raises(AttributeError, match="OwnConfig"):  # the code ran, and has no such class
+        load_model_and_tokenizer(config_of(saved).override(trust_remote_code=True))
+    assert (saved / "ran").exists()
+
+
+@pytest.mark.parametrize("content", [b"x", b"", b"cos\nsystem\n(S'true'\ntR."])
+def test_a_pickle_that_cannot_be_read_safely_is_refused(saved: Path, content: bytes) -> None:
+    (saved / "model.safetensors").unlink()
+    (saved / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(ModelLoadError, match=r"pickle|damaged"):
+        load_model_and_tokenizer(config_of(saved))
+
+
 def put(name: str, text: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         (folder / name).write_text(text)

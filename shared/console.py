@@ -1,6 +1,7 @@
 """What the commands share on a terminal: lines, one-line errors, a progress bar, JSON reports."""
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
+from rich.text import Text
 
 from shared.errors import SQLEnvError
 from shared.shipped import INSTALLED
@@ -32,9 +34,28 @@ def right_aligned(*headings: str) -> list[Column]:
     return [Column(heading, justify="right") for heading in headings]
 
 
+def printable(text: str, also: str = "\n\t") -> str:
+    """Return `text` with unprintable characters escaped (`\\x1b`), except those of `also`.
+
+    Else a name or a cell from elsewhere could control the terminal or reorder its text.
+    """
+    return "".join(
+        char
+        if char in also or char.isprintable() or unicodedata.category(char) == "Zs"
+        else repr(char)[1:-1]
+        for char in text
+    )
+
+
 def print_line(console: Console, line: str, style: str | None = None) -> None:
-    """Print one line as it is: no markup, no highlighting, no line breaks."""
-    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    """Print one line literally: no markup, no highlighting, no line breaks, no control codes."""
+    text = printable(line, also="\t")
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def literal(*cells: str) -> list[Text]:
+    """Return the cells of a table's row, of which no text is read as markup or control codes."""
+    return [Text(printable(cell)) for cell in cells]
 
 
 def percent(share: object, digits: int = 1) -> str:
@@ -49,7 +70,8 @@ def counted(number: int, of: str) -> str:
 
 def failure(message: object, status: int = 1) -> typer.Exit:
     """Print one error line to stderr and return the exception that ends the command."""
-    errors.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    text = printable(f"error: {message}")  # with the lines of a log
+    errors.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(status)
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from data.golds.execute import Reason
-from shared.console import counted, print_line, right_aligned
+from shared.console import counted, literal, print_line, right_aligned
 from shared.dataset import IMPORT_REPORT
 from shared.errors import DataError
 
@@ -117,7 +116,7 @@ class ImportReport:
             table = Table("table", *right_aligned("rows"), "columns", title="Tables")
             for one in self.tables:
                 columns = ", ".join(f"{name} {kind}" for name, kind in one.columns.items())
-                table.add_row(escape(one.name), f"{one.rows:,}", escape(columns))
+                table.add_row(*literal(one.name, f"{one.rows:,}", columns))
             console.print(table)
         if self.splits:
             self._show_counts(console)
@@ -143,7 +142,7 @@ class ImportReport:
         splits = list(self.splits.values())
 
         def row(label: str, cells: list[int]) -> None:
-            table.add_row(label, *(f"{cell:,}" if cell else "-" for cell in cells))
+            table.add_row(*literal(label, *(f"{cell:,}" if cell else "-" for cell in cells)))
 
         row("rows read", [split.rows for split in splits])
         for reason in dict.fromkeys(reason for split in splits for reason in split.dropped):

@@ -8,7 +8,14 @@ import typer
 from rich.table import Table
 
 from env_server.rewards import REWARD_VERSION
-from shared.console import one_line_errors, print_line, progress_bar, right_aligned, table_console
+from shared.console import (
+    literal,
+    one_line_errors,
+    print_line,
+    progress_bar,
+    right_aligned,
+    table_console,
+)
 
 _console = table_console()
 
@@ -34,7 +41,7 @@ def verify(
         audit = asyncio.run(verify_run(run, data_dir=data, progress=bar))
     table = _table(f"Replayed episodes of {run}", "episodes", "correct", "observations", "rewards")
     for (phase, mode), counts in audit.phases.items():
-        table.add_row(phase, mode, *map(_cell, counts.values()))
+        table.add_row(*literal(phase, mode, *map(_cell, counts.values())))
     _console.print(table)
     for line in (*(f"note: {note}" for note in audit.notes), *audit.problems):
         print_line(_console, str(line))
@@ -82,7 +89,7 @@ def rescore(
     table = _table(f"{run} by rewards {rewards}, standard {rescored.standard}", *columns)
     for phase_and_mode, scores in rescored.scores.items():
         found = tally(scores)
-        table.add_row(*phase_and_mode, *(_cell(found[name]) for name in columns))
+        table.add_row(*literal(*phase_and_mode, *(_cell(found[name]) for name in columns)))
     _console.print(table)
     for change in rescored.flipped:
         verdict = f"{'right' if change.is_correct else 'wrong'} by {rescored.standard}"

@@ -27,6 +27,7 @@ from shared.client.auth import bearer
 from shared.client.proxies import proxy_of
 from shared.console import (
     failure,
+    literal,
     one_line_errors,
     print_line,
     progress_bar,
@@ -129,8 +130,9 @@ def _print_results(results: Sequence[CheckResult]) -> None:
     for result in results:
         remark = "see below" if result.status == "FAIL" else result.detail
         milliseconds = f"{1000 * result.seconds:,.0f}"
-        table.add_row(result.status, result.group, result.name, milliseconds, remark)
+        table.add_row(*literal(result.status, result.group, result.name, milliseconds, remark))
     _console.print(table)
     for result in results:
         if result.status == "FAIL":
-            print_line(_console, f"FAIL {result.group}: {result.name}\n     {result.detail}")
+            print_line(_console, f"FAIL {result.group}: {result.name}")
+            print_line(_console, f"     {result.detail}")

@@ -1,13 +1,16 @@
 """What the commands share on a terminal."""
 
+import io
 import json
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from shared.console import one_line_errors, packages_needed, write_json
+from shared.console import literal, one_line_errors, packages_needed, print_line, write_json
 from shared.errors import DataError
 
 
@@ -17,6 +20,24 @@ def test_an_error_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -
             raise error
         shown = capsys.readouterr().err
         assert shown == f"error: {error}\n"
+
+
+def test_text_from_elsewhere_controls_neither_the_terminal_nor_the_layout(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hostile = "a\x1b[2J\u202e [red]b[/]"
+    harmless = "a\\x1b[2J\\u202e [red]b[/]"
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system=None, width=80)
+    print_line(console, f"phase {hostile}\nall episodes verified")
+    assert out.getvalue() == f"phase {harmless}\\nall episodes verified\n"
+    table = Table("phase", "n")
+    table.add_row(*literal(hostile, "1"))
+    console.print(table)
+    assert harmless in out.getvalue()
+    with pytest.raises(SystemExit), one_line_errors():
+        raise DataError(hostile)
+    assert capsys.readouterr().err == f"error: {harmless}\n"
 
 
 def test_a_report_is_written_where_it_is_asked_for(

@@ -4,8 +4,6 @@ Texts of the database, the model and the command line are shown literally: no ma
 and control characters are escaped, so that no cell can control the terminal.
 """
 
-import unicodedata
-
 from rich.console import Console
 from rich.filesize import decimal
 from rich.panel import Panel
@@ -13,7 +11,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from shared.actions import ActionType
-from shared.console import counted
+from shared.console import counted, printable
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database
@@ -119,16 +117,6 @@ def no_answer(played: PlayedQuestion) -> str:
     if played.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"
-
-
-def printable(text: str) -> str:
-    """Return `text` with unprintable characters escaped (`\\x1b`), except newlines and tabs."""
-    return "".join(
-        char
-        if char in "\n\t" or char.isprintable() or unicodedata.category(char) == "Zs"
-        else repr(char)[1:-1]
-        for char in text
-    )
 
 
 def _argument(step: PlayStep) -> Text:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shared.console import literal
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import Rate
 
@@ -50,7 +51,7 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
     for heading in headings[1:]:
         made.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*literal(*row))
     # rich's own title would wrap at the table's width
     return Group(Text(title, style="italic"), made, "")
 

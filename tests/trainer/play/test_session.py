@@ -16,6 +16,7 @@ from rich.console import Console
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
+from shared.console import printable
 from shared.errors import DataError
 from shared.models import Outcome
 from tests.trainer.play.conftest import run_script
@@ -23,7 +24,7 @@ from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.play.agent import Agent, local_agent
 from trainer.play.database import examine, host
-from trainer.play.display import Screen, no_answer, printable
+from trainer.play.display import Screen, no_answer
 from trainer.play.played import PlayedQuestion
 from trainer.play.session import ask
 from trainer.rollout.generators.base import EpisodeView, Sample

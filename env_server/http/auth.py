@@ -16,6 +16,9 @@ A server on loopback answers a request without a key only under localhost, an IP
 without a dot; the paths of the first two rows under any name. Otherwise a site could send requests
 from a browser on this machine, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 
+Whatever its key, a request that a page of another origin sends is refused, except on the first two
+rows' paths: browsers let any page send forms, and add the password of the Basic scheme to them.
+
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
 operator.
 """
@@ -97,6 +100,16 @@ def check_name(host: str) -> None:
         )
 
 
+def check_origin(headers: Headers) -> None:
+    """Raise `Forbidden` if a page of another origin sends this: CORS stops no form."""
+    origin = headers.get("origin", "").lower()
+    if origin and origin.partition("://")[2] != headers.get("host", "").lower():
+        raise Forbidden(
+            f"a page of {origin[:100]} sent this: only pages of this server may call it, by the "
+            "address in the Host header; programs send no Origin header"
+        )
+
+
 class Keys:
     """ASGI middleware that answers what needs another key before any of its body is read.
 
@@ -153,6 +166,8 @@ class Keys:
                 caller = self.check(path, headers.get("authorization", "").encode("latin-1"))
                 if self._refuses_names and not (caller.owner or is_open(path)):
                     check_name(headers.get("host", ""))
+                if not is_open(path):
+                    check_origin(headers)
             except (Unauthorized, Forbidden) as error:
                 reply = error_reply(error, self.metrics)
                 if isinstance(error, Unauthorized) and is_page(path):

@@ -14,10 +14,10 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
-from env_server.http.requests import is_foreign, read_body, read_json
+from env_server.http.requests import read_body, read_json
 from env_server.http.responses import json_reply
 from env_server.http.work import service_of
-from shared.errors import Forbidden, InvalidRequest
+from shared.errors import InvalidRequest
 
 MCP = "/mcp"
 INVALID_REQUEST, NOT_INSTALLED = -32600, -32001
@@ -29,8 +29,6 @@ mcp = APIRouter()
 async def call(request: Request) -> Response:
     """Answer one JSON-RPC message."""
     service = service_of(request)
-    if is_foreign(request):
-        raise Forbidden("pages of other origins may not call this server")
     body = await read_body(request, service.settings)
     try:
         message = read_json(body)

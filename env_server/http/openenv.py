@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
-from env_server.http.requests import is_foreign, parse_item, read_json, shown, with_gateway_id
+from env_server.http.requests import parse_item, read_json, shown, with_gateway_id
 from env_server.http.responses import as_error, count_error
 from env_server.http.work import bytes_in_time, service_of
 from shared.errors import (
@@ -165,9 +165,6 @@ class Session:
 @openenv.websocket(SOCKET)
 async def serve(socket: WebSocket) -> None:
     service = service_of(socket)
-    if is_foreign(socket):
-        await socket.close(reason="pages of other origins may not call this server")
-        return
     await socket.accept()
     session = Session(socket)
     with suppress(WebSocketDisconnect):

@@ -28,12 +28,6 @@ EPISODE_ID_HEADER = "x-episode-id"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
-def is_foreign(connection: HTTPConnection) -> bool:
-    """Return whether a page of another origin sends this; CORS stops no WebSocket and no form."""
-    origin = connection.headers.get("origin", "").lower()
-    return bool(origin) and origin.partition("://")[2] != connection.headers.get("host", "").lower()
-
-
 async def read_body(request: Request, settings: Settings) -> bytes:
     """Return the request's body.
 

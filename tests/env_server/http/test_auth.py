@@ -96,6 +96,29 @@ async def test_no_site_reaches_a_local_server_by_a_name_of_its_own(
         assert (await http.get("/health", headers=headers)).status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://env:81", "http://env"])
+@pytest.mark.parametrize("path", ["/reset", "/reset_batch", "/mcp", "/page/play"])
+async def test_no_page_of_another_site_starts_an_episode(
+    tiny_data: Path, origin: str, path: str
+) -> None:
+    bodies: dict[str, Any] = {
+        "/reset": {"json": {}},
+        "/reset_batch": {"json": {"resets": [{}]}},
+        "/mcp": {"json": {"jsonrpc": "2.0", "id": 1, "method": "ping"}},
+        "/page/play": {"data": {"question_id": "zoo-2", "step_budget": ""}},
+    }
+    own = origin == "http://env"
+    for settings, key in (({}, None), ({"api_key": TRAINER}, TRAINER)):
+        async with serving(tiny_data, **settings) as http:
+            headers = {"Origin": origin} | bearer(key)
+            reply = await http.post(path, headers=headers, **bodies[path])
+            assert (reply.status_code in (200, 303)) == own, reply.text
+            if not own:
+                assert reply.status_code == 403
+                assert origin in reply.text
+            assert (await http.get("/health", headers=headers)).status_code == 200
+
+
 def test_keys_are_compared_in_constant_time_and_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

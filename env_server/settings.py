@@ -118,6 +118,12 @@ class Settings(BaseSettings):
             raise ValueError(
                 "two of api_key, operator_key and agent_keys are equal: each needs a key of its own"
             )
+        if self.api_key and len(self.agents) * self.agent_capacity >= self.capacity:
+            raise ValueError(
+                f"{len(self.agents)} agent_keys with agent_capacity {self.agent_capacity:,} may "
+                f"take all places of capacity {self.capacity:,}, and the trainer would have none: "
+                "lower agent_capacity, or raise capacity"
+            )
         return self
 
 

@@ -215,6 +215,8 @@ def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
          "operator_key"),
         ({"SQLENV_AGENT_KEYS": "agent-SECRET-0123456789,short-SECRET"}, "agent_keys"),
         ({"SQLENV_AGENT_KEYS": ",".join(["agent-SECRET-0123456789"] * 2)}, "agent_keys"),
+        ({"SQLENV_API_KEY": "SECRET-0123456789", "SQLENV_AGENT_KEYS": "agent-SECRET-0123456789",
+          "SQLENV_CAPACITY": "1000"}, "lower agent_capacity"),
     ],
 )  # fmt: skip
 def test_a_bad_key_is_refused_at_the_start_and_not_shown(

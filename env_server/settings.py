@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = None
     """Trainer's bearer token for all paths but /operator and /metrics."""
     agent_keys: SecretStr | None = None
-    """Other agents' tokens, comma-separated; each has its own episodes, with rewards at the end."""
+    """Other agents' tokens, comma-separated; each has its own episodes, and no rewards of steps."""
     operator_key: SecretStr | None = None
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     drain_s: float = Field(default=0.0, ge=0)

@@ -107,7 +107,7 @@ def one_line_errors() -> Iterator[None]:
 def progress_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function of (done, total if known) that moves a bar on stderr, if a terminal."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

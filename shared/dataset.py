@@ -17,6 +17,7 @@ split, on which results are compared: training on them needs an explicit flag.
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -155,9 +156,10 @@ def check_databases(
         if not path.is_file():
             raise DatabaseLoadError(f"no database at {path}, which questions name; {_REMEDY}")
         for one in (path, path.with_name(DESCRIPTIONS)):
-            if not follow_links and not one.resolve().is_relative_to(inside):
+            target = Path(os.path.realpath(one))  # without an error for a link to itself
+            if not follow_links and not target.is_relative_to(inside):
                 raise DatabaseLoadError(
-                    f"{one} is a link to {one.resolve()}, outside the data directory: copy the "
+                    f"{one} is a link to {target}, outside the data directory: copy the "
                     "file into its place"
                 )
 

@@ -127,7 +127,9 @@ class StepResult(WireModel):
     def ledger(self) -> RewardLedger:
         """The ledger; `ValueError` if it is withheld."""
         if self.info.ledger is None:
-            raise ValueError("the ledger is withheld: reset with rewards 'step'")
+            raise ValueError(
+                "the ledger is withheld: reset with rewards 'step', and not with an agent's key"
+            )
         return self.info.ledger
 
 

@@ -1,13 +1,18 @@
-"""Whether a run or an evaluation asked the questions that its settings say, each exactly once."""
+"""Whether a run or an evaluation asked the questions that its settings say.
 
-import json
+Each measurement must ask each of its questions once. Two things are noted instead of refused:
+questions of an evaluation whose episodes were lost, and training questions of an unknown file.
+"""
+
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence, Set
+
+from pydantic import BaseModel, ValidationError
 
 from env_server.audit.replay import RunFolder
 from env_server.questions import QuestionBank
 from shared.dataset import Question
+from shared.errors import first_problem
 from shared.run_files import EVALUATION, EpisodeLine
 from shared.run_stats import MODES
 from shared.subset import choose
@@ -16,23 +21,40 @@ Asked = tuple[str, int]  # question id, number of the sample
 NAMED = 3  # questions that one difference names
 
 
+class _Result(BaseModel):
+    """What evaluation.json says of its questions."""
+
+    samples: int
+    episodes_missing: int
+
+
 def question_differences(
-    run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine]
+    run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine], notes: list[str]
 ) -> Iterator[str]:
-    """Yield where the recorded questions are not those that the settings in config.json ask."""
+    """Yield where the recorded questions are not those that the settings in config.json ask.
+
+    What can't be decided is added to `notes`.
+    """
     if run.settings.evaluation is None:
-        yield from _of_run(run, bank, episodes)
+        yield from _of_run(run, bank, episodes, notes)
     else:
-        yield from _of_evaluation(run, bank, episodes, run.settings.evaluation)
+        yield from _of_evaluation(run, bank, episodes, notes)
 
 
-def _of_run(run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine]) -> Iterator[str]:
+def _of_run(
+    run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine], notes: list[str]
+) -> Iterator[str]:
     options, levels = run.settings.options, run.settings.config.difficulty_filter
     training = {one.question_id for one in _chosen(bank, run.train_split, levels)}
-    if only := options.get("questions"):
-        training &= {*only}
-    measured = _chosen(bank, "eval", levels, int(options.get("eval_limit", 0)))
-    points = _limited(measured, int(options.get("eval_points", 0)))
+    if options.questions:
+        training &= {*options.questions}
+    if run.train_split not in bank.splits:
+        notes.append(
+            f"not checked: training questions, of {run.settings.config.questions_path}, which is "
+            "not part of the data"
+        )
+    measured = _chosen(bank, "eval", levels, options.eval_limit)
+    points = _limited(measured, options.eval_points)
     wanted = {"eval": points, **dict.fromkeys(("random", "before", "after"), measured)}
     groups: dict[tuple[str, str, int], Counter[Asked]] = defaultdict(Counter)
     for one in episodes:
@@ -41,7 +63,8 @@ def _of_run(run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine])
         where = f"{phase} ({mode}), step {step}"
         if phase == "train":
             foreign = sorted({name for name, _ in found} - training)
-            yield from _named(where, "is no training question of this run", foreign)
+            if run.train_split in bank.splits:
+                yield from _named(where, "not training questions of this run", foreign)
         elif phase in wanted:
             yield from _compared(where, found, {(one.question_id, 0) for one in wanted[phase]})
         else:
@@ -55,28 +78,43 @@ def _of_run(run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine])
 
 
 def _of_evaluation(
-    run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine], said: dict[str, Any]
+    run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine], notes: list[str]
 ) -> Iterator[str]:
-    result = run.path / EVALUATION
-    finished = json.loads(result.read_bytes()) if result.exists() else {}
+    said = run.settings.evaluation
+    assert said is not None
     rows = [
         one
-        for one in _chosen(bank, said["split"], said["difficulty"])
-        if (not said["databases"] or one.database_name in said["databases"])
-        and (not said["question_ids"] or one.question_id in said["question_ids"])
+        for one in _chosen(bank, said.split, said.difficulty)
+        if (not said.databases or one.database_name in said.databases)
+        and (not said.question_ids or one.question_id in said.question_ids)
     ]
-    asked = {one.question_id for one in _limited(rows, said["limit"])}
+    asked = {one.question_id for one in _limited(rows, said.limit)}
+    if len(asked) != said.questions:
+        yield f"the settings ask {len(asked):,} questions, not {said.questions:,}"
     found: Counter[Asked] = Counter()
     for one in episodes:
         found[one.question_id, one.sample] += 1
-        if (one.phase, one.mode) != (said["split"], said["mode"]):
-            yield f"{one.question_id} is of {one.phase} ({one.mode})"
-    samples = int(finished.get("samples", said["samples"]))
+        if (one.phase, one.mode) != (said.split, said.mode):
+            yield f"{one.question_id} was played as {one.phase} ({one.mode})"
+    path, result = run.path / EVALUATION, None
+    try:
+        result = _Result.model_validate_json(path.read_bytes()) if path.exists() else None
+    except ValidationError as error:
+        yield f"{EVALUATION}: {first_problem(error, 'not JSON')}"
+    samples = result.samples if result else said.samples
     wanted = {(name, sample) for name in asked for sample in range(samples)}
-    # lost episodes are not stored, and an earlier call may have played more samples
+    # an earlier call may have played more samples
     more = {one for one in found if one[0] in asked and one[1] >= samples}
-    missing = int(finished["episodes_missing"]) if finished else len(wanted)
-    yield from _compared("the evaluation", found, wanted | more, missing)
+    missing = wanted - found.keys()
+    yield from _compared("the evaluation", found, found.keys() & (wanted | more))
+    if result and len(missing) != result.episodes_missing:
+        said_missing = f"{EVALUATION} says {result.episodes_missing:,}"
+        yield f"{len(missing):,} episodes are missing, {said_missing}"
+    elif missing:
+        notes.append(
+            f"{len(missing):,} of {len(wanted):,} episodes are missing: lost, not played yet or "
+            "left out"
+        )
 
 
 def _chosen(
@@ -90,24 +128,19 @@ def _limited(rows: Sequence[Question], limit: int) -> list[Question]:
     return choose(rows, limit, lambda one: (one.difficulty, one.database_name))
 
 
-def _compared(
-    where: str, found: Counter[Asked], wanted: set[Asked], may_miss: int = 0
-) -> Iterator[str]:
-    """Yield what was asked too often or should not have been, and what is missing if that is more
-    than `may_miss`."""
-    yield from _named(where, "was not to be asked", _names(found.keys() - wanted))
+def _compared(where: str, found: Counter[Asked], wanted: Set[Asked]) -> Iterator[str]:
+    """Yield what was asked that should not have been, or too often, and what is missing."""
+    yield from _named(where, "not to be asked", _names(found.keys() - wanted))
     repeated = {one for one, count in found.items() if count > 1}
-    yield from _named(where, "was recorded more than once", _names(repeated))
-    missing = wanted - found.keys()
-    if len(missing) > may_miss:
-        yield from _named(where, "is missing", _names(missing))
+    yield from _named(where, "recorded more than once", _names(repeated))
+    yield from _named(where, "missing", _names(wanted - found.keys()))
 
 
-def _names(asked: set[Asked]) -> list[str]:
+def _names(asked: Set[Asked]) -> list[str]:
     return [f"{name} (sample {sample})" if sample else name for name, sample in sorted(asked)]
 
 
 def _named(where: str, problem: str, names: Sequence[str]) -> Iterator[str]:
     if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        yield f"{where}: {', '.join(names[:NAMED])}{more} {problem}"
+        yield f"{where}: {problem}: {', '.join(names[:NAMED])}{more}"

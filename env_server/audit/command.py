@@ -103,7 +103,7 @@ def rescore(
 
 def _table(title: str, *headings: str) -> Table:
     columns = right_aligned(*(heading.replace("_", " ") for heading in headings))
-    return Table("phase", "mode", *columns, title=title, title_justify="left")
+    return Table("phase", "mode", *columns, title=literal(title)[0], title_justify="left")
 
 
 def _cell(value: float | list[float]) -> str:

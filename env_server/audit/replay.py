@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -43,13 +42,34 @@ class _TrainerConfig(BaseModel):
     explain: list[Explanation] = []  # a run without it is older than explanations
 
 
+class _RunOptions(BaseModel):
+    """Which questions a run was told to ask: all of the split and difficulties by default."""
+
+    questions: list[str] = []  # to train on
+    eval_limit: int = 0
+    eval_points: int = 0
+
+
+class _Evaluation(BaseModel):
+    """Which questions an evaluation asks, of how many samples each."""
+
+    split: str
+    mode: str
+    difficulty: list[str]
+    databases: list[str] = []
+    question_ids: list[str] = []
+    limit: int = 0
+    samples: int = 1
+    questions: int
+
+
 class _Settings(BaseModel):
     """The fields of config.json that a replay needs."""
 
     command: str = "train"
     config: _TrainerConfig
-    options: dict[str, Any] = {}  # of a run
-    evaluation: dict[str, Any] | None = None  # what decides an evaluation
+    options: _RunOptions = _RunOptions()
+    evaluation: _Evaluation | None = None
     data_digest: str
     server_digest: str
     reward_version: str

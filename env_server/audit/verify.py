@@ -115,7 +115,7 @@ async def verify_run(
         report.notes.append("not compared, as lines can't be read: metrics and summary")
     else:
         episodes = [episode for _, episode in lines]
-        for text in question_differences(run, bank, episodes):
+        for text in question_differences(run, bank, episodes, report.notes):
             report.add(run.episodes, text)
         _compare_results(run, episodes, report)
     _compare_files(run, report)

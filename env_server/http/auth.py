@@ -16,8 +16,8 @@ A server on loopback answers a request without a key only under localhost, an IP
 without a dot; the paths of the first two rows under any name. Otherwise a site could send requests
 from a browser on this machine, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
 
-Whatever its key, a request that a page of another origin sends is refused, except on the first two
-rows' paths: browsers let any page send forms, and add the password of the Basic scheme to them.
+Whatever its key, a request with the Origin of another site's page is refused, except on the first
+two rows' paths: browsers let any page send forms, and add the password of the Basic scheme to them.
 
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
 operator.

@@ -142,15 +142,17 @@ def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:
     ]
 
 
-def encode_columns(table: str, columns: Sequence[str], every: Sequence[str], rows: int) -> str:
-    """Return the text of a VALUES job: some columns of a table that has `every` column and `rows`
+def encode_columns(
+    table: str, columns: Sequence[str], all_columns: Sequence[str], rows: int
+) -> str:
+    """Return the text of a VALUES job: some columns of a table that has `all_columns` and `rows`
     rows."""
-    return orjson.dumps([table, columns, every, rows]).decode()
+    return orjson.dumps([table, columns, all_columns, rows]).decode()
 
 
 def decode_columns(text: str) -> tuple[str, list[str], list[str], int]:
-    table, columns, every, rows = orjson.loads(text)
-    return table, columns, every, rows
+    table, columns, all_columns, rows = orjson.loads(text)
+    return table, columns, all_columns, rows
 
 
 def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:

@@ -58,16 +58,20 @@ class Value:
 
 
 def column_values(
-    connection: SqlConnection, table: str, columns: Sequence[str], every: Sequence[str], rows: int
+    connection: SqlConnection,
+    table: str,
+    columns: Sequence[str],
+    all_columns: Sequence[str],
+    rows: int,
 ) -> SqlResult:
-    """Return a row (column, text) for each of `columns` of a table that has `every` column and
+    """Return a row (column, text) for each of `columns` of a table that has `all_columns` and
     `rows` rows; `row_count` is the number of rows that were read, None if all.
 
     A column that can't be read within what is left of `MAX_STEPS` has an empty text. What depends
     on the machine or on other jobs (time, memory, a request to stop) is an error of the whole.
     """
-    most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, len(every))))
-    taken = {name.lower() for name in every}
+    most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, len(all_columns))))
+    taken = {name.lower() for name in all_columns}
     rowid = next((name for name in _ROWIDS if name not in taken), None)
     forms = [_FIRST] if rows <= most or rowid is None else [_SPACED, _FIRST]
     found, steps, read = list[tuple[Cell, ...]](), 0, 0

@@ -195,7 +195,8 @@ def play_missing(
             max_lost_fraction=settings.config.max_lost_fraction,
             remedy=remedy,
         )
-    drop_observations(folder.observations, 0)  # none: but as one member, a third of the size
+    # drops none, but writes them as one compressed member: a third of the size
+    drop_observations(folder.observations, 0)
 
 
 def player(

@@ -38,7 +38,7 @@ def served_model(
         policy.check()
         return policy, {"policy": policy}
     try:
-        tokenizer = load_tokenizer(tokenizer_name or name)
+        tokenizer = load_tokenizer(tokenizer_name or name, config.trust_remote_code)
     except ModelLoadError as error:
         raise ModelLoadError(
             f"token ids need the tokenizer of {name} ({error.message}): name its folder or hub "

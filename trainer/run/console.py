@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shared.console import literal
+from shared.console import literal, printable
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import Rate
 
@@ -53,7 +53,7 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
     for row in rows:
         made.add_row(*literal(*row))
     # rich's own title would wrap at the table's width
-    return Group(Text(title, style="italic"), made, "")
+    return Group(Text(printable(title), style="italic"), made, "")
 
 
 def success_table(title: str, results: Summaries) -> RenderableType:

@@ -42,7 +42,7 @@ class Bar:
         # rich treats a notebook as a terminal, but needs ipywidgets to redraw anything there
         if console.is_terminal and not (console.is_jupyter or console.quiet):
             self.progress = _BarAndNote(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),

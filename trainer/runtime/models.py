@@ -156,12 +156,12 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def load_tokenizer(name: str) -> Any:
+def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
     """Load the tokenizer of a model that another process runs; a directory needs no weights."""
     folder = model_path(name)
     source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
     with _loading("tokenizer of", name):
-        return _tokenizer(source)
+        return _tokenizer(source, trust_remote_code)
 
 
 @contextmanager
@@ -173,8 +173,8 @@ def _loading(what: str, name: str) -> Iterator[None]:
         yield
     except (pickle.UnpicklingError, EOFError) as error:
         raise ModelLoadError(
-            f"the weights of {name!r} are a pickle (.bin) that is damaged, or that can't be read "
-            "without running code in it: get the model as safetensors"
+            f"the {what} {name!r} has a pickle (.bin) that is damaged, or that can't be read "
+            "without running code in it: get it as safetensors"
         ) from error
     # RuntimeError: weights that transformers can't convert
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:

@@ -201,9 +201,9 @@ def unsealed(line: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("forge_phase", "problem"),
     [
-        (left_out, "random (sampled), step 0: shop-7 is missing"),
-        (repeated, "was recorded more than once"),
-        (of_training, "was not to be asked"),
+        (left_out, "random (sampled), step 0: missing: shop-7"),
+        (repeated, "recorded more than once"),
+        (of_training, "not to be asked"),
         (without_a_phase, "before (sampled) is missing"),
     ],
 )

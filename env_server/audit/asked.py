@@ -48,7 +48,8 @@ def _of_run(
     training = {one.question_id for one in _chosen(bank, run.train_split, levels)}
     if options.questions:
         training &= {*options.questions}
-    if run.train_split not in bank.splits:
+    known = run.train_split in bank.splits
+    if not known:
         notes.append(
             f"not checked: training questions, of {run.settings.config.questions_path}, which is "
             "not part of the data"
@@ -62,9 +63,8 @@ def _of_run(
     for (phase, mode, step), found in groups.items():
         where = f"{phase} ({mode}), step {step}"
         if phase == "train":
-            foreign = sorted({name for name, _ in found} - training)
-            if run.train_split in bank.splits:
-                yield from _named(where, "not training questions of this run", foreign)
+            foreign = sorted({name for name, _ in found} - training) if known else ()
+            yield from _named(where, "not training questions of this run", foreign)
         elif phase in wanted:
             yield from _compared(where, found, {(one.question_id, 0) for one in wanted[phase]})
         else:
@@ -108,13 +108,10 @@ def _of_evaluation(
     missing = wanted - found.keys()
     yield from _compared("the evaluation", found, found.keys() & (wanted | more))
     if result and len(missing) != result.episodes_missing:
-        said_missing = f"{EVALUATION} says {result.episodes_missing:,}"
-        yield f"{len(missing):,} episodes are missing, {said_missing}"
+        yield f"missing episodes: {len(missing):,}; {EVALUATION} says {result.episodes_missing:,}"
     elif missing:
-        notes.append(
-            f"{len(missing):,} of {len(wanted):,} episodes are missing: lost, not played yet or "
-            "left out"
-        )
+        total = f"{len(missing):,} of {len(wanted):,}"
+        notes.append(f"missing episodes: {total}, which were lost, not played yet or left out")
 
 
 def _chosen(

@@ -174,13 +174,13 @@ def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
     lines = (out / "episodes.jsonl").read_bytes().splitlines(keepends=True)
     (out / "episodes.jsonl").write_bytes(b"".join(lines[1:]))
     report = asyncio.run(verify_run(out, data_dir=data_dir))
-    left_out = "1 episodes are missing, evaluation.json says 0"
+    left_out = "missing episodes: 1; evaluation.json says 0"
     assert any(left_out in str(problem) for problem in report.problems)
     result["episodes_missing"] = 1
     (out / "evaluation.json").write_text(json.dumps(result))
     report = asyncio.run(verify_run(out, data_dir=data_dir))
     assert not any("missing" in str(problem) for problem in report.problems)
-    assert any(note.startswith("1 of 12 episodes are missing") for note in report.notes)
+    assert any(note.startswith("missing episodes: 1 of 12") for note in report.notes)
 
 
 def test_doctor_fails_where_the_offline_job_cannot_run(

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 Task = asyncio.Task[bytes]
 
 SWEEP_EVERY_S = 5.0  # for idle episodes
+MAX_LARGE = 64  # large requests of a client that wait for each other; a trainer's 16 processes: 32
 NAME = "sqlenv"
 DESCRIPTION = (
     "Episodes in which an agent explores a read-only SQL database to answer a question in plain "
@@ -92,7 +93,10 @@ class Service:
     pool: EpisodePool
     metrics: Metrics
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, repr=False)
-    _under_way: Counter[str] = field(default_factory=Counter, repr=False)  # by client
+    # by client
+    _under_way: Counter[str] = field(default_factory=Counter, repr=False)
+    _large: dict[str, asyncio.Lock] = field(default_factory=dict, repr=False)
+    _waiting: Counter[str] = field(default_factory=Counter, repr=False)  # for `_large`, or with it
 
     def admit(self, client: str, items: int) -> None:
         """Raise `QueueFull` if so many more items would be too many for the client.
@@ -108,19 +112,40 @@ class Service:
                 retry_after_s=1,
             )
 
-    def start(self, work: Coroutine[Any, Any, bytes], client: str | None = None) -> Task:
-        """Run work to its end, even if nobody awaits it any more, as one item of a client's."""
+    def start(
+        self, work: Coroutine[Any, Any, bytes], client: str | None = None, items: int = 1
+    ) -> Task:
+        """Run work to its end, even if nobody awaits it any more, as so many items of a client."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         if client is not None:
-            self._under_way[client] += 1
-        task.add_done_callback(partial(self._done, client))
+            self._under_way[client] += items
+        task.add_done_callback(partial(self._done, client, items))
         return task
 
-    def _done(self, client: str | None, task: Task) -> None:
+    @asynccontextmanager
+    async def one_large(self, client: str) -> AsyncIterator[None]:
+        """Wait until no other large request of the client is worked on; `QueueFull` if many do."""
+        lock = self._large.setdefault(client, asyncio.Lock())
+        self._waiting[client] += 1
+        try:
+            if self._waiting[client] > MAX_LARGE:
+                raise QueueFull(
+                    f"{MAX_LARGE} of your large requests wait for each other: wait for replies",
+                    limit="large_requests",
+                    retry_after_s=1,
+                )
+            async with lock:
+                yield
+        finally:
+            self._waiting[client] -= 1
+            if not self._waiting[client]:
+                del self._waiting[client], self._large[client]
+
+    def _done(self, client: str | None, items: int, task: Task) -> None:
         self._tasks.discard(task)
         if client is not None:
-            self._under_way[client] -= 1
+            self._under_way[client] -= items
             if not self._under_way[client]:
                 del self._under_way[client]
 

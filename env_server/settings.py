@@ -72,7 +72,7 @@ class Settings(BaseSettings):
     """Bytes that the reply to a batch may have; further items get 413 'reply_too_large'."""
     # Those of 16 processes of a trainer, which share a key and send 256 at a time.
     max_client_items: int = Field(default=4_096, ge=1)
-    """Maximum number of a client's requests and items of batches under way; beyond it 429."""
+    """Maximum number of a client's requests, items and replayed actions at once; beyond it 429."""
     # All steps of the longest episode in one batch, and repeats of them.
     max_episode_items: int = Field(default=128, ge=1)
     """Maximum number of requests and items of batches that wait for an episode; beyond it 429."""

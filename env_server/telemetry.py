@@ -23,6 +23,8 @@ from shared.actions import ActionType
 from shared.models import AnswerForm, FormTotals, StandardName, VerdictTotals
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
+NO_HANDSHAKE = "ASGI callable returned without completing handshake."
+REFUSALS = "env_server.http.auth"  # the logger of requests refused for their key or origin
 _episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
 
 
@@ -53,6 +55,23 @@ class WithEpisode(logging.Filter):
         return True
 
 
+class OncePerMinute(logging.Filter):
+    """Passes a logger's first line, then one a minute, which says how many it stands for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.until, self.left_out = 0.0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self.until:
+            self.left_out += 1
+            return False
+        if self.left_out:
+            record.msg = f"{record.msg} ({self.left_out:,} more since the last such line)"
+        self.until, self.left_out = record.created + 60, 0
+        return True
+
+
 class JsonLines(logging.Formatter):
     """`{"time", "level", "logger", "message"}`, with an `episode_id` and a `traceback` if any."""
 
@@ -77,6 +96,9 @@ def configure(level: str, form: Literal["text", "json"]) -> None:
     handler.addFilter(WithEpisode())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger().level))
+    # of a WebSocket that was refused, which is logged where it is refused
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != NO_HANDSHAKE)
+    logging.getLogger(REFUSALS).addFilter(OncePerMinute())
 
 
 # -- metrics

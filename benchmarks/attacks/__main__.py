@@ -2,10 +2,11 @@
 
     python -m benchmarks.attacks [--seconds 10] [--only NAME] [--json PATH]
 
-Each row has its own server. Honest episodes take a step every 0.1 s through the public client; the
-time of a reset or a step is measured there. `CPU-s after` is what the server still works after the
-attackers left and the honest episodes ended. Each attacker is a process of a lower priority. Linux
-only (reads /proc).
+Each row has its own server with keys: the honest episodes have the trainer's, all attackers one
+agent's. Honest episodes take a step every 0.1 s through the public client; the time of a reset or a
+step is measured there. `/ready ms` is the longest that a probe waited, `CPU-s after` what the
+server still works after the attackers left and the honest episodes ended. Each attacker is a
+process of a lower priority. Linux only (reads /proc).
 """
 
 import logging
@@ -38,7 +39,7 @@ def main(
     for name in names:
         results.append(measure(name, rows[name], data, seconds))
         print(*results[-1].cells(), *results[-1].errors[:1], sep="  ", file=sys.stderr, flush=True)
-    times = ("median ms", "p99 ms", "longest ms")
+    times = ("median ms", "p95 ms", "longest ms", "/ready ms")
     headings = ("attack", "steps", "lost", *times, "MiB", "CPU-s after")
     print_table("Honest steps beside attacks", headings, [result.cells() for result in results])
     write_json(json_path, {"rows": [asdict(result) for result in results], "cpus": os.cpu_count()})

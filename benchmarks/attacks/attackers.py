@@ -1,7 +1,7 @@
 """The attacks: each is a coroutine that abuses a server until it is cancelled.
 
-They use raw sockets, so that they can send what no HTTP library would. Every connection that an
-attack loses is opened again.
+They use raw sockets, so that they can send what no HTTP library would, and one agent's key. Every
+connection that an attack loses is opened again.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ class Target:
 
     host: str
     port: int
+    key: str  # an agent's
     question_id: str  # any question
     table: str  # of its database
     list_question_id: str  # a question whose answer is a list
@@ -43,8 +44,10 @@ Attack = Callable[[Target], Awaitable[None]]
 class Connection:
     """One connection to the target."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str
+    ) -> None:
+        self.reader, self.writer, self.key = reader, writer, key
 
     async def send(self, data: bytes) -> None:
         """Send bytes as fast as the server takes them."""
@@ -54,7 +57,10 @@ class Connection:
     async def post(self, path: str, body: Any) -> None:
         """Send a request without waiting for its reply; `body` is JSON, or bytes of it."""
         content = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(content)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {self.key}\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        )
         await self.send(head.encode() + content)
 
     async def reply(self) -> bytes:
@@ -77,7 +83,8 @@ class Connection:
 
 async def connect(target: Target) -> Connection:
     """Open a connection."""
-    return Connection(*await asyncio.open_connection(target.host, target.port, limit=2**28))
+    opened = await asyncio.open_connection(target.host, target.port, limit=2**28)
+    return Connection(*opened, target.key)
 
 
 async def forever(work: Callable[[], Awaitable[None]], wait_s: float = 0.0) -> None:
@@ -151,12 +158,17 @@ async def endless_replays(target: Target) -> None:
 
 async def endless_connections(target: Target) -> None:
     """Keep one endless query running on each of 24 connections."""
+    await query_forever(target, ENDLESS)
+
+
+async def query_forever(target: Target, action: str) -> None:
+    """Play one action again and again, on each of 24 connections."""
 
     async def play() -> None:
         connection = await connect(target)
         episode = await connection.start(target)
         while True:
-            reply = await connection.call("/step", {"episode_id": episode, "action": ENDLESS})
+            reply = await connection.call("/step", {"episode_id": episode, "action": action})
             if "error" in reply or reply["done"]:
                 episode = await connection.start(target)
 
@@ -225,6 +237,62 @@ async def long_answers(target: Target) -> None:
     await forever(once)
 
 
+def posting(path: str, make_body: Callable[[Target, int], bytes], *sizes: int) -> Attack:
+    """Return an attack that posts bodies of these sizes, again and again, on 48 connections."""
+
+    async def attack(target: Target) -> None:
+        bodies = [make_body(target, size) for size in sizes]
+
+        async def once() -> None:
+            for body in bodies:
+                connection = await connect(target)
+                try:
+                    for _ in range(20):
+                        await connection.post(path, body)
+                        await connection.reply()
+                finally:
+                    connection.writer.close()
+
+        await asyncio.gather(*(forever(once, wait_s=0.1) for _ in range(48)))
+
+    return attack
+
+
+def many_replays(target: Target, actions: int) -> bytes:
+    """Return a batch of 512 resets, each with so many actions."""
+    replayed = [f"SAMPLE: {target.table}"] * actions
+    reset = {"question_id": target.question_id, "step_budget": 100, "actions": replayed}
+    return json.dumps({"resets": [reset] * 512}).encode()
+
+
+def large_rpc(_: Target, arrays: int) -> bytes:
+    """Return a JSON-RPC message of so many empty arrays, 3 bytes each."""
+    call = {"name": "start_episode", "arguments": {"question_id": [[]] * arrays}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+async def wide_results(target: Target) -> None:
+    """Keep a query of 1,000 rows and 200 columns running on each of 24 connections."""
+    cells = ", ".join(f"i + {number}" for number in range(200))
+    rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000)"
+    await query_forever(target, f"QUERY: {rows} SELECT {cells} FROM n")
+
+
+async def keyless_connections(target: Target) -> None:
+    """Hold 2,500 connections that ask for /health, without a key, and stay open."""
+
+    async def hold() -> None:
+        connection = await connect(target)
+        while not connection.reader.at_eof():
+            await connection.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            await connection.reply()
+            await asyncio.sleep(10.0)
+        connection.writer.close()
+
+    await asyncio.gather(*(forever(hold, wait_s=0.5) for _ in range(2_500)))
+
+
 ATTACKS: dict[str, Attack] = {
     "hostile SQL": hostile_sql,
     "long actions": long_actions,
@@ -242,6 +310,10 @@ ATTACKS: dict[str, Attack] = {
     "half-sent heads": half_open,
     "unknown keys": unknown_keys,
     "long answers": long_answers,
+    "many replays, 48 connections": posting("/reset_batch", many_replays, 100, 7),
+    "large MCP bodies, 48 connections": posting("/mcp", large_rpc, 270_000, 43_000),
+    "wide results, 24 connections": wide_results,
+    "connections without a key": keyless_connections,
 }
 
 

@@ -8,9 +8,12 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from benchmarks.attacks.attackers import Target, run
 from benchmarks.measuring import make_scripts, memory_mib
@@ -29,6 +32,7 @@ SETTLE_S = 1.0  # for the server to notice that its clients left
 START_S = 3.0  # for the attackers to begin
 IDLE_CPU_S = 0.1  # in one interval: an idle server's own work
 LONGEST_AFTER_S = 60.0
+TRAINER_KEY, AGENT_KEY = "the-key-of-honest-clients", "the-key-of-the-attackers"
 
 
 @dataclass
@@ -39,19 +43,21 @@ class Beside:
     steps: int = 0  # resets too
     lost: int = 0  # steps or resets that failed for good
     median_s: float = math.nan
-    p99_s: float = math.nan
+    p95_s: float = math.nan
     longest_s: float = math.nan
+    ready_s: float = 0.0  # the longest time to answer /ready
     memory_mib: float = 0.0  # the peak, SQL workers included
     cpu_after_s: float = 0.0
     errors: list[str] = field(default_factory=list)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""
+        times = self.median_s, self.p95_s, self.longest_s, self.ready_s
         return (
             self.attack,
             f"{self.steps:,}",
             f"{self.lost}",
-            *(f"{1000 * value:,.0f}" for value in (self.median_s, self.p99_s, self.longest_s)),
+            *(f"{1000 * value:,.0f}" for value in times),
             f"{self.memory_mib:,.0f}",
             f"{self.cpu_after_s:.1f}",
         )
@@ -67,7 +73,7 @@ async def play(url: str, scripts: list[Episode], seconds: float, result: Beside)
     limits = ClientLimits(patience_s=seconds + PATIENCE_S)
 
     @contextmanager
-    def timed() -> Iterator[None]:
+    def timed(took: list[float]) -> Iterator[None]:
         began = time.perf_counter()
         try:
             yield
@@ -77,23 +83,36 @@ async def play(url: str, scripts: list[Episode], seconds: float, result: Beside)
     async def episodes(client: SQLEnvClient, script: Episode) -> None:
         while time.monotonic() < until:
             try:
-                with timed():
+                with timed(took):
                     reply = await client.reset(question_id=script.question_id, step_budget=STEPS)
                 for action in script.actions:
                     await asyncio.sleep(THINK_S)
-                    with timed():
+                    with timed(took):
                         await client.step(reply.episode_id, action)
             except SQLEnvError as error:
                 result.lost += 1
                 result.errors.append(f"{error.code}: {error.message[:100]}")
 
-    async with SQLEnvClient(url, limits) as client:
+    async def probe(http: httpx.AsyncClient) -> None:
+        while True:
+            asked: list[float] = []
+            with suppress(httpx.HTTPError), timed(asked):
+                await http.get("/ready")
+            result.ready_s = max(result.ready_s, *asked)
+            await asyncio.sleep(THINK_S)
+
+    async with (
+        SQLEnvClient(url, limits, api_key=TRAINER_KEY) as client,
+        httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as http,
+    ):
+        prober = asyncio.create_task(probe(http))
         tasks = [asyncio.create_task(episodes(client, script)) for script in scripts]
         _, pending = await asyncio.wait(tasks, timeout=seconds + PATIENCE_S)
         result.lost += len(pending)
         for task in pending:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        prober.cancel()
+        await asyncio.gather(prober, *tasks, return_exceptions=True)
     return took
 
 
@@ -151,7 +170,7 @@ def scripts_and_target(data_dir: Path) -> tuple[list[Episode], Target]:
     questions = [question for split in bank.splits.values() for question in split]
     listed = next(question for question in questions if question.answer_type == "list")
     table = questions[0].tables_involved[0]
-    target = Target("127.0.0.1", 0, questions[0].question_id, table, listed.question_id)
+    target = Target("127.0.0.1", 0, AGENT_KEY, questions[0].question_id, table, listed.question_id)
     return make_scripts(bank, EPISODES, STEPS), target
 
 
@@ -159,7 +178,8 @@ def measure(name: str, attacks: Sequence[str], data_dir: Path, seconds: float) -
     """Measure honest episodes beside `attacks`, on a server of their own."""
     result = Beside(name)
     scripts, target = scripts_and_target(data_dir)
-    with running_server(data_dir) as server, watching(server, result):
+    keys: dict[str, Any] = {"api_key": TRAINER_KEY, "agent_keys": AGENT_KEY}
+    with running_server(data_dir, **keys) as server, watching(server, result):
         with attacking(attacks, replace(target, port=server.port)):
             time.sleep(START_S if attacks else 0.0)
             took = asyncio.run(play(server.url, scripts, seconds, result))
@@ -167,5 +187,5 @@ def measure(name: str, attacks: Sequence[str], data_dir: Path, seconds: float) -
     if took:
         result.steps, result.longest_s = len(took), max(took)
         result.median_s = statistics.median(took)
-        result.p99_s = sorted(took)[math.ceil(0.99 * len(took)) - 1]
+        result.p95_s = sorted(took)[math.ceil(0.95 * len(took)) - 1]
     return result

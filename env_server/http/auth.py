@@ -24,6 +24,7 @@ operator.
 """
 
 import hmac
+import logging
 from base64 import b64decode
 from ipaddress import ip_address
 
@@ -35,12 +36,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from env_server.episodes import ANYONE, Caller
 from env_server.http.responses import error_reply
 from env_server.settings import ENV_PREFIX, Settings
-from env_server.telemetry import Metrics
+from env_server.telemetry import REFUSALS, Metrics
+from shared.console import printable
 from shared.errors import Forbidden, Unauthorized
 
+log = logging.getLogger(REFUSALS)
 DOCUMENT, SWAGGER, SCRIPTS = "/openapi.json", "/docs", "/docs/scripts"
 OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER)
 OPERATOR, METRICS = "/operator", "/metrics"
+SENT_KEY = "sent_key"  # in the state of a connection's scopes: what notes that it sent one
 HOME, SIGN_IN, PAGE = "/", "/signin", "/page"
 CHALLENGE = 'Basic realm="SQLEnv: any name, and a key of the server as the password"'
 
@@ -169,9 +173,15 @@ class Keys:
                 if not is_open(path):
                     check_origin(headers)
             except (Unauthorized, Forbidden) as error:
+                address = scope["client"][0] if scope.get("client") else "an unknown address"
+                reason = printable(error.message[:300], "")
+                log.warning("refused a request of %s: %s", address, reason)
                 reply = error_reply(error, self.metrics)
                 if isinstance(error, Unauthorized) and is_page(path):
                     reply.headers["WWW-Authenticate"] = CHALLENGE
                 return await reply(scope, receive, send)
-            scope["state"] = {**scope.get("state", {}), "caller": caller}
+            state = scope.get("state", {})
+            if caller.owner and SENT_KEY in state:
+                state[SENT_KEY]()
+            scope["state"] = {**state, "caller": caller}
         await self.app(scope, receive, send)

@@ -14,9 +14,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
-from env_server.http.requests import read_body, read_json
+from env_server.http.requests import read_json
 from env_server.http.responses import json_reply
-from env_server.http.work import service_of
+from env_server.http.work import incoming
 from shared.errors import InvalidRequest
 
 MCP = "/mcp"
@@ -28,12 +28,11 @@ mcp = APIRouter()
 @mcp.post(MCP, include_in_schema=False)
 async def call(request: Request) -> Response:
     """Answer one JSON-RPC message."""
-    service = service_of(request)
-    body = await read_body(request, service.settings)
-    try:
-        message = read_json(body)
-    except InvalidRequest as error:
-        return rpc_error(INVALID_REQUEST, error.message)
+    async with incoming(request) as body:
+        try:
+            message = read_json(body)
+        except InvalidRequest as error:
+            return rpc_error(INVALID_REQUEST, error.message)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return rpc_error(INVALID_REQUEST, "not JSON-RPC 2.0; expected an MCP request, such as ping")
     if find_spec("mcp") is None:

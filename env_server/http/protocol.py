@@ -10,7 +10,9 @@ way, so that requests which arrive promptly are served.
 import asyncio
 import logging
 import resource
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Literal
@@ -21,6 +23,7 @@ from pydantic_core import to_json
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from env_server.http.auth import SENT_KEY
 from env_server.http.openenv import SOCKET
 from env_server.http.responses import http_code, http_error_bytes
 from env_server.settings import Settings
@@ -33,6 +36,9 @@ SLICE_BYTES = 4096
 # After a refusal, what the peer still sends is read and dropped for this long: closing at once
 # would reset the connection, and with it the reply on its way.
 LINGER_S = 1.0
+# Of a body whose reply was sent; beyond it the connection ends, since parsing costs more than
+# dropping: 48 clients whose bodies of 800 KiB were refused kept a server busy.
+MAX_UNREAD_BYTES = 64 * 1024
 MAX_HEADERS = 100  # a client sends 8, gateways add some
 SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
 
@@ -56,6 +62,9 @@ class Overloaded(Refusal):
 class Idle(Interface):
     """A connection that may have to give way to others."""
 
+    address: str  # of its peer
+    known: bool  # whether it has sent a key of the server
+
     def evict(self, message: str) -> None:
         """Close the connection now, for this reason."""
 
@@ -70,16 +79,46 @@ class Connections:
         self.unfinished: dict[Protocol, None] = {}  # whose request has not arrived in full
         self.idle: dict[Idle, None] = {}  # which wait for their next request
         self.body_bytes = 0  # of all unfinished bodies
+        self.unknown: Counter[str] = Counter()  # by address: connections that have sent no key
+
+    def opened(self, one: Idle) -> None:
+        self._count(one, 1)
+
+    def closed(self, one: Idle) -> None:
+        self.unfinished.pop(one, None)  # type: ignore[call-overload]
+        self.idle.pop(one, None)
+        self._count(one, -1)
+
+    def sent_key(self, one: Idle) -> None:
+        """Let a connection give way last."""
+        self._count(one, -1)
+        one.known = True
+
+    def _count(self, one: Idle, change: int) -> None:
+        if not one.known:
+            self.unknown[one.address] += change
+            if not self.unknown[one.address]:
+                del self.unknown[one.address]
 
     def make_room(self, newest: Idle) -> None:
-        """Close the oldest connection that waits for no reply, else the newest one."""
+        """Close the oldest connection that waits for no reply, else the newest one.
+
+        Those that have sent no key go first, and of these the ones from the address that has most.
+        """
         message = f"the server has {self.max_open:,} connections, the most it takes: try again"
-        others: Iterator[Idle] = chain(self.unfinished, self.idle)
-        next((one for one in others if one is not newest), newest).evict(message)
+        crowd = max(self.unknown, key=self.unknown.__getitem__, default="")
+
+        def waiting() -> Iterator[Idle]:
+            others: Iterator[Idle] = chain(self.unfinished, self.idle)
+            return (one for one in others if one is not newest)
+
+        unknown = (one for one in waiting() if not one.known)
+        crowded = (one for one in waiting() if not one.known and one.address == crowd)
+        next(chain(crowded, unknown, waiting()), newest).evict(message)
 
     def shed(self) -> None:
-        """Close the oldest connections with unfinished bodies until the rest fit the limit."""
-        for one in list(self.unfinished):
+        """Close connections with unfinished bodies until the rest fit the limit, in that order."""
+        for one in sorted(self.unfinished, key=lambda one: one.known):
             if self.body_bytes <= self.settings.max_unfinished_bytes:
                 return
             if one.body_bytes:
@@ -120,10 +159,13 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, shared: Connections, **options: Any) -> None:
         super().__init__(**options)
         self.shared, self.settings = shared, shared.settings
+        self.address, self.known = "", False
+        self.app_state = self.app_state | {SENT_KEY: partial(shared.sent_key, self)}
         self.stage: Literal["between", "head", "body"] = "between"  # the parser's place in requests
         self.unread = bytearray()  # received and not yet parsed
         self.overhead = 0  # bytes of the current request so far, without its body's
         self.body_bytes = 0  # of the current request's body so far, unless nobody reads it
+        self.unread_bytes = 0  # of its body that came after its reply
         self.refusal: Refusal | None = None  # once set, what the peer sends is dropped
         self.head_timer: asyncio.TimerHandle | None = None
         self.send_timer: asyncio.TimerHandle | None = None
@@ -138,6 +180,8 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(self)
+        self.address = self.client[0] if self.client else ""
+        self.shared.opened(self)
         self.shared.unfinished[self] = None
         self._start_head_timer()
         if len(self.connections) > self.shared.max_open:
@@ -148,8 +192,7 @@ class Protocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         self._release()
-        self.shared.unfinished.pop(self, None)
-        self.shared.idle.pop(self, None)
+        self.shared.closed(self)
         self.unread.clear()
         super().connection_lost(exc)
 
@@ -254,8 +297,7 @@ class Protocol(HttpToolsProtocol):
         if self.in_flight:
             raise Refusal(400, "an upgrade is pipelined: wait for the replies before it")
         self._stop_head_timer()
-        self.shared.unfinished.pop(self, None)
-        self.shared.idle.pop(self, None)
+        self.shared.closed(self)
         early, self.unread = bytes(self.unread), bytearray()
         self.flow.resume_reading()
         super().handle_websocket_upgrade()
@@ -313,13 +355,17 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.overhead -= len(body)
-        if not self.cycle.response_complete:
+        if self.cycle.response_complete:
+            self.unread_bytes += len(body)
+            if self.unread_bytes > MAX_UNREAD_BYTES:
+                raise Refusal(413, "the reply was sent before the end of the body")
+        else:
             self.body_bytes += len(body)
             self.shared.body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self.stage, self.overhead = "between", 0
+        self.stage, self.overhead, self.unread_bytes = "between", 0, 0
         self._release()
         self.shared.unfinished.pop(self, None)
         if not self.in_flight:

@@ -1,6 +1,7 @@
 """From the bytes of a request to its model, or to an error that says what was expected where."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from secrets import token_urlsafe
 from typing import Any, TypeVar
 
@@ -11,7 +12,6 @@ from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from env_server.http.auth import is_page
 from env_server.settings import Settings
 from shared.actions import EXPECTED, SQLAction
 from shared.errors import ActionParseError, BodyTooLarge, InvalidRequest
@@ -20,6 +20,9 @@ from shared.models import MAX_STEP_BUDGET, ResetRequest
 Request_ = TypeVar("Request_", bound=BaseModel)
 # A step's longest action has 20,000 bytes, each of which JSON may write as six (`\u0041`).
 MAX_STEP_BYTES = 128 * 1024
+LARGE_BYTES = 64 * 1024
+# times the bytes of a text that JSON writes with escapes (`\u00e9`), without control characters
+ESCAPED = 3
 # Objects and arrays take most of the time to parse JSON: 1,000,000 of them, nested, 0.4 s. The
 # largest batch of resets has 52,000.
 MAX_BRACKETS = 100_000
@@ -28,36 +31,53 @@ EPISODE_ID_HEADER = "x-episode-id"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """Return the request's body.
+def most_bytes(request: Request, settings: Settings) -> int:
+    """Return how many bytes the body of a request can need."""
+    path = get_route_path(request.scope)
+    if path == "/reset":
+        needed = MAX_STEP_BYTES + ESCAPED * settings.max_episode_bytes
+    else:  # a form of the page, or a call of MCP's, holds one action at most
+        is_batch = path.endswith("_batch")
+        needed = settings.max_body_bytes if is_batch else MAX_STEP_BYTES
+    return min(settings.max_body_bytes, needed)
+
+
+async def read_body(
+    request: Request, settings: Settings, large: Callable[[], Awaitable[None]]
+) -> bytes:
+    """Return the request's body, of which over `LARGE_BYTES` are read after awaiting `large`.
 
     Raises `BodyTooLarge` as soon as the header or the bytes so far show it, 408 if the body takes
     too long to arrive, and `InvalidRequest` if a gateway asks for it: X-Refusal is the message.
     """
-    max_bytes, path = settings.max_body_bytes, get_route_path(request.scope)
-    if path == "/step" or is_page(path):  # a form of the page holds one action at most
-        max_bytes = min(max_bytes, MAX_STEP_BYTES)
+    max_bytes = most_bytes(request, settings)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+        raise _too_large(max_bytes, settings)
     if refusal := request.headers.get("x-refusal"):
         raise InvalidRequest(refusal)
-    chunks, size = [], 0
+    chunks, size, is_large = [], 0, False
     try:
-        async with asyncio.timeout(settings.body_timeout_s):
+        async with asyncio.timeout(settings.body_timeout_s) as timer:
             async for chunk in request.stream():
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > max_bytes:
-                    raise _too_large(max_bytes)
+                    raise _too_large(max_bytes, settings)
+                if size > LARGE_BYTES and not is_large:
+                    is_large = True
+                    timer.reschedule(None)
+                    await large()
+                    timer.reschedule(asyncio.get_running_loop().time() + settings.body_timeout_s)
     except TimeoutError:
         message = f"the body did not arrive within {settings.body_timeout_s:g} s"
         raise HTTPException(408, message, headers={"Connection": "close"}) from None
     return b"".join(chunks)
 
 
-def _too_large(max_bytes: int) -> BodyTooLarge:
-    remedy = "raise SQLENV_MAX_BODY_BYTES" if max_bytes != MAX_STEP_BYTES else "shorten the action"
+def _too_large(max_bytes: int, settings: Settings) -> BodyTooLarge:
+    raisable = max_bytes == settings.max_body_bytes
+    remedy = "raise SQLENV_MAX_BODY_BYTES" if raisable else "shorten the action"
     return BodyTooLarge(
         f"the body is over {max_bytes:,} bytes: send less, or {remedy}", max_bytes=max_bytes
     )

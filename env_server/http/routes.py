@@ -21,9 +21,9 @@ from env_server.http.openapi import (
     errors,
     query_of,
 )
-from env_server.http.requests import parse, parse_item, read_body, with_gateway_id
+from env_server.http.requests import parse, parse_item, with_gateway_id
 from env_server.http.responses import json_reply
-from env_server.http.work import bytes_in_time, run_batch, service_of
+from env_server.http.work import bytes_in_time, incoming, run_batch, service_of
 from env_server.telemetry import CONTENT_TYPE
 from shared.actions import SQLAction
 from shared.models import (
@@ -73,34 +73,36 @@ async def reset(request: Request) -> Response:
     The id is that of the body, else a new one that nobody can guess. It starts with the header
     X-Episode-Id and a colon, if a gateway sends one.
     """
-    service = service_of(request)
-    wanted = parse(ResetRequest, await read_body(request, service.settings))
-    wanted = with_gateway_id(wanted, request)
-    return json_reply(await bytes_in_time(request, service.pool.reset, wanted))
+    async with incoming(request) as body:
+        wanted = with_gateway_id(parse(ResetRequest, body), request)
+        return json_reply(await bytes_in_time(request, service_of(request).pool.reset, wanted))
 
 
 @_post("/step", StepRequest, StepResult, 400, 404, 409)
 async def step(request: Request) -> Response:
     """Take a step. With `step` it is safe to retry: the reply is the same, and it counts once."""
     service = service_of(request)
-    body = await read_body(request, service.settings)
-    return json_reply(await bytes_in_time(request, service.pool.step, parse(StepRequest, body)))
+    async with incoming(request) as body:
+        wanted = parse(StepRequest, body)
+        return json_reply(await bytes_in_time(request, service.pool.step, wanted))
 
 
 @_post("/reset_batch", ResetBatchRequest, ResetBatchReply)
 async def reset_batch(request: Request) -> Response:
     """Start many episodes in one call; returns one result or error each, in order."""
     service = service_of(request)
-    batch = parse(ResetBatchRequest, await read_body(request, service.settings))
-    return await run_batch(request, batch.resets, ResetRequest, service.pool.reset)
+    async with incoming(request) as body:
+        batch = parse(ResetBatchRequest, body)
+        return await run_batch(request, batch.resets, ResetRequest, service.pool.reset)
 
 
 @_post("/step_batch", StepBatchRequest, StepBatchReply)
 async def step_batch(request: Request) -> Response:
     """Send many steps in one call; returns one result or error each, in order."""
     service = service_of(request)
-    batch = parse(StepBatchRequest, await read_body(request, service.settings))
-    return await run_batch(request, batch.steps, StepRequest, service.pool.step)
+    async with incoming(request) as body:
+        batch = parse(StepBatchRequest, body)
+        return await run_batch(request, batch.steps, StepRequest, service.pool.step)
 
 
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 429, 500, 503))

@@ -4,11 +4,13 @@
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
+from env_server.http.auth import SENT_KEY
 from env_server.http.protocol import Connections
 from env_server.http.requests import MAX_STEP_BYTES
 
@@ -28,14 +30,18 @@ class Socket(WebSocketsSansIOProtocol):
     def __init__(self, shared: Connections, **options: Any) -> None:
         super().__init__(**options)
         self.shared = shared
+        self.address, self.known = "", False
+        self.app_state = self.app_state | {SENT_KEY: partial(shared.sent_key, self)}
         self.send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self.shared.opened(self)
         self.shared.idle[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.shared.idle.pop(self, None)
+        self.shared.closed(self)
         if self.send_timer is not None:
             self.send_timer.cancel()
         super().connection_lost(exc)

@@ -1,7 +1,9 @@
 """The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -9,7 +11,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 
 from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
-from env_server.http.requests import Request_, parse_item
+from env_server.http.requests import Request_, parse_item, read_body
 from env_server.http.responses import as_error, error_bytes, json_reply
 from env_server.service import Service, Task
 from env_server.settings import Settings
@@ -20,6 +22,8 @@ Argument = TypeVar("Argument")
 # A request that takes longer is watched for a client that leaves; most take less, and watching
 # costs a task.
 WATCH_AFTER_S = 0.05
+# Actions that a batch starts in one turn of the event loop, 10 us of parsing each.
+ACTIONS_PER_TURN = 256
 
 
 def service_of(request: HTTPConnection) -> Service:
@@ -38,6 +42,23 @@ def timed_out(settings: Settings) -> TimedOut:
     )
 
 
+@asynccontextmanager
+async def incoming(request: Request) -> AsyncIterator[bytes]:
+    """Read the body of a request whose client may send more, and yield it to be worked on.
+
+    A large one waits until the client's large one before it is answered: so no client fills the
+    memory, or makes others wait while its bodies are parsed.
+    """
+    service, client = service_of(request), client_of(request)
+    service.admit(client, 1)
+    async with AsyncExitStack() as held:
+
+        async def large() -> None:
+            await held.enter_async_context(service.one_large(client))
+
+        yield await read_body(request, service.settings, large)
+
+
 async def bytes_in_time(
     request: HTTPConnection,
     call: Callable[[Argument, Caller], Coroutine[Any, Any, bytes]],
@@ -49,8 +70,9 @@ async def bytes_in_time(
     that leaves is cancelled if `request` is a `Request`.
     """
     service, client = service_of(request), _client(request)
-    service.admit(client, 1)
-    task = service.start(call(argument, caller_of(request)), client)
+    items = 1 + len(getattr(argument, "actions", None) or ())
+    service.admit(client, items)
+    task = service.start(call(argument, caller_of(request)), client, items)
     try:
         await _wait(request, service, [task])
     finally:
@@ -88,15 +110,26 @@ async def run_batch(
             "SQLENV_MAX_BATCH",
             max_batch=limit,
         )
-    service.admit(client, count)
+    items = [1 + _replayed(value) for value in values]
+    before = [0, *accumulate(items)]  # each item's, and at last all
+    actions, limit = before[-1] - count, service.settings.max_client_items
+    if actions > limit and count > 1:
+        raise BodyTooLarge(
+            f"a batch with {actions:,} actions to replay is over the limit of {limit:,}: send "
+            "several, or raise SQLENV_MAX_CLIENT_ITEMS",
+            max_client_items=limit,
+        )
+    service.admit(client, before[-1])
     used_bytes = 0
 
-    async def parsed_and_called(value: Any) -> bytes:
+    async def parsed_and_called(value: Any, turn: int) -> bytes:
+        for _ in range(turn):
+            await asyncio.sleep(0)
         return await call(parse_item(model, value), caller_of(request))
 
-    async def run(value: Any) -> bytes:
+    async def run(value: Any, turn: int) -> bytes:
         nonlocal used_bytes
-        reply = await reply_or_error(service, parsed_and_called(value))
+        reply = await reply_or_error(service, parsed_and_called(value, turn))
         most = service.settings.max_reply_bytes
         if used_bytes and used_bytes + len(reply) > most:
             error = ReplyTooLarge(
@@ -108,13 +141,22 @@ async def run_batch(
         used_bytes += len(reply)
         return reply
 
-    tasks = [service.start(run(value), client) for value in values]
+    tasks = [
+        service.start(run(value, first // ACTIONS_PER_TURN), client, size)
+        for value, first, size in zip(values, before, items, strict=False)
+    ]
     await _wait(request, service, tasks)
     late = timed_out(service.settings)
     results = [
         task.result() if task.done() else error_bytes(late, service.metrics) for task in tasks
     ]
     return json_reply(b'{"results":[%b]}' % b",".join(results))
+
+
+def _replayed(value: Any) -> int:
+    """Return how many actions an item of a batch asks to replay."""
+    actions = value.get("actions") if isinstance(value, dict) else None
+    return len(actions) if isinstance(actions, list) else 0
 
 
 def _client(request: HTTPConnection) -> str:

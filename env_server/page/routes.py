@@ -29,9 +29,9 @@ from env_server.audit.replay import play
 from env_server.environment import SQLEnvironment
 from env_server.episodes import Caller, PooledEpisode, unknown
 from env_server.http.auth import HOME, OPERATOR, PAGE, SIGN_IN, caller_of, closed_to_operators
-from env_server.http.requests import parse_item, read_body
+from env_server.http.requests import parse_item
 from env_server.http.responses import error_reply
-from env_server.http.work import bytes_in_time, service_of
+from env_server.http.work import bytes_in_time, incoming, service_of
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.service import Service
 from shared import pages
@@ -260,7 +260,8 @@ async def step(view: View) -> Response:
 
 async def form_of(view: View) -> dict[str, str]:
     """Return the filled fields of a form."""
-    body = (await read_body(view.request, view.service.settings)).decode(errors="replace")
+    async with incoming(view.request) as content:
+        body = content.decode(errors="replace")
     body = body.replace("%0D%0A", "%0A")  # browsers send a text area's line ends as two characters
     try:
         return dict(parse_qsl(body, max_num_fields=FORM_FIELDS))

@@ -15,6 +15,10 @@ from shared.server_process import ServerProcess, running_server
 
 MIB = 1024 * 1024
 HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\n"
+HANDSHAKE = (
+    b"GET /ws HTTP/1.1\r\nHost: e\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 HEALTHY = b'{"status":"healthy"}'
 CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
 SLOW = (
@@ -42,9 +46,9 @@ def received(connection: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def get(connection: socket.socket, path: str) -> bytes:
+def get(connection: socket.socket, path: str, headers: bytes = b"") -> bytes:
     """The body of one reply, on a connection that stays open."""
-    connection.sendall(b"GET %s HTTP/1.1\r\nHost: e\r\n\r\n" % path.encode())
+    connection.sendall(b"GET %s HTTP/1.1\r\nHost: e\r\n%b\r\n" % (path.encode(), headers))
     content = b""
     while b"\r\n\r\n" not in content:
         content += connection.recv(65_536)
@@ -126,7 +130,7 @@ def test_requests_within_the_limits_are_answered(server: ServerProcess) -> None:
         assert reply.endswith(HEALTHY), lines[:20]
     with httpx.Client(base_url=server.url) as http:
         assert http.get("/health?" + "x" * 7000).status_code == 200
-        body = iter([b" " * 500] * 2000 + [b"{}"])  # 14 KB of framing
+        body = iter([b" " * 400] * 2000 + [b"{}"])  # 14 KB of framing
         assert http.post("/reset", content=body).status_code == 200
 
 
@@ -267,6 +271,51 @@ def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data: Path) -> None
             assert error(received(next_one))[:2] == (503, "not_ready")
         for connection in busy:
             assert b"4000000" in received(connection)
+
+
+def test_connections_that_sent_a_key_give_way_last(tiny_data: Path) -> None:
+    limits = {"max_connections": 4, "api_key": "k" * 20}
+    key = b"Authorization: Bearer " + b"k" * 20 + b"\r\n"
+    with running_server(tiny_data, "--workers", "1", **limits) as server, ExitStack() as opened:
+        known = opened.enter_context(connect(server))
+        unknown = [opened.enter_context(connect(server)) for _ in range(3)]
+        assert b'"digest"' in get(known, "/metadata", key)
+        for connection in unknown:
+            assert get(connection, "/health") == HEALTHY
+            assert b"unauthorized" in get(connection, "/metadata", b"Authorization: Bearer x\r\n")
+        for oldest in unknown:
+            newest = opened.enter_context(connect(server))
+            assert get(newest, "/metadata", key), "which is known from now on"
+            assert received(oldest) == b"", "the oldest without a key is closed"
+        last = opened.enter_context(connect(server))
+        assert received(known) == b"", "all have keys: the oldest is closed"
+        assert get(last, "/health") == HEALTHY
+
+
+def test_a_body_that_is_refused_is_not_read_to_its_end(server: ServerProcess) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"POST /step HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n")
+        assert b"body_too_large" in connection.recv(4096)
+        with suppress(ConnectionError):  # within a second or two
+            for _ in range(1000):
+                connection.sendall(b" " * 100_000)
+                time.sleep(0.005)
+            pytest.fail("the server read 100 MB")
+        assert received(connection) == b""
+
+
+def test_a_line_a_minute_says_what_was_refused(tiny_data: Path) -> None:
+    with running_server(tiny_data, "--workers", "1", api_key="k" * 20) as server:
+        with ExitStack() as opened:
+            for number in range(50):
+                connection = opened.enter_context(connect(server))
+                connection.sendall(HANDSHAKE if number % 2 else b"GET /\x1b HTTP/1.1\r\n\r\n")
+        with connect(server) as connection:
+            assert b"unauthorized" in get(connection, "/metadata")
+        lines = server.log().splitlines()[1:]
+        assert len(lines) == 1, lines
+        assert "WARNING" in lines[0]
+        assert "refused a request of 127.0.0.1" in lines[0]
 
 
 def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data: Path) -> None:

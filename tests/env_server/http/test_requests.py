@@ -69,6 +69,9 @@ async def test_a_step_has_a_limit_of_its_own(http: httpx.AsyncClient) -> None:
     assert (reply.status_code, reply.json()["error"]["max_bytes"]) == (413, MAX_STEP_BYTES)
     reply = await http.post("/reset", content=b"{}" + b" " * MAX_STEP_BYTES)
     assert reply.status_code == 200
+    for path in ("/reset", "/mcp"):
+        reply = await http.post(path, content=b"{}" + b" " * 1024 * 1024)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
 
 
 FIELDS = ["question_id", "question", "db_id", "split", "difficulty"]

@@ -9,8 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from env_server.http.requests import LARGE_BYTES
+from env_server.service import MAX_LARGE
 from shared.dataset import Question
-from shared.errors import QueueFull, TimedOut, from_wire, is_retryable
+from shared.errors import BodyTooLarge, QueueFull, TimedOut, from_wire, is_retryable
 from tests.env_server.http.conftest import Gate, limit, reset_scope, until_idle
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +37,8 @@ class Leaver:
     def __init__(self, app: FastAPI, path: str, body: Any, port: int = 1) -> None:
         self.left = asyncio.Event()
         self.sent: list[Any] = []
-        self._body: list[bytes] = [json.dumps(body).encode()]
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._body: list[bytes] = [content]
         scope = {"type": "http", "method": "POST", "path": path, "headers": [], "root_path": ""}
         scope |= {"query_string": b"", "scheme": "http", "server": ("e", 80)}
         scope |= {"client": ("10.0.0.1", port), "app": app}
@@ -50,6 +53,10 @@ class Leaver:
     async def _send(self, message: Any) -> None:
         if not self.left.is_set():
             self.sent.append(message)
+
+    @property
+    def results(self) -> list[Any]:
+        return list(json.loads(self.sent[1]["body"])["results"])
 
     @property
     def status(self) -> int:
@@ -148,6 +155,51 @@ async def test_a_clients_items_under_way_are_bounded(
     whole = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(6)]})
     await whole.task
     assert (busy.status, other.status, whole.status) == (200, 200, 200)
+
+
+async def test_replayed_actions_count_as_items(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    resets = [{"episode_id": name, "actions": [QUERY, QUERY]} for name in "cd"]
+    busy = Leaver(app, "/reset_batch", {"resets": resets})
+    await until_jobs(gate, 2)
+    refused = Leaver(app, "/step", step("a"))
+    await refused.task
+    assert (refused.status, b"max_client_items" in refused.sent[1]["body"]) == (429, True)
+    gate.open.set()
+    await busy.task
+    assert [reply["observation"]["step_count"] for reply in busy.results] == [2, 2]
+    resets.append({"episode_id": "e", "actions": [QUERY]})
+    reply = await http.post("/reset_batch", json={"resets": resets})
+    error = from_wire(reply.json(), reply.status_code)
+    assert (reply.status_code, type(error)) == (413, BodyTooLarge), "which clients halve"
+    assert "5 actions" in error.message
+    alone = {"episode_id": "e", "actions": [f"QUERY: SELECT {n}" for n in range(9)]}
+    reply = await http.post("/reset_batch", json={"resets": [alone]})
+    assert reply.json()["results"][0]["observation"]["step_count"] == 9
+
+
+async def test_a_clients_large_requests_are_worked_on_one_at_a_time(
+    app: FastAPI, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    def batch(name: str) -> bytes:
+        item = {"episode_id": name, "action": QUERY}
+        return json.dumps({"steps": [item]}).encode() + b" " * LARGE_BYTES
+
+    first, second = (Leaver(app, "/step_batch", batch(name)) for name in "ab")
+    await until_jobs(gate, 1)
+    await asyncio.sleep(0.1)
+    assert gate.jobs == 1, "the second is not even read"
+    assert (await http.get("/health")).status_code == 200
+    small = Leaver(app, "/step_batch", {"steps": [step("b")]})
+    other = Leaver(app, "/step_batch", batch("b"), port=2)
+    await until_jobs(gate, 2)
+    gate.open.set()
+    await asyncio.gather(first.task, second.task, small.task, other.task)
+    assert {one.status for one in (first, second, small, other)} == {200}
+    waiting = [Leaver(app, "/step_batch", batch("a")) for _ in range(MAX_LARGE + 1)]
+    await asyncio.gather(*(one.task for one in waiting))
+    assert sorted(one.status for one in waiting) == [200] * MAX_LARGE + [429]
 
 
 async def test_the_requests_that_wait_for_an_episode_are_bounded(

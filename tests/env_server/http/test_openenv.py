@@ -163,6 +163,8 @@ def test_an_agent_cant_play_an_ended_id_again_and_a_trainer_can(http: TestClient
             call(socket, "step", **RIGHT)
             kind, reply = call(socket, "reset", question_id="shop-1", episode_id="e")
             assert (kind, reply.get("error_code")) == (again, "conflict" if key == AGENT else None)
+    state = http.get("/state", params={"episode_id": "e"}, headers=bearer(AGENT))
+    assert state.json()["outcome"] == "correct", "a refused reset leaves it"
     with http.websocket_connect("/ws", headers=bearer(AGENT)) as socket:
         wanted = {"question_id": "shop-1", "episode_id": "e", "actions": ["ANSWER: 5"]}
         for _ in range(2):  # the episode itself, held and then rebuilt

@@ -3,13 +3,14 @@
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pydantic_core import to_json
 
 from env_server.environment import SQLEnvironment
 from env_server.settings import Settings
+from env_server.tries import AgentTries
 from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
 from shared.models import AnswerForm, Explanation, Outcome, Rewards, StepResult
 
@@ -41,6 +42,11 @@ class Caller:
             )
         return "end"
 
+    @property
+    def remedy(self) -> str:
+        """What to do where an episode has the id that another is to have."""
+        return "choose another id" if self.is_agent else "close it first, or choose another id"
+
 
 ANYONE = Caller()
 
@@ -57,6 +63,7 @@ class PooledEpisode:
     rewards: Rewards
     explain: tuple[Explanation, ...]
     touched: float  # monotonic seconds of the last request
+    attempt: int = 0  # number of an agent's try among those of the question; 0 if it is none
     env: SQLEnvironment | None = None
     reply: bytes = b""  # the last one, without its action history
     actions: list[str] = field(default_factory=list)  # canonical texts; the environment's own list
@@ -75,9 +82,10 @@ class PooledEpisode:
 
 
 class Holdings:
-    """The episodes of one owner, by id, each in the order of last use."""
+    """The episodes of one owner, by id, each in the order of last use; an agent's tries."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, tries: AgentTries | None) -> None:
+        self.tries = tries
         self.active: OrderedDict[str, PooledEpisode] = OrderedDict()
         self.finished: OrderedDict[str, PooledEpisode] = OrderedDict()
         self.held_bytes, self.max_bytes = 0, max_bytes
@@ -106,6 +114,10 @@ class EpisodeStore:
     def held_bytes(self) -> int:
         return sum(one.held_bytes for one in self.owners.values())
 
+    @property
+    def tries(self) -> list[AgentTries]:
+        return [one.tries for one in self.owners.values() if one.tries]
+
     def find(self, episode_id: str, caller: Caller) -> PooledEpisode | None:
         """Return the caller's episode of this id; an operator's own, or else anybody's."""
         for owner in (caller.owner, *(self.owners if caller.is_operator else ())):
@@ -114,14 +126,32 @@ class EpisodeStore:
                 return episode
         return None
 
-    def admit(self, episode_id: str, caller: Caller, options: Options) -> PooledEpisode:
-        """Take a place for an episode; `CapacityReached` if there is none."""
+    def admit(
+        self,
+        episode_id: str,
+        caller: Caller,
+        options: Options,
+        actions: Sequence[str],
+        most_tries: int | None,
+    ) -> PooledEpisode:
+        """Take a place for an episode; `CapacityReached` if there is none.
+
+        For an agent, `Conflict` if another episode of this id has ended, and `Forbidden` if it
+        could end in more than the `most_tries` of its question.
+        """
         if caller.owner not in self.owners:
             # so no agent takes the bytes of the others
             share = self.settings.agent_capacity / self.settings.capacity
             share = min(1.0, share) if caller.is_agent else 1.0
-            self.owners[caller.owner] = Holdings(int(self.settings.max_held_bytes * share))
-        held = self.owners[caller.owner]
+            max_bytes = int(self.settings.max_held_bytes * share)
+            tries = AgentTries(caller.owner) if caller.is_agent else None
+            self.owners[caller.owner] = Holdings(max_bytes, tries)
+        held, attempt = self.owners[caller.owner], 0
+        if held.tries:
+            attempt = held.tries.attempt_of(episode_id, options, actions)
+            if most_tries is not None and not attempt:
+                asked = [one.question_id for one in held.active.values() if not one.attempt]
+                held.tries.check_limit(options[0], asked.count(options[0]), most_tries)
         limits = [("", self.active, self.settings.capacity, "CAPACITY")]
         if caller.is_agent:
             whose, capacity = f" of the key {caller.owner}", self.settings.agent_capacity
@@ -135,7 +165,7 @@ class EpisodeStore:
                     capacity=capacity,
                     used=used,
                 )
-        episode = PooledEpisode(episode_id, caller.owner, *options, self.clock())
+        episode = PooledEpisode(episode_id, caller.owner, *options, self.clock(), attempt)
         held.active[episode_id] = episode
         return episode
 
@@ -146,15 +176,24 @@ class EpisodeStore:
             self.owners[episode.owner].of(episode).move_to_end(episode.episode_id)
 
     def finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
-        """Move an episode to the finished ones, which take no place and have no environment."""
+        """Move an episode to the finished ones, which take no place and have no environment.
+
+        A judged answer of an agent's is a try, unless it rebuilds one that was counted.
+        """
         held = self.owners[episode.owner]
+        if held.tries and not episode.attempt and outcome in (Outcome.CORRECT, Outcome.WRONG):
+            episode.attempt = held.tries.add(episode.question_id, outcome == Outcome.CORRECT)
         del held.active[episode.episode_id]
         held.finished[episode.episode_id] = episode
         episode.env, episode.outcome = None, outcome
 
-    def remove(self, episode: PooledEpisode) -> None:
+    def remove(self, episode: PooledEpisode, *, started: bool = True) -> None:
+        """Remove an episode. Without `started` no client has seen it, and its id stays free."""
         if not episode.gone:
             held = self.owners[episode.owner]
+            if started and held.tries:
+                played = episode.options, episode.actions
+                held.tries.end(episode.episode_id, *played, episode.attempt)
             del held.of(episode)[episode.episode_id]
             held.held_bytes -= episode.held_bytes
             episode.gone, episode.env = True, None

@@ -31,7 +31,9 @@ from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from env_server.telemetry import Metrics, about, no_answers
+from env_server.tries import has_ended
 from shared.actions import ActionType, SQLAction, as_action, parse_action, render_action
+from shared.dataset import Question
 from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, SQLState, StepRequest, StepResult
 
@@ -92,6 +94,7 @@ class EpisodePool:
         budget = request.step_budget or self.settings.step_budget
         check_end(actions, budget)
         form = self.bank.answer_form(question, request)
+        most_tries = self.settings.agent_tries if isinstance(question, Question) else None
         options = (question.question_id, budget, form, rewards, request.explanations)
         while True:
             episode = self.store.find(episode_id, caller)
@@ -99,7 +102,7 @@ class EpisodePool:
                 if self.draining:
                     reason = "the server is shutting down; start episodes elsewhere"
                     raise NotReady(reason, retry_after_s=1)
-                episode = self.store.admit(episode_id, caller, options)
+                episode = self.store.admit(episode_id, caller, options, actions, most_tries)
             async with self._turn(episode, or_gone=True):
                 if episode.gone:  # the previous request failed to start it, or closed it
                     continue
@@ -107,10 +110,13 @@ class EpisodePool:
                     raise Conflict(
                         f"episode {episode_id} exists with question {episode.question_id}, a step "
                         f"budget of {episode.step_budget}, answers as {episode.answer_form}, "
-                        f"rewards {episode.rewards!r} and explanations {[*episode.explain]}; close "
-                        "it first, or choose another id"
+                        f"rewards {episode.rewards!r} and explanations {[*episode.explain]}; "
+                        f"{caller.remedy}"
                     )
-                reply = await self._catch_up(episode, actions)
+                is_over = episode.outcome is not None
+                if is_over and caller.is_agent and len(actions) < len(episode.actions):
+                    raise has_ended(episode_id)
+                reply = await self._catch_up(episode, actions, caller)
             return with_id(reply, episode_id)
 
     async def resume(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
@@ -168,6 +174,7 @@ class EpisodePool:
                     outcome=episode.outcome,
                     standard=self.settings.standard,
                     verdicts=episode.verdicts,
+                    attempt=episode.attempt or None,
                 )
             )
 
@@ -184,14 +191,16 @@ class EpisodePool:
 
     # -- one episode, while its turn is held
 
-    async def _catch_up(self, episode: PooledEpisode, actions: Sequence[str]) -> bytes:
+    async def _catch_up(
+        self, episode: PooledEpisode, actions: Sequence[str], caller: Caller
+    ) -> bytes:
         """Play those of `actions` that the episode lacks; returns the reply to the last one."""
         common = min(len(actions), len(episode.actions))
         if episode.actions[:common] != list(actions[:common]):
             first = next(i for i in range(common) if episode.actions[i] != actions[i])
             raise Conflict(
                 f"episode {episode.episode_id} exists with another history: step {first} was "
-                f"{episode.actions[first][:80]!r}; close it first, or choose another id",
+                f"{episode.actions[first][:80]!r}; {caller.remedy}",
                 step_count=len(episode.actions),
             )
         if not episode.reply:
@@ -200,8 +209,8 @@ class EpisodePool:
                 episode.actions = episode.env.actions
                 self.store.hold(episode, without_history(result))
                 await self._replay(episode, actions)
-            except BaseException:  # no client has seen it yet
-                self.store.remove(episode)
+            except BaseException:
+                self.store.remove(episode, started=False)
                 raise
             self.counts["started"] += 1
             if actions:
@@ -314,6 +323,7 @@ class EpisodePool:
         if episode.verdicts is not None:
             totals = self.answers.forms[episode.answer_form]
             totals.answered += 1
+            totals.repeated += episode.attempt > 1
             for name, right in episode.verdicts.items():
                 totals.right[name] += right
         if self.store.finished > self.settings.finished_capacity:

@@ -203,6 +203,14 @@ class Readings(Collector):
         for kind in ActionType:
             steps.add_metric([kind.value.lower()], float(episodes.steps[kind]))
         yield steps
+        text = "Judged answers of an agent's key; rebuilding an ended episode adds none."
+        tries = CounterMetricFamily("sqlenv_tries", text, labels=["key"])
+        text = "Those that were not the key's first of their question."
+        repeated = CounterMetricFamily("sqlenv_tries_repeated", text, labels=["key"])
+        for one in episodes.store.tries:
+            tries.add_metric([one.key], float(one.total))
+            repeated.add_metric([one.key], float(one.total - len(one.questions)))
+        yield from (tries, repeated)
 
 
 @asynccontextmanager

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     """Maximum number of unfinished episodes; beyond it, resets get 429."""
     agent_capacity: int = Field(default=1_000, ge=1)
     """Maximum number of unfinished episodes per agent key; it gets that share of max_held_bytes."""
+    agent_tries: int | None = Field(default=None, ge=1)
+    """Maximum number of tries (judged answers) of a question per agent key; beyond it 403."""
     finished_capacity: int = Field(default=10_000, ge=1)
     """Maximum number of finished episodes kept for repeated requests."""
     lease_s: float = Field(default=900.0, gt=0)

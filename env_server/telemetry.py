@@ -135,7 +135,9 @@ EPISODE_COUNTERS = {
 def no_answers(standard: StandardName) -> VerdictTotals:
     """Return the counts of a server that has judged no answer; `standard` decides its outcomes."""
     right = dict.fromkeys(STANDARDS, 0)
-    forms = {form: FormTotals(answered=0, right={**right}) for form in get_args(AnswerForm)}
+    forms = {
+        form: FormTotals(answered=0, right={**right}, repeated=0) for form in get_args(AnswerForm)
+    }
     return VerdictTotals(standard=standard, forms=forms)
 
 

@@ -177,6 +177,8 @@ class EpisodeVerdicts(_OfEpisode):
     """Standard among `verdicts` that decided outcome and reward."""
     verdicts: dict[str, bool] | None
     """Whether the ANSWER is right, by standard; null without an ANSWER."""
+    attempt: int | None
+    """1 if it was its agent's first try of the question; null for other keys, or unjudged."""
 
 
 class FormTotals(WireModel):
@@ -186,6 +188,8 @@ class FormTotals(WireModel):
     """Episodes that ended with such an ANSWER."""
     right: dict[str, int]
     """Those whose answer is right, by standard."""
+    repeated: int
+    """Those of agents' keys that were not the key's first try of the question."""
 
 
 class VerdictTotals(WireModel):
@@ -240,6 +244,28 @@ class DatabasePage(_Page):
 
     databases: list[ListedDatabase]
     """Databases of this page."""
+
+
+class QuestionTries(WireModel):
+    """The tries of one question by one agent's key: its ANSWERs that were judged."""
+
+    key: str
+    """Name of the key: "agent-1" is the first of SQLENV_AGENT_KEYS."""
+    question_id: str
+    """Id of the question."""
+    tries: int
+    """Number of tries."""
+    right: int
+    """Number of those that were right."""
+    first_right: bool
+    """Whether the first one was right."""
+
+
+class TriesPage(_Page):
+    """`GET /operator/tries`: tries by key and question, most tries first."""
+
+    tries: list[QuestionTries]
+    """Tries of this page."""
 
 
 class _Request(WireModel):

@@ -40,7 +40,7 @@ FLOORS = {
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
         ("pool",), ("episodes",), ("environment",), ("describe",), ("questions",), ("telemetry",),
-        ("verifier", "rewards"), ("render",), ("sql",), ("settings", "conformance"),
+        ("verifier", "rewards"), ("render", "tries"), ("sql",), ("settings", "conformance"),
     ),
     "trainer": (
         ("__main__", "prompts", "rewards"), ("improve",), ("sft",),

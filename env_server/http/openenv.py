@@ -104,13 +104,14 @@ class Session:
                 await self.leave()
             return self._observation(reply)
         await self.leave()
-        held = wanted.episode_id and pool.store.find(wanted.episode_id, caller_of(self.socket))
+        caller = caller_of(self.socket)
+        held = wanted.episode_id and pool.store.find(wanted.episode_id, caller)
         if held and held.outcome is None:
             raise Conflict(
                 f"episode {wanted.episode_id} exists: continue it with resume: true, or choose "
                 "another episode_id"
             )
-        if held:
+        if held and not caller.is_agent:  # an agent can't start an ended id again
             await bytes_in_time(self.socket, pool.close, held.episode_id)
         begun = with_gateway_id(wanted, self.socket)
         return self._observation(await bytes_in_time(self.socket, pool.reset, begun))

@@ -5,6 +5,7 @@ bytes of its items. Nothing here runs in another thread.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -34,6 +35,7 @@ from shared.models import (
     PageRequest,
     QuestionPage,
     QuestionsRequest,
+    QuestionTries,
     ResetBatchRequest,
     ResetRequest,
     ResetResult,
@@ -43,6 +45,7 @@ from shared.models import (
     StepBatchRequest,
     StepRequest,
     StepResult,
+    TriesPage,
     VerdictTotals,
 )
 
@@ -247,3 +250,25 @@ async def verdict_totals(request: Request) -> Response:
 async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
     """Return the verdict of every standard on an ended episode's answer."""
     return json_reply(await service_of(request).pool.verdicts(episode_id, caller_of(request)))
+
+
+@operator.get(
+    "/operator/tries",
+    response_model=TriesPage,
+    responses=errors(422, 503),
+    openapi_extra=query_of(PageRequest),
+)
+async def tries(request: Request) -> Response:
+    """List the tries of questions by agents' keys since the server's start, most tries first.
+
+    A try is an ANSWER that was judged right or wrong. Rebuilding an ended episode adds none.
+    """
+    wanted = parse_item(PageRequest, _asked(request))
+    kept = service_of(request).pool.store.tries
+    every = [(one.key, *counted) for one in kept for counted in one.questions.items()]
+    every.sort(key=lambda entry: entry[2].tries, reverse=True)
+    part, place = _page(every, wanted)
+    listed = [
+        QuestionTries(key=key, question_id=asked, **asdict(count)) for key, asked, count in part
+    ]
+    return json_reply(to_json(TriesPage(**place, tries=listed)))

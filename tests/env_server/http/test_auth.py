@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 PROBES = {"/health", "/ready", "/docs", "/openapi.json", "/docs/scripts/nothing"}
 AGENTS = PROBES | {"/metadata", "/schema", "/state?episode_id=e", "/nothing", "/operators"}
 AGENTS |= {"/docsx", "/questions", "/databases"}
-ALL = AGENTS | {"/operator/verdicts", "/operator/verdicts/e", "/metrics"}
+ALL = AGENTS | {"/operator/verdicts", "/operator/verdicts/e", "/operator/tries", "/metrics"}
 
 
 async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:

@@ -121,6 +121,16 @@ async def test_an_agents_key_plays_its_own_episodes(http: httpx.AsyncClient) -> 
         assert state.status_code == status
 
 
+@pytest.mark.parametrize("settings", [{"agent_keys": AGENT, "agent_tries": 1}])
+async def test_an_agent_without_tries_left_is_told(http: httpx.AsyncClient) -> None:
+    pytest.importorskip("mcp")
+    headers = HEADERS | bearer(AGENT)
+    for left in (True, False):
+        reply = (await http.post("/mcp", json=start("shop-1"), headers=headers)).json()["result"]
+        assert reply["isError"] == (not left)
+    assert "SQLENV_AGENT_TRIES" in reply["content"][0]["text"]
+
+
 async def test_errors_are_counted_and_a_fault_is_only_logged(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -156,6 +156,23 @@ def test_an_agent_sees_rewards_at_the_end_only(http: TestClient) -> None:
 
 
 @with_keys
+def test_an_agent_cant_play_an_ended_id_again_and_a_trainer_can(http: TestClient) -> None:
+    for key, again in ((AGENT, "error"), (TRAINER, "observation")):
+        with http.websocket_connect("/ws", headers=bearer(key)) as socket:
+            call(socket, "reset", question_id="shop-1", episode_id="e")
+            call(socket, "step", **RIGHT)
+            kind, reply = call(socket, "reset", question_id="shop-1", episode_id="e")
+            assert (kind, reply.get("error_code")) == (again, "conflict" if key == AGENT else None)
+    state = http.get("/state", params={"episode_id": "e"}, headers=bearer(AGENT))
+    assert state.json()["outcome"] == "correct", "a refused reset leaves it"
+    with http.websocket_connect("/ws", headers=bearer(AGENT)) as socket:
+        wanted = {"question_id": "shop-1", "episode_id": "e", "actions": ["ANSWER: 5"]}
+        for _ in range(2):  # the episode itself, held and then rebuilt
+            assert call(socket, "reset", **wanted)[1]["metadata"]["outcome"] == "correct"
+            assert http.delete("/episodes/e", headers=bearer(AGENT)).status_code == 200
+
+
+@with_keys
 def test_no_page_of_another_site_opens_one(http: TestClient) -> None:
     headers = bearer(AGENT) | {"Origin": "https://evil.example"}
     with pytest.raises(WebSocketDisconnect), http.websocket_connect("/ws", headers=headers):

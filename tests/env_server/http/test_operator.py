@@ -5,7 +5,16 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.models import EpisodeVerdicts, Outcome, ResetResult, StepResult, VerdictTotals
+from shared.models import (
+    EpisodeVerdicts,
+    Outcome,
+    QuestionTries,
+    ResetResult,
+    StepResult,
+    TriesPage,
+    VerdictTotals,
+)
+from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer
 
 pytestmark = pytest.mark.anyio
 RIGHT = "elephant | 1\nlion | 2\npenguin | 2"  # zoo-2
@@ -117,3 +126,76 @@ async def test_the_form_of_answers_is_an_option_of_the_episode(http: httpx.Async
     other = {"episode_id": "f", "answer_form": "sql", "actions": [f"ANSWER: {SQL}"]}
     rebuilt = await http.post("/reset", json=body | other)
     assert rebuilt.json()["info"]["outcome"] == "correct"
+
+
+# -- agents' tries
+
+KEYS = {"api_key": TRAINER, "agent_keys": f"{AGENT},{AGENT}-two", "operator_key": OPERATOR}
+keyed = pytest.mark.parametrize("settings", [KEYS])
+
+
+async def listed(http: httpx.AsyncClient, **query: int) -> TriesPage:
+    reply = await http.get("/operator/tries", params=query, headers=bearer(OPERATOR))
+    return TriesPage.model_validate_json(reply.content)
+
+
+@keyed
+async def test_the_operator_sees_every_try_however_it_ended(http: httpx.AsyncClient) -> None:
+    guesses = [{"question_id": "zoo-2", "actions": [f"ANSWER: {text}"]} for text in ("a", RIGHT)]
+    for key in (AGENT, f"{AGENT}-two", TRAINER):
+        headers = bearer(key)
+        began = await http.post("/reset", json={"question_id": "shop-1"}, headers=headers)
+        step = {"episode_id": began.json()["episode_id"], "action": "ANSWER: 5"}
+        await http.post("/step", json=step, headers=headers)
+        await http.post("/step", json=step | {"step": 0}, headers=headers)  # a repeat
+        await http.delete(f"/episodes/{step['episode_id']}", headers=headers)
+        if key == AGENT:
+            await http.post("/reset_batch", json={"resets": guesses}, headers=headers)
+            began = await http.post("/reset", json={"question_id": "zoo-2"}, headers=headers)
+            step = {"episode_id": began.json()["episode_id"], "action": f"ANSWER: {RIGHT}"}
+            await http.post("/step_batch", json={"steps": [step]}, headers=headers)
+    every = [
+        QuestionTries(key="agent-1", question_id="zoo-2", tries=3, right=2, first_right=False),
+        QuestionTries(key="agent-1", question_id="shop-1", tries=1, right=1, first_right=True),
+        QuestionTries(key="agent-2", question_id="shop-1", tries=1, right=1, first_right=True),
+    ]
+    assert await listed(http) == TriesPage(total=3, next_offset=None, tries=every)
+    assert await listed(http, limit=2) == TriesPage(total=3, next_offset=2, tries=every[:2])
+    assert (await listed(http, offset=2)).tries == every[2:]
+    for key, status in ((AGENT, 401), (TRAINER, 401), (None, 401), (OPERATOR, 422)):
+        reply = await http.get("/operator/tries?limit=0", headers=bearer(key))
+        assert reply.status_code == status
+    metrics = (await http.get("/metrics", headers=bearer(OPERATOR))).text
+    for line in (
+        'sqlenv_tries_total{key="agent-1"} 4.0',
+        'sqlenv_tries_repeated_total{key="agent-1"} 2.0',
+        'sqlenv_tries_total{key="agent-2"} 1.0',
+        'sqlenv_tries_repeated_total{key="agent-2"} 0.0',
+    ):
+        assert line in metrics
+    assert "zoo-2" not in metrics
+
+
+@keyed
+async def test_an_answered_id_deleted_and_reset_stays_one_try(http: httpx.AsyncClient) -> None:
+    body: dict[str, Any] = {"question_id": "zoo-2", "episode_id": "e"}
+    statuses = []
+    for answer in ("a", "b", RIGHT, "a"):
+        guess = body | {"actions": [f"ANSWER: {answer}"]}
+        reply = await http.post("/reset", json=guess, headers=bearer(AGENT))
+        statuses.append((reply.status_code, reply.json().get("error", {}).get("code")))
+        await http.delete("/episodes/e", headers=bearer(AGENT))
+    assert statuses == [(200, None), (409, "conflict"), (409, "conflict"), (200, None)]
+    assert [(one.tries, one.right) for one in (await listed(http)).tries] == [(1, 0)]
+
+
+@pytest.mark.parametrize("settings", [KEYS | {"agent_tries": 1}])
+async def test_a_batch_of_guesses_has_the_tries_of_a_question(http: httpx.AsyncClient) -> None:
+    resets = [{"question_id": "zoo-2", "actions": [f"ANSWER: {guess}"]} for guess in "abc"]
+    for key, codes in ((AGENT, [None, "forbidden", "forbidden"]), (TRAINER, [None] * 3)):
+        reply = await http.post("/reset_batch", json={"resets": resets}, headers=bearer(key))
+        found = [one.get("error", {}).get("code") for one in reply.json()["results"]]
+        assert found == codes
+    reply = await http.post("/reset", json=resets[0], headers=bearer(AGENT))
+    assert reply.status_code == 403
+    assert "SQLENV_AGENT_TRIES" in reply.json()["error"]["message"]

@@ -36,6 +36,8 @@ class Settings(BaseSettings):
     """Address to listen on; 0.0.0.0 for all interfaces."""
     port: int = Field(default=8000, ge=0, le=65_535)
     """Port to listen on; 0 chooses a free one and prints it."""
+    hosts: str | None = None
+    """Other names under which it answers requests without a key, comma-separated; *: any."""
     data_dir: Path = Path("data")
     """Data directory, which holds databases/ and questions/."""
     follow_links: bool = False
@@ -98,6 +100,10 @@ class Settings(BaseSettings):
     """Lowest level of the log, which goes to stderr."""
     log_format: Literal["text", "json"] = "text"
     """Log lines as text, or as one JSON object per line."""
+
+    @property
+    def host_names(self) -> list[str]:
+        return [name.strip().lower() for name in (self.host, *(self.hosts or "").split(","))]
 
     @property
     def agents(self) -> list[str]:

@@ -92,7 +92,7 @@ BATCHES: dict[type[BaseModel], tuple[str, type[BaseModel]]] = {
 ERRORS = {
     400: "invalid_action",
     401: "unauthorized: if the server has keys",
-    403: "forbidden: rewards at each step, for an agent's key",
+    403: "forbidden: rewards at each step, for an agent's key; or a page of another site",
     404: "unknown_episode, unknown_question",
     408: "request_timeout: the body took too long to arrive",
     409: "conflict, behind, digest_mismatch",

@@ -29,7 +29,12 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
     A result without rows reads `(no rows)`.
     """
     lines = [" | ".join(render_text(name) for name in result.columns)]
-    lines += (" | ".join(map(render_cell, row)) for row in result.rows[:shown_rows])
+    size = len(lines[0])
+    for row in result.rows[:shown_rows]:
+        if size > MAX_RESULT_BYTES:  # `cap` cuts what follows
+            break
+        lines.append(" | ".join(map(render_cell, row)))
+        size += len(lines[-1])
     if not result.rows:
         lines.append("(no rows)")
     elif result.truncated or len(result.rows) > shown_rows:

@@ -222,6 +222,41 @@ def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
 # -- settings
 
 
+def test_keys_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLENV_API_KEY", "")  # as compose passes one that is not set
+    for name, text in {
+        "api_key": f" {TRAINER}\n", "agent_keys": f"{AGENT}\nanother-{AGENT}\n",
+        "operator_key": OPERATOR,
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv(f"SQLENV_{name.upper()}_FILE", str(tmp_path / name))
+    settings = Settings()
+    single = [one.get_secret_value() for one in (settings.api_key, settings.operator_key) if one]
+    assert (single, settings.agents) == ([TRAINER, OPERATOR], [AGENT, f"another-{AGENT}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "variable", "problem"),
+    [
+        (None, "", "SQLENV_API_KEY_FILE: can't read {}: No such file"),
+        (b"\n", "", "SQLENV_API_KEY_FILE: {} is empty"),
+        (b"SECRET\xff-0123456789", "", "api_key may hold only visible ASCII"),
+        (b"SECRET-0123456789", "SECRET-0123456789", "SQLENV_API_KEY_FILE are both set"),
+    ],
+)
+def test_a_bad_key_file_is_one_line(
+    tmp_path: Path, content: bytes | None, variable: str, problem: str
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    environment = {"SQLENV_API_KEY": variable, "SQLENV_API_KEY_FILE": str(file)}
+    result = CliRunner().invoke(command, ["--port", "0"], env=environment)
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert problem.format(file) in result.stderr
+    assert "SECRET" not in result.output
+
+
 @pytest.mark.parametrize(
     ("environment", "named"),
     [

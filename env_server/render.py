@@ -8,11 +8,11 @@ from env_server.sql.jobs import Cell
 from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
 from shared.sqltext import join_names, sql_name
 
-RENDER_VERSION = "4"  # raise it when the text of any result changes
+RENDER_VERSION = "5"  # raise it when the text of any result changes
 
-# Each could end a line, move a terminal's cursor or hide text: control characters, and the two
-# separators of Unicode.
-_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029]")
+# Each could end a line, move a terminal's cursor, hide text or reorder it: control characters, the
+# two separators of Unicode, and its marks of direction.
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 MAX_REMARK_CHARS = 300
 _CUT = "(cut: the result is too long)"
@@ -29,7 +29,12 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
     A result without rows reads `(no rows)`.
     """
     lines = [" | ".join(render_text(name) for name in result.columns)]
-    lines += (" | ".join(map(render_cell, row)) for row in result.rows[:shown_rows])
+    size = len(lines[0])
+    for row in result.rows[:shown_rows]:
+        if size > MAX_RESULT_BYTES:  # `cap` cuts what follows
+            break
+        lines.append(" | ".join(map(render_cell, row)))
+        size += len(lines[-1])
     if not result.rows:
         lines.append("(no rows)")
     elif result.truncated or len(result.rows) > shown_rows:
@@ -113,7 +118,7 @@ def render_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text with control characters and line separators escaped, such as `\\n`, `\\x1b`."""
+    """Return text with what is no visible character escaped, such as `\\n`, `\\x1b`, `\\u202e`."""
     return text if text.isprintable() else _CONTROL.sub(_escape, text)
 
 

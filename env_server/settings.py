@@ -6,11 +6,12 @@ command line if `python -m env_server --help` lists it. Limits on SQL are in
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.key_files import key_of
 from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
@@ -36,6 +37,8 @@ class Settings(BaseSettings):
     """Address to listen on; 0.0.0.0 for all interfaces."""
     port: int = Field(default=8000, ge=0, le=65_535)
     """Port to listen on; 0 chooses a free one and prints it."""
+    hosts: str | None = None
+    """Other names under which it answers requests without a key, comma-separated; *: any."""
     data_dir: Path = Path("data")
     """Data directory, which holds databases/ and questions/."""
     follow_links: bool = False
@@ -88,10 +91,16 @@ class Settings(BaseSettings):
     """Seconds for a request's body to arrive; after them 408."""
     api_key: SecretStr | None = None
     """Trainer's bearer token for all paths but /operator and /metrics."""
+    api_key_file: Path | None = None
+    """File that holds it instead, such as a secret of Compose or Kubernetes."""
     agent_keys: SecretStr | None = None
     """Other agents' tokens, comma-separated; each has its own episodes, and no rewards of steps."""
+    agent_keys_file: Path | None = None
+    """File that holds them instead, comma-separated or one per line."""
     operator_key: SecretStr | None = None
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
+    operator_key_file: Path | None = None
+    """File that holds it instead."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
@@ -102,9 +111,22 @@ class Settings(BaseSettings):
     """Log lines as text, or as one JSON object per line."""
 
     @property
+    def host_names(self) -> list[str]:
+        return [name.strip().lower() for name in (self.host, *(self.hosts or "").split(","))]
+
+    @property
     def agents(self) -> list[str]:
         keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
-        return [key.strip() for key in keys.split(",")] if keys else []
+        return [key.strip() for key in keys.replace("\n", ",").split(",")] if keys else []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_key_files(cls, given: dict[str, Any]) -> dict[str, Any]:
+        for name in ("api_key", "agent_keys", "operator_key"):
+            variable = f"{ENV_PREFIX}{name.upper()}"
+            if key := key_of(variable, given.get(name), given.get(f"{name}_file")):
+                given[name] = key
+        return given
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

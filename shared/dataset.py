@@ -18,7 +18,7 @@ split, on which results are compared: training on them needs an explicit flag.
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -150,18 +150,23 @@ def check_databases(
     """Raise `DatabaseLoadError`, naming the file, if a database of the questions is missing or,
     unless `follow_links`, outside the directory."""
     root = data_directory(data_dir)
-    inside = root.resolve()
     for db_id in sorted({question.database_name for question in questions}):
         path = database_path(root, db_id)
         if not path.is_file():
             raise DatabaseLoadError(f"no database at {path}, which questions name; {_REMEDY}")
-        for one in (path, path.with_name(DESCRIPTIONS)):
-            target = Path(os.path.realpath(one))  # without an error for a link to itself
-            if not follow_links and not target.is_relative_to(inside):
-                raise DatabaseLoadError(
-                    f"{one} is a link to {target}, outside the data directory: copy the "
-                    "file into its place"
-                )
+        if not follow_links:
+            check_inside(root, (path, path.with_name(DESCRIPTIONS)))
+
+
+def check_inside(folder: Path, files: Iterable[Path]) -> None:
+    """Raise `DatabaseLoadError` if one of the files in a folder is a link out of it."""
+    inside = folder.resolve()
+    for file in files:
+        target = Path(os.path.realpath(file))  # without an error for a link to itself
+        if not target.is_relative_to(inside):
+            raise DatabaseLoadError(
+                f"{file} is a link to {target}, outside {folder}: copy the file into its place"
+            )
 
 
 def data_digest(data_dir: Path) -> str:

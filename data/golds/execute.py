@@ -42,6 +42,7 @@ MAX_ROWS = 20
 MAX_CELL_CHARS = 200
 MAX_RESULT_BYTES = 4_000
 MAX_KEPT_ROWS, MAX_KEPT_BYTES = 999, 200_000  # of an answer too large to show, if such are kept
+MAX_KEPT_CELLS = 10_000  # that the server reads of a query: `SqlLimits.max_result_cells`
 MAX_VM_STEPS = 30_000_000  # below the server's own budget, so that an agent can run any gold
 HANDLER_VM_STEPS = 1_000
 
@@ -207,6 +208,8 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
     if len(rows) > MAX_KEPT_ROWS:
         raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_KEPT_ROWS} rows")
     cells = [cell for row in rows for cell in row]
+    if len(cells) > MAX_KEPT_CELLS:
+        raise GoldRejected(Reason.OVERSIZE, f"more than {MAX_KEPT_CELLS:,} cells")
     for cell in cells:
         if isinstance(cell, bytes):
             raise GoldRejected(Reason.UNSTABLE, f"a blob of {counted(len(cell), 'byte')}")

@@ -13,6 +13,7 @@ from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
+from shared.dataset import check_inside
 from shared.errors import DataError
 
 
@@ -46,6 +47,7 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     found = [path for path in files if path.is_file() and copies not in path.resolve().parents]
     if not found:
         raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}) below {folder}")
+    check_inside(folder, found)
     return sorted(found)
 
 

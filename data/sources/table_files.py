@@ -22,6 +22,7 @@ from data.sources.questions import delimiter_of
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
 from shared.console import counted
+from shared.dataset import check_inside
 from shared.errors import DataError
 from shared.sqltext import RESERVED, quote_identifier, quote_text
 
@@ -67,6 +68,8 @@ def table_files(folder: Path, without: Sequence[Path] = ()) -> list[Path]:
     others = {path.resolve() for path in without}
     files = [path for path in inside if path.suffix.lower() in SUFFIXES]
     if left := [path for path in files if path.resolve() not in others]:
+        if folder.is_dir():
+            check_inside(folder, left)
         return left
     raise DataError(f"no {', '.join(SUFFIXES)} file at {folder}: name a folder that has some")
 

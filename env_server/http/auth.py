@@ -12,9 +12,10 @@
 On the page's paths (`/`, `/signin`, `/page/...`) browsers send the key as the password of HTTP's
 Basic scheme, with any name; on other paths they may not, since a form of any page sends it along.
 
-A server on loopback answers a request without a key only under localhost, an IP address or a name
-without a dot; the paths of the first two rows under any name. Otherwise a site could send requests
-from a browser on this machine, by a name of its own that leads to 127.0.0.1 (DNS rebinding).
+A request without a key is answered only under localhost, an IP address, a name that no site can own
+(`PRIVATE_NAMES`, or without a dot) or one of the setting `hosts`; on the first two rows' paths
+under any name. Otherwise a site could send requests from a browser that reaches the server, by a
+name of its own that leads to the server's address (DNS rebinding).
 
 Whatever its key, a request with the Origin of another site's page is refused, except on the first
 two rows' paths: browsers let any page send forms, and add the password of the Basic scheme to them.
@@ -46,6 +47,7 @@ OPEN_PATHS = ("/health", "/ready", DOCUMENT, SWAGGER)
 OPERATOR, METRICS = "/operator", "/metrics"
 SENT_KEY = "sent_key"  # in the state of a connection's scopes: what notes that it sent one
 HOME, SIGN_IN, PAGE = "/", "/signin", "/page"
+PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")  # .local: of clusters too
 CHALLENGE = 'Basic realm="SQLEnv: any name, and a key of the server as the password"'
 
 
@@ -93,14 +95,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_name(host: str) -> None:
-    """Raise `Forbidden` if a Host header has a name that a site may own: with a dot, no address."""
+def check_name(host: str, allowed: frozenset[str]) -> None:
+    """Raise `Forbidden` if a Host header has a name that a site may own and `allowed` lacks."""
     name = host.lower().partition(":")[0].rstrip(".")
-    is_address = name.replace(".", "").isdecimal()
-    if "." in name and not is_address and not name.endswith(".localhost"):
+    is_address = name.rpartition(".")[2].isdecimal()
+    private = "." not in name or is_address or name.endswith(PRIVATE_NAMES)
+    if not private and allowed.isdisjoint((name, "*")):
         raise Forbidden(
-            f"host {host[:100]}: a server without keys accepts localhost, an IP address or a name "
-            f"without a dot; use one of these, or start it with {ENV_PREFIX}API_KEY"
+            f"host {host[:100]}: without a key this server accepts localhost, an IP address or a "
+            "name without a dot; use one of these, send a key, or add the name to "
+            f"{ENV_PREFIX}HOSTS"
         )
 
 
@@ -135,7 +139,7 @@ class Keys:
         self._callers = [(key.encode(), caller) for key, caller in found]
         self._has_operator = bool(operator)
         self._closed = closed_to_operators(settings)
-        self._refuses_names = self._open and is_loopback(settings.host)
+        self._hosts = frozenset(settings.host_names)
 
     def check(self, path: str, authorization: bytes) -> Caller:
         """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
@@ -168,8 +172,8 @@ class Keys:
             path = get_route_path(scope)  # as the router sees it, without a --root-path
             try:
                 caller = self.check(path, headers.get("authorization", "").encode("latin-1"))
-                if self._refuses_names and not (caller.owner or is_open(path)):
-                    check_name(headers.get("host", ""))
+                if not (caller.owner or is_open(path)):
+                    check_name(headers.get("host", ""), self._hosts)
                 if not is_open(path):
                     check_origin(headers)
             except (Unauthorized, Forbidden) as error:

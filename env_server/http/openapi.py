@@ -1,9 +1,11 @@
 """OpenAPI: what FastAPI can't infer (errors, keys, bodies that endpoints parse), and /docs.
 
 The page's scripts come with the package fastapi-offline and are served from here, and the browser
-is told to load nothing from anywhere else. Links are relative, so that a gateway may add a prefix.
+is told to load nothing from anywhere else, and to run no other script than these and the page's
+own. Links are relative, so that a gateway may add a prefix.
 """
 
+import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 from pydantic_core import to_json
 
 from env_server.http.auth import DOCUMENT, SCRIPTS, SWAGGER, is_open
-from env_server.http.responses import http_error_bytes, json_reply
+from env_server.http.responses import http_error_bytes, json_reply, page_headers
 from env_server.settings import Settings
 from shared.models import (
     ResetBatchRequest,
@@ -29,9 +31,10 @@ from shared.models import (
     StepResult,
     WireModel,
 )
+from shared.pages import digest_of
 
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
-POLICY = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline' data:"}
+OWN_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 MISSING = (
     f"{SWAGGER} needs the package fastapi-offline: run 'pip install fastapi-offline' (the extra "
     f"'docs') and start the server again, or read {DOCUMENT}"
@@ -92,7 +95,7 @@ BATCHES: dict[type[BaseModel], tuple[str, type[BaseModel]]] = {
 ERRORS = {
     400: "invalid_action",
     401: "unauthorized: if the server has keys",
-    403: "forbidden: for an agent's key, rewards at each step or more tries than allowed",
+    403: "forbidden: a page of another site, an agent's key for rewards at each step or more tries",
     404: "unknown_episode, unknown_question",
     408: "request_timeout: the body took too long to arrive",
     409: "conflict, behind, digest_mismatch",
@@ -189,9 +192,13 @@ def add_pages(app: FastAPI) -> None:
         swagger_css_url=style,
         swagger_favicon_url=icon,
     )
+    own = " ".join(
+        f"'{digest_of(script)}'" for script in OWN_SCRIPT.findall(bytes(page.body).decode())
+    )
+    headers = page_headers(f"'self' {own}", "'self'", "'self' data:")
 
     @app.get(SWAGGER, include_in_schema=False)
     async def swagger() -> Response:
         if folder is None:
             return json_reply(http_error_bytes(404, MISSING), 404)
-        return Response(page.body, headers=POLICY, media_type="text/html")
+        return Response(page.body, headers=headers, media_type="text/html")

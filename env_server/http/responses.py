@@ -21,6 +21,21 @@ def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = 
     return Response(body, status, headers, media_type="application/json")
 
 
+def page_headers(scripts: str, styles: str, images: str = "data:") -> dict[str, str]:
+    """Return the headers of a page that may run, show and load nothing but what these allow, and
+    call nothing but this server."""
+    policy = (
+        f"default-src 'none'; style-src {styles}; script-src {scripts}; img-src {images}; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+
+
 def count_error(error: SQLEnvError, metrics: Metrics) -> None:
     """Count an error that a client gets; log it too if it is the server's own fault."""
     metrics.errors.labels(error.code).inc()

@@ -30,7 +30,7 @@ from env_server.environment import SQLEnvironment
 from env_server.episodes import Caller, PooledEpisode, unknown
 from env_server.http.auth import HOME, OPERATOR, PAGE, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.requests import parse_item
-from env_server.http.responses import error_reply
+from env_server.http.responses import error_reply, page_headers
 from env_server.http.work import bytes_in_time, incoming, service_of
 from env_server.questions import AnyQuestion, QuestionBank
 from env_server.service import Service
@@ -41,14 +41,6 @@ from shared.models import Outcome, QuestionsRequest, ResetRequest, StepRequest, 
 from shared.pages.markup import ERROR, action_markup, observation_markup
 from shared.run_stats import success_rate
 
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src '{style_hash}'; script-src "
-    "'{script_hash}'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 ROWS = 50  # of a list on one page
 FORM_FIELDS = 16
 SAMPLES, SAMPLE_S = 121, 0.9  # of steps per second: how many are kept, seconds between two
@@ -177,7 +169,8 @@ Handler = Callable[[View], Awaitable[Response]]
 
 def add_page(app: FastAPI) -> None:
     templates = pages.environment("env_server.page", "page.css", "page.js")
-    headers = {key: value.format(**templates.globals) for key, value in HEADERS.items()}
+    script, style = (f"'{templates.globals[f'{name}_hash']}'" for name in ("script", "style"))
+    headers = page_headers(script, style)
     board = Board()
 
     def add(method: str, path: str, handler: Handler) -> None:

@@ -51,9 +51,9 @@ def run_query(
     """Run one statement and return at most `max_rows` rows (default: `shown_rows`).
 
     `max_vm_steps` (default: that of the limits) bounds its work. `read_rows` rows are read, if
-    there are so many, so that an error in one does not depend on `max_rows`. The result holds
-    errors of the statement; a fault of this package is raised. Close the connection if the error is
-    `OUT_OF_MEMORY`.
+    there are so many and their cells are within the limit, so that an error in one does not depend
+    on `max_rows`. The result holds errors of the statement; a fault of this package is raised.
+    Close the connection if the error is `OUT_OF_MEMORY`.
     """
     connection.start(sql, max_vm_steps)
     cursor = connection.raw.cursor()
@@ -64,13 +64,11 @@ def run_query(
     try:
         connection.check()
         try:
-            found = cursor.execute(sql)
-            rows, truncated = _take(found, max_rows, limits.max_result_bytes)
-            deque(islice(found, max(0, read_rows - len(rows))), maxlen=0)
+            rows, truncated = _take(connection, cursor.execute(sql), max_rows, read_rows)
         except UnicodeDecodeError:
             cursor.close(True)
             cursor = connection.raw.cursor()
-            rows, truncated = _take_broken_text(connection, cursor, max_rows)
+            rows, truncated = _take_broken_text(connection, cursor, max_rows, read_rows)
     except Exception as error:
         message, code = _explain(error, connection)
         return SqlResult(error=message, error_code=code, vm_steps=connection.vm_steps)
@@ -81,8 +79,20 @@ def run_query(
     return SqlResult(columns, rows, truncated, vm_steps=steps, reads_data=reads)
 
 
-def _take(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row], bool]:
-    """Return the first rows, and whether there are more."""
+def _take(
+    connection: SqlConnection, rows: Iterator[Row], max_rows: int, read_rows: int
+) -> tuple[list[Row], bool]:
+    """Return the first rows, and whether there are more; read `read_rows`, and one more."""
+    if read_rows:
+        most = connection.limits.max_result_cells // max(1, len(connection.columns))
+        read_rows = min(read_rows, most)
+        max_rows = min(max_rows, read_rows)
+    taken, truncated = _first(rows, max_rows, connection.limits.max_result_bytes)
+    deque(islice(rows, max(0, read_rows - len(taken))), maxlen=0)
+    return taken, truncated
+
+
+def _first(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row], bool]:
     taken: list[Row] = []
     size = 0
     for row in islice(rows, max_rows + 1):
@@ -98,7 +108,7 @@ def _take(rows: Iterator[Row], max_rows: int, max_bytes: int) -> tuple[list[Row]
 
 
 def _take_broken_text(
-    connection: SqlConnection, cursor: apsw.Cursor, max_rows: int
+    connection: SqlConnection, cursor: apsw.Cursor, max_rows: int, read_rows: int
 ) -> tuple[list[Row], bool]:
     """Return what `_take` does, with U+FFFD for text that is not UTF-8.
 
@@ -119,7 +129,7 @@ def _take_broken_text(
     connection.sql = f"WITH {query} SELECT {','.join(casts)} FROM {name}"
     with connection.longer_statement():
         statement = cursor.execute(connection.sql)
-    rows, truncated = _take(statement, max_rows, connection.limits.max_result_bytes)
+    rows, truncated = _take(connection, statement, max_rows, read_rows)
     connection.columns = columns
 
     def read(cell: Cell) -> Cell:

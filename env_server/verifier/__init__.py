@@ -31,4 +31,4 @@ __all__ = [
     "unwrapped_texts",
 ]
 
-VERIFIER_VERSION = "7"
+VERIFIER_VERSION = "8"

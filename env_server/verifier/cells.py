@@ -62,8 +62,11 @@ _ALIKE = str.maketrans("\u2018\u2019\u02bc\u00b4`\u201c\u201d\u2010\u2011\u2013"
 NULLS = frozenset(["null", "none", ""])
 BOOLEANS = {"true": 1, "false": 0}  # SQLite has no booleans: a comparison gives 1 or 0
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "„": "“"}
-# Control characters, and how `env_server/render.py` shows them.
-_CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]|\\(?:[nrt]|x[0-9a-f]{2}|u202[89])")
+# What `env_server/render.py` escapes, and how it shows it.
+_CONTROL = re.compile(
+    r"[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    r"|\\(?:[nrt]|x[0-9a-f]{2}|u061c|u200[ef]|u202[89a-e]|u206[6-9])"
+)
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
     r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"

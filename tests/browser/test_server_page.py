@@ -100,6 +100,22 @@ def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page
     sync_api.expect(feed).to_have_text("Live.")
 
 
+def test_the_api_is_read_and_called_on_the_page_of_its_description(page: Any) -> None:
+    pytest.importorskip("fastapi_offline")
+    page.goto("/docs")
+    page.locator("#operations-server-health .opblock-summary-control").click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    sync_api.expect(page.locator(".live-responses-table")).to_contain_text('"healthy"')
+    assert page.evaluate("document.styleSheets.length") >= 1
+    assert (
+        page.locator(".opblock-summary-control").first.evaluate(
+            "one => getComputedStyle(one).display"
+        )
+        == "flex"
+    )
+
+
 def test_an_episode_is_found_and_replayed_by_keys(page: Any, server: ServerProcess) -> None:
     actions = ["QUERY: SELECT 1", "QUERY: SELECT 2", "ANSWER: no"]
     reset = {"episode_id": "e", "seed": 1, "actions": actions}

@@ -46,6 +46,40 @@ def test_the_errors_of_the_gateway_have_the_common_shape(
     assert httpx.get(gateway.admin + "/ready").json() == {"status": "ready"}
 
 
+@pytest.mark.parametrize("allowed", ["", "a.example, B.example", "*"])
+def test_a_request_without_a_key_needs_a_name_that_no_site_can_own(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch, allowed: str
+) -> None:
+    """The gateway knows no keys: any Authorization header passes, and the servers judge it."""
+    monkeypatch.setenv("SQLENV_HOSTS", allowed)
+    private = ["localhost:8000", "a", "10.0.0.1", "[::1]:80", "[::ffff:127.0.0.1]", "x.localhost"]
+    private += ["box.local:1", "gateway.sqlenv.SVC", "a.svc.cluster.local.", "db.internal"]
+    foreign = ["evil.example", "Evil.Example.:8000", "localhost.evil.example", "evil.notlocal"]
+    foreign += ["1.evil", "a.example,", "xa.example", "x,evil.example,|evil.example"]
+    named = ["a.example", "b.EXAMPLE:8000"]
+    with (
+        running_gateway([server.url for server in servers], PATIENT_CHECK_S) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=30) as http,
+    ):
+
+        def status(host: str, path: str = "/metadata", **headers: str) -> int:
+            return http.get(path, headers={"Host": host} | headers).status_code
+
+        assert {host for host in private if status(host) != 200} == set()
+        assert {host for host in named if status(host) == 200} == (set(named) if allowed else set())
+        passed = {host for host in foreign if status(host) == 200}
+        assert passed == (set(foreign) if allowed == "*" else set())
+        for path in ("/health", "/ready", "/docs", "/docs/scripts/x.js", "/openapi.json"):
+            assert status("evil.example", path) == 200
+        assert status("evil.example", Authorization="Bearer x") == 200, "the server judges the key"
+        if not allowed:
+            reply = http.post("/reset", headers={"Host": "evil.example"}, json={})
+            error = reply.json()["error"]
+            assert (reply.status_code, error["code"]) == (403, "forbidden")
+            assert error["retryable"] is False
+            assert "SQLENV_HOSTS" in error["message"]
+
+
 HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\nConnection: close\r\n"
 CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n"
 

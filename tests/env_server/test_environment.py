@@ -116,7 +116,7 @@ def test_names_in_errors_are_escaped(env: LocalEnvironment) -> None:
         'QUERY: SELECT "a\x1b[2K\u2028b"() FROM customers',
         'QUERY: SELECT 1 FROM "x\x00\x85y"',
         'QUERY: SELECT 1 FROM "x\x1b\u2029y"',
-        "DESCRIBE: x\x1b[2Ky\u2028z",
+        "DESCRIBE: x\x1b[2Ky\u2028z\u202e",
     ):
         error = env.step(action).observation.error
         assert error is not None

@@ -34,13 +34,15 @@ def test_cells() -> None:
     assert render_cell("a\r\nb") == "a\\r\\nb"
 
 
-def test_control_characters_and_line_separators_are_escaped() -> None:
-    hidden = "".join(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029]))
+def test_what_could_end_a_line_or_reorder_it_is_escaped() -> None:
+    hidden = "".join(map(chr, [*range(32), *range(127, 160), 0x61C, 0x200E, 0x200F]))
+    hidden += "".join(map(chr, [*range(0x2028, 0x202F), *range(0x2066, 0x206A)]))
     shown = "".join(render_cell(character) for character in hidden)
     assert shown.isprintable()
     assert render_cell("a\x1b[2K\x00b\x85c\u2028d\u2029e\tf") == (
         r"a\x1b[2K\x00b\x85c\u2028d\u2029e\tf"
     )
+    assert render_cell("a\u202eb\u2066c\u200f") == r"a\u202eb\u2066c\u200f"
     assert render_cell("Zoë 日本 \N{NO-BREAK SPACE}\N{PILE OF POO}") == (
         "Zoë 日本 \N{NO-BREAK SPACE}\N{PILE OF POO}"
     )
@@ -57,7 +59,7 @@ def test_control_characters_and_line_separators_are_escaped() -> None:
     assert len(render_rows(SqlResult([name], [(name,)]), 20).splitlines()) == 2
 
 
-@given(st.text(alphabet="ab \t\n\r\x00\x1b\x85\u2028\u2029", max_size=12))
+@given(st.text(alphabet="ab \t\n\r\x00\x1b\x85\u2028\u2029\u061c\u200f\u202e\u2066", max_size=12))
 def test_an_answer_copied_from_a_result_is_its_cell(text: str) -> None:
     assert plain(render_cell(text)) == plain(text)
 

@@ -279,9 +279,21 @@ def test_other_open_answers_are_rejected_with_the_reason(
     assert str(detail) in rejected.value.detail
 
 
-def test_the_server_reads_all_rows_of_a_kept_tie() -> None:
+def test_the_server_reads_all_of_a_kept_gold() -> None:
     assert SqlLimits().gold_rows >= MAX_TIE_ROWS
+    assert SqlLimits().gold_rows > execute.MAX_KEPT_ROWS
+    assert SqlLimits().max_result_cells == execute.MAX_KEPT_CELLS
     assert SqlLimits().max_vm_steps >= execute.MAX_VM_STEPS
+
+
+def test_a_gold_of_more_cells_than_the_server_reads_is_not_kept(
+    connection: apsw.Connection,
+) -> None:
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {})"
+    sql = f"{numbers} SELECT {', '.join(['NULL'] * 19)}, i FROM n"
+    assert len(run_gold(connection, sql.format(500), execute.KEEP_OVERSIZE).rows) == 500
+    with pytest.raises(GoldRejected, match="10,000 cells"):
+        run_gold(connection, sql.format(501), execute.KEEP_OVERSIZE)
 
 
 UNDECIDED = [

@@ -191,12 +191,15 @@ def test_bad_databases_are_one_error(home: Path) -> None:
     (home / "empty.db").touch()
     (home / "torn.db").write_bytes((home / "shop.db").read_bytes()[:5000])
     (home / "folder").mkdir()
+    (home / "links").mkdir()
+    (home / "links" / "x.db").symlink_to("../shop.db")
     for name, message in {
         "text.db": "text.db is not a SQLite database: for CSV use 'import csv'",
         "empty.db": "empty.db has no table",
         "torn.db": "torn.db is ",
         "absent.db": "no database at absent.db",
         "folder": "no SQLite file (.sqlite, .sqlite3, .db, .db3) below folder",
+        "links": "outside links: copy the file into its place",
     }.items():
         status, text = run_import("sqlite", name, "--questions", "q.jsonl", "--out", "out")
         assert (status, text.count("\n")) == (1, 1), text

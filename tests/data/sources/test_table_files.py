@@ -253,6 +253,21 @@ def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -
     assert [path.name for path in home.iterdir()] == ["shop"]
 
 
+def test_a_link_out_of_the_folder_is_not_followed(home: Path) -> None:
+    (home / "private.csv").write_text("word\nsecret\n")
+    (home / "shop" / "t.csv").symlink_to("../private.csv")
+    status, text = run_import("csv", "shop")
+    assert (status, text.count("\n")) == (1, 1), text
+    assert "shop/t.csv is a link to " in text
+    assert "outside shop: copy the file into its place" in text
+    (home / "shop" / "t.csv").unlink()
+    (home / "shop" / "t.csv").write_text(ITEMS)
+    (home / "shop" / "u.csv").symlink_to("t.csv")
+    (home / "named.csv").symlink_to("private.csv")
+    assert run_import("csv", "shop")[0] == 0, "a link inside it is"
+    assert run_import("csv", "named.csv")[0] == 0, "and one that the user names"
+
+
 @pytest.mark.parametrize("out", [".", "item.csv", "item.csv/out"])
 def test_a_csv_file_is_not_replaced(home: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "shop" / "item.csv").write_text(ITEMS)

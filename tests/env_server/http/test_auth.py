@@ -77,14 +77,25 @@ async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path) -> N
         ("sqlenv.localhost", {}, None, 200),
         ("[::ffff:127.0.0.1]:8000", {}, None, 200),
         ("sqlenv", {}, None, 200),
-        ("evil.example", {"host": "0.0.0.0"}, None, 200),
+        ("127.1:8000", {}, None, 200),
+        ("box.local", {}, None, 200),
+        ("Env-Server.Sqlenv.svc:8000", {}, None, 200),
+        ("env-server.sqlenv.svc.cluster.local.", {}, None, 200),
+        ("local.evil.example", {}, None, 403),
+        ("evil.notlocal", {}, None, 403),
+        ("1.evil", {}, None, 403),
+        ("evil.example", {"host": "0.0.0.0"}, None, 403),
+        ("env.example", {"host": "env.example"}, None, 200),
+        ("b.example:80", {"host": "::", "hosts": "a.example, B.example"}, None, 200),
+        ("evil.b.example", {"hosts": "a.example, b.example"}, None, 403),
+        ("evil.example", {"hosts": "*"}, None, 200),
         ("evil.example", {"operator_key": OPERATOR}, None, 403),
         ("sqlenv.example", {"operator_key": OPERATOR}, OPERATOR, 200),
         ("evil.example", {"api_key": TRAINER}, None, 401),
         ("sqlenv.example", {"api_key": TRAINER}, TRAINER, 200),
     ],
 )
-async def test_no_site_reaches_a_local_server_by_a_name_of_its_own(
+async def test_no_site_reaches_a_server_by_a_name_of_its_own(
     tiny_data: Path, host: str, settings: dict[str, str], key: str | None, status: int
 ) -> None:
     headers = {"Host": host} | bearer(key)
@@ -185,13 +196,19 @@ async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
 def test_operators_need_a_key_where_another_server_listens(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may listen on any address: `uvicorn env_server.asgi:app --host 0.0.0.0`."""
+    """It may listen on any address: `uvicorn env_server.asgi:app --host 0.0.0.0`.
+
+    In a Space it answers under the Space's name.
+    """
+    monkeypatch.setenv("SPACE_HOST", "me-sqlenv.hf.space")
     monkeypatch.setenv("SQLENV_DATA_DIR", str(tiny_data))
     monkeypatch.setenv("SQLENV_SQL_WORKERS", "1")
     monkeypatch.setenv("SQLENV_HOST", "127.0.0.1")
     with TestClient(importlib.import_module("env_server.asgi").app) as http:
-        assert http.get("/questions").status_code == 200
         assert http.get("/operator/verdicts").status_code == 401
+        names = ("testserver", "me-sqlenv.hf.space", "evil.hf.space")
+        found = [http.get("/questions", headers={"Host": name}).status_code for name in names]
+        assert found == [200, 200, 403]
 
 
 def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
@@ -203,6 +220,41 @@ def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
 
 
 # -- settings
+
+
+def test_keys_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQLENV_API_KEY", "")  # as compose passes one that is not set
+    for name, text in {
+        "api_key": f" {TRAINER}\n", "agent_keys": f"{AGENT}\nanother-{AGENT}\n",
+        "operator_key": OPERATOR,
+    }.items():  # fmt: skip
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv(f"SQLENV_{name.upper()}_FILE", str(tmp_path / name))
+    settings = Settings()
+    single = [one.get_secret_value() for one in (settings.api_key, settings.operator_key) if one]
+    assert (single, settings.agents) == ([TRAINER, OPERATOR], [AGENT, f"another-{AGENT}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "variable", "problem"),
+    [
+        (None, "", "SQLENV_API_KEY_FILE: can't read {}: No such file"),
+        (b"\n", "", "SQLENV_API_KEY_FILE: {} is empty"),
+        (b"SECRET\xff-0123456789", "", "api_key may hold only visible ASCII"),
+        (b"SECRET-0123456789", "SECRET-0123456789", "SQLENV_API_KEY_FILE are both set"),
+    ],
+)
+def test_a_bad_key_file_is_one_line(
+    tmp_path: Path, content: bytes | None, variable: str, problem: str
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    environment = {"SQLENV_API_KEY": variable, "SQLENV_API_KEY_FILE": str(file)}
+    result = CliRunner().invoke(command, ["--port", "0"], env=environment)
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert problem.format(file) in result.stderr
+    assert "SECRET" not in result.output
 
 
 @pytest.mark.parametrize(

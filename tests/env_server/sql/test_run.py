@@ -14,7 +14,7 @@ from env_server.sql.connection import is_virtual_table, register_trim
 from env_server.sql.jobs import Cell
 from env_server.sql.run import SqlRunner
 from tests.conftest import SHOP, make_database
-from tests.env_server.sql.conftest import query
+from tests.env_server.sql.conftest import NUMBERS, query
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,24 @@ def test_wide_rows_of_text_that_is_not_utf8_are_shown(runner: SqlRunner, tmp_pat
         assert (result.error, result.columns) == (None, columns)
         assert result.rows == [("M\ufffdl",) * len(columns)]
     assert query(runner, path, longest + " ").error_code == "sql_budget"
+
+
+@pytest.mark.parametrize("text", ["i", "CAST(x'4DFC6C' AS TEXT)"], ids=["plain", "not UTF-8"])
+@pytest.mark.parametrize(("columns", "most"), [(1, 1_000), (11, 909), (200, 50)])
+def test_as_many_rows_are_read_whatever_the_caller_needs(
+    runner: SqlRunner, shop: str, text: str, columns: int, most: int
+) -> None:
+    """A QUERY's error in row k would else show how many rows the gold has."""
+    needed = (1, 20, 21, most - 1, most, 1_000)
+    for bad_row in (2, most + 1, most + 2, 0):
+        cells = ", ".join([f"CASE i WHEN {bad_row} THEN abs(-1 << 63) ELSE {text} END"] * columns)
+        sql = f"{NUMBERS} SELECT {cells} FROM n"
+        results = [query(runner, shop, sql, max_rows) for max_rows in needed]
+        if 0 < bad_row <= most + 1:
+            assert {result.error for result in results} == {"integer overflow"}
+        else:
+            assert [(one.error, one.truncated) for one in results] == [(None, True)] * len(needed)
+            assert [len(one.rows) for one in results] == [min(most, rows) for rows in needed]
 
 
 def test_a_view_of_the_catalogue_shows_nothing_of_it(runner: SqlRunner, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +13,15 @@ import pytest
 from shared.actions import ActionType, SQLAction
 from shared.client import ClientLimits, SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
-from shared.errors import Behind, Conflict, NotReady, ServerUnreachable, SQLEnvError, UnknownEpisode
+from shared.errors import (
+    Behind,
+    Conflict,
+    NotReady,
+    ServerUnreachable,
+    SQLEnvError,
+    Unauthorized,
+    UnknownEpisode,
+)
 from tests.shared.client.fake_server import (
     FakeServer,
     client_of,
@@ -172,8 +181,8 @@ async def test_a_gateways_cookie_is_not_sent_back() -> None:
         assert all("cookie" not in headers for headers in server.headers)
 
 
-def test_the_api_key_is_an_argument_or_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_api_key_is_an_argument_or_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def sent(**options: Any) -> set[str | None]:
         async with playing("e", **options) as (server, _):
@@ -184,6 +193,16 @@ def test_the_api_key_is_an_argument_or_from_the_environment(
     assert drive(sent(api_key="given")) == {"Bearer given"}
     monkeypatch.setenv("SQLENV_API_KEY", "of-the-environment")
     assert drive(sent()) == {"Bearer of-the-environment"}
+    (file := tmp_path / "key").write_text("of-the-file\n")
+    monkeypatch.setenv("SQLENV_API_KEY_FILE", str(file))
+    assert drive(sent(api_key="given")) == {"Bearer given"}
+    with pytest.raises(Unauthorized, match="are both set"):
+        drive(sent())
+    monkeypatch.delenv("SQLENV_API_KEY")
+    assert drive(sent()) == {"Bearer of-the-file"}
+    file.unlink()
+    with pytest.raises(Unauthorized, match=f"can't read {file}"):
+        drive(sent())
 
 
 # -- closing

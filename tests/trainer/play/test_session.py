@@ -131,7 +131,7 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     file = StringIO()
     screen = Screen(Console(file=file, width=80, force_terminal=True))
     with in_this_process(path, tmp_path / "data") as asked:
-        shown_cell = "\\x1b[2J[bold]red[/bold]\\x07\u202e"
+        shown_cell = "\\x1b[2J[bold]red[/bold]\\x07\\u202e"
         played = asked(text_agent("QUERY: SELECT x FROM t", f"ANSWER: {shown_cell}"), screen)
         screen.end(played)
         screen.end(asked(text_agent("SAMPLE: t", f"ANSWER: {nasty}"), screen))

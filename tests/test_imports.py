@@ -35,7 +35,7 @@ FLOORS = {
     "shared": (
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
         ("models", "pages"), ("actions", "console"),
-        ("errors", "order_by", "seeds", "shipped", "sqltext", "subset"),
+        ("errors", "key_files", "order_by", "seeds", "shipped", "sqltext", "subset"),
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),

@@ -188,9 +188,14 @@ async def health() -> Response:
 
 @server.get("/ready", response_model=Status, responses=errors(503))
 async def ready(request: Request) -> Response:
-    """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker."""
-    service_of(request).check_ready()
-    return json_reply(b'{"status":"ready"}')
+    """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker.
+
+    If only some SQL workers start, `problem` says why.
+    """
+    service = service_of(request)
+    service.check_ready()
+    status = Status(status="ready", problem=service.sql.problem)
+    return json_reply(status.model_dump_json(exclude_none=True).encode())
 
 
 @server.get("/metadata", response_model=ServerMetadata, responses=errors(503))

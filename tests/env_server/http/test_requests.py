@@ -1,6 +1,10 @@
 """Requests and their errors, lists of questions and databases, faults, readiness."""
 
+import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +166,41 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
             workers = pids(app.state.service.sql)
         assert await statuses() == [200, 503]
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"
+
+
+async def test_ready_says_which_workers_cannot_start(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one of two it is ready, and a preempted query runs; with none it is not."""
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=2))
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000000)"
+    query = f"QUERY: {numbers} SELECT max(i) FROM n"
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
+    ):
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        first, second = pids(app.state.service.sql)
+        os.kill(second, signal.SIGKILL)
+        while "problem" not in (ready := (await http.get("/ready")).json()):
+            await asyncio.sleep(0.01)
+        problem = "SQL workers can't start: it exited with status 1"
+        assert ready == {"status": "ready", "problem": f"1 of 2 {problem}"}
+        resets = [{"seed": 1, "actions": [action]} for action in [query, *["QUERY: SELECT 1"] * 9]]
+        results = (await http.post("/reset_batch", json={"resets": resets})).json()["results"]
+        assert app.state.service.sql.counts["preempted"]
+        assert ["2000000" in one["observation"]["result"] for one in results] == [
+            True,
+            *[False] * 9,
+        ]
+        os.kill(first, signal.SIGKILL)
+        while (
+            reply := await http.get("/ready")
+        ).status_code == 200 or " 2 of 2 " not in reply.text:
+            await asyncio.sleep(0.01)
+        error = f"no SQL worker is up: 2 of 2 {problem}; see its log"
+        assert reply.json()["error"]["message"] == error
 
 
 # -- limits on bodies and batches, faults

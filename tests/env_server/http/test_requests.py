@@ -220,14 +220,19 @@ def error_of(reply: httpx.Response) -> dict[str, Any]:
 
 @limited
 async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.AsyncClient) -> None:
+    read = 0
+
     async def chunks() -> AsyncIterator[bytes]:
+        nonlocal read
         for _ in range(40):
+            read += 1000
             yield b" " * 1000
 
     for content in (b" " * (MAX_BODY_BYTES + 1), chunks()):
         reply = await http.post("/reset", content=content)
         assert reply.status_code == 413
         assert error_of(reply)["max_bytes"] == MAX_BODY_BYTES
+    assert read == MAX_BODY_BYTES + 1000, "no more is waited for"
     reply = await http.post("/reset", content=b"{}" + b" " * (MAX_BODY_BYTES - 2))
     assert reply.status_code == 200
 

@@ -4,13 +4,14 @@ Hosts obey HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower ca
 machine never use a proxy, whatever NO_PROXY says: a proxy elsewhere could not reach it.
 """
 
+import os
 import socket
 from ipaddress import ip_address
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from shared.errors import ServerUnreachable
+from shared.errors import ServerUnreachable, WrongAddress
 
 # Shorter than any server's, so that no request meets a connection that is about to be closed.
 KEEPALIVE_S = 4.0
@@ -69,7 +70,13 @@ class ProxyTransport(httpx.AsyncBaseTransport):
         host = f"{request.url.scheme}://{request.headers['Host']}"
         if host not in self._transports:
             limits = httpx.Limits(keepalive_expiry=KEEPALIVE_S)  # and as many as are needed
-            self._transports[host] = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy_of(host))
+            proxy = proxy_of(host)
+            try:
+                transport = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy)
+            except OSError as error:
+                name = f"the certificates of SSL_CERT_FILE={os.environ.get('SSL_CERT_FILE')}"
+                raise WrongAddress(f"{name} can't be read: {error}", url=host) from error
+            self._transports[host] = transport
         return await self._transports[host].handle_async_request(request)
 
     async def aclose(self) -> None:

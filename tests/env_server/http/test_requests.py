@@ -1,6 +1,7 @@
 """Requests and their errors, lists of questions and databases, faults, readiness."""
 
 import asyncio
+import gzip
 import json
 import os
 import signal
@@ -156,7 +157,12 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
 
         async def statuses() -> list[int]:
-            return [(await http.get("/health")).status_code, (await http.get("/ready")).status_code]
+            found = []
+            for path in ("/health", "/ready"):
+                reply, head = await http.get(path), await http.head(path)
+                assert (head.status_code, head.headers) == (reply.status_code, reply.headers)
+                found.append(reply.status_code)
+            return found
 
         assert await statuses() == [200, 503]
         reply = await http.post("/reset")
@@ -235,6 +241,21 @@ async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.Asyn
     assert read == MAX_BODY_BYTES + 1000, "no more is waited for"
     reply = await http.post("/reset", content=b"{}" + b" " * (MAX_BODY_BYTES - 2))
     assert reply.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "seen"),
+    [
+        ({"Content-Encoding": "gzip"}, "the body has the Content-Encoding gzip: send it plain"),
+        ({}, "the body is compressed by gzip: send it plain"),
+    ],
+)
+async def test_a_compressed_body_is_named(
+    http: httpx.AsyncClient, headers: dict[str, str], seen: str
+) -> None:
+    for path in ("/reset", "/step", "/step_batch"):
+        reply = await http.post(path, content=gzip.compress(b"{}"), headers=headers)
+        assert (reply.status_code, error_of(reply)["message"]) == (422, seen)
 
 
 @pytest.mark.parametrize(

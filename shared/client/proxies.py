@@ -11,14 +11,14 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from shared.errors import ServerUnreachable, WrongAddress
+from shared.errors import WrongAddress
 
 # Shorter than any server's, so that no request meets a connection that is about to be closed.
 KEEPALIVE_S = 4.0
 
 
 def proxy_of(url: str | httpx.URL) -> str | None:
-    """Return the URL of the proxy to `url`, or None; `ServerUnreachable` if it can't be used."""
+    """Return the URL of the proxy to `url`, or None; `WrongAddress` if it can't be used."""
     parsed = httpx.URL(url)
     proxies = getproxies()
     name = parsed.scheme if parsed.scheme in proxies else "all"
@@ -31,7 +31,7 @@ def proxy_of(url: str | httpx.URL) -> str | None:
         if not httpx.URL(proxy).host:
             raise ValueError("it names no host")
     except (ValueError, ImportError, httpx.InvalidURL) as error:
-        raise ServerUnreachable(
+        raise WrongAddress(
             f"the proxy of {name.upper()}_PROXY can't be used ({error}): correct it, or list"
             f" {parsed.host} in NO_PROXY",
             url=str(url),
@@ -54,7 +54,7 @@ def through_proxy(url: str) -> str:
     """Return " through the proxy URL", without its password, for an error; "" without a proxy."""
     try:
         proxy = proxy_of(url)
-    except (ServerUnreachable, httpx.InvalidURL):
+    except (WrongAddress, httpx.InvalidURL):
         return ""
     return f" through the proxy {httpx.URL(proxy).copy_with(userinfo=b'')}" if proxy else ""
 

@@ -12,7 +12,7 @@ import httpx
 
 from shared.client import SQLEnvClient
 from shared.dataset import data_digest
-from shared.errors import DigestMismatch, ServerUnreachable, is_retryable
+from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError, is_retryable
 from shared.models import ServerMetadata
 from trainer.config import DEFAULT_SERVER_URL, GRPOConfig
 from trainer.errors import ConfigError
@@ -23,6 +23,7 @@ from trainer.runtime.server import SupervisedServer
 log = logging.getLogger(__name__)
 ROUND_S = 8.0  # of a wait, before names are resolved again and the reason is printed
 HERE = ("localhost", "127.0.0.1", "::1")  # a server listens there before it loads its data
+LOOK_S = 2.0
 DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 
 
@@ -51,6 +52,20 @@ def check_servers(
             f"or the run with --standard {metadata.standard}"
         )
     return metadata
+
+
+def look_at(urls: Sequence[str]) -> None:
+    """Raise the error of a URL that can't work, and log who does not answer yet.
+
+    It needs no torch, whose import takes longer.
+    """
+    try:
+        with SQLEnvClient(urls).sync() as probe:
+            probe.wait_ready(LOOK_S)
+    except SQLEnvError as error:
+        if not is_retryable(error):
+            raise
+        log.warning("%s", error)
 
 
 def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:

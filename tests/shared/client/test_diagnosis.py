@@ -42,7 +42,7 @@ class Program(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def other_program() -> Iterator[Start]:
     """Start a program that gives one reply, with TLS or without; returns its port."""
     with ExitStack() as stack:
 
@@ -81,14 +81,18 @@ def banner_port() -> int:
     return int(listener.getsockname()[1])
 
 
-def wrong_urls(start: Start) -> dict[str, str]:
+def wrong_urls(other_program: Start) -> dict[str, str]:
     """Return URLs that can't work, by what an error must say."""
-    answers = [start(200, b"<html>"), start(404, b"no"), start(200, b'{"status": "ok"}')]
-    moved = start(308, b"", Location="https://127.0.0.1/")
+    answers = [
+        other_program(200, b"<html>"),
+        other_program(404, b"no"),
+        other_program(200, b'{"status": "ok"}'),
+    ]
+    moved = other_program(308, b"", Location="https://127.0.0.1/")
     return {
         "does not speak https; write http://": f"https://127.0.0.1:{answers[0]}",
-        "speaks https; write https://": f"http://127.0.0.1:{start(tls=True)}",
-        "self-signed certificate; name .* in SSL_CERT_FILE": f"https://localhost:{start(tls=True)}",
+        "speaks https; write https://": f"http://127.0.0.1:{other_program(tls=True)}",
+        "self-signed certificate; name .* in SSL_CERT_FILE": f"https://localhost:{other_program(tls=True)}",
         r"\(connection refused\); start it": f"http://127.0.0.1:{closed_port()}",
         "does not speak HTTP": f"http://127.0.0.1:{banner_port()}",
         "answered HTTP 200 with a body that is not SQLEnv's": f"http://127.0.0.1:{answers[0]}",
@@ -98,8 +102,8 @@ def wrong_urls(start: Start) -> dict[str, str]:
     }
 
 
-def test_an_address_that_cannot_work_is_reported_with_the_reason(start: Start) -> None:
-    for reason, url in wrong_urls(start).items():
+def test_an_address_that_cannot_work_is_reported_with_the_reason(other_program: Start) -> None:
+    for reason, url in wrong_urls(other_program).items():
         began = time.monotonic()
         with SQLEnvClient(url).sync() as client, pytest.raises(SQLEnvError, match=reason) as caught:
             client.metadata()
@@ -116,9 +120,9 @@ def test_what_a_wait_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_the_certificate_of_an_authority_can_be_named(
-    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    other_program: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    url = f"https://localhost:{start(tls=True)}"
+    url = f"https://localhost:{other_program(tls=True)}"
     monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
     with SQLEnvClient(url).sync() as client:
         client.wait_ready(5.0)

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from shared.dataset import data_digest
 from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from shared.server_process import running_server
-from tests.shared.client.test_diagnosis import Start, start, wrong_urls
+from tests.shared.client.test_diagnosis import Start, other_program, wrong_urls
 from tests.trainer.conftest import FakeClient
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, PromptError
@@ -26,7 +26,7 @@ from trainer.rollout.dataset import prompt_of
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutStats
 
-__all__ = ["start"]  # a fixture
+__all__ = ["other_program"]  # a fixture
 TEXTS = ["How many orders cost more than 3.0?", "How many  members cost more than 0.0? "]
 IDS = ["train-shop-2", "train-club-0"]
 
@@ -135,8 +135,10 @@ def test_a_server_that_was_named_must_answer(
         rollout_func(TEXTS, model, tokenizer, nowhere)
 
 
-def test_an_address_that_cannot_work_is_not_waited_for(start: Start, here: GRPOConfig) -> None:
-    for reason, url in wrong_urls(start).items():
+def test_an_address_that_cannot_work_is_not_waited_for(
+    other_program: Start, here: GRPOConfig
+) -> None:
+    for reason, url in wrong_urls(other_program).items():
         began = time.monotonic()
         with pytest.raises(SQLEnvError, match=reason):
             servers.check_servers(here.override(server_urls=url), "digest")

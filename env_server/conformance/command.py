@@ -24,8 +24,8 @@ from env_server.conformance.leaks import gold, ownership, rewards
 from env_server.conformance.parsing import parsing
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
-from shared.client.proxies import proxy_of
 from shared.client.diagnosis import fault_of, reason_of
+from shared.client.proxies import proxy_of
 from shared.console import (
     failure,
     literal,

@@ -148,9 +148,7 @@ def serve(
     except ValidationError as error:
         raise failure(f"{first_problem(error, 'settings')}; see --settings") from None
     configure(settings.log_level, settings.log_format)
-    with one_line_errors():
-        bank = QuestionBank.load(settings.data_dir, follow_links=settings.follow_links)
-    try:
+    try:  # before the data is loaded, so that clients can tell that a server is starting
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
@@ -158,6 +156,8 @@ def serve(
         reason = str(error.strerror).partition(" (while")[0]
         message = f"can't listen on {address}: {reason}; choose another with --port or --host"
         raise failure(message) from None
+    with one_line_errors():
+        bank = QuestionBank.load(settings.data_dir, follow_links=settings.follow_links)
     run_server(settings, listener, bank)
 
 

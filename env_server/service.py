@@ -154,7 +154,8 @@ class Service:
         if self.pool.draining:
             raise NotReady("the server is shutting down", retry_after_s=1)
         if not self.sql.ready:
-            raise NotReady("no SQL worker is up", retry_after_s=1)
+            reason = f": {self.sql.problem}; see its log" if self.sql.problem else ""
+            raise NotReady(f"no SQL worker is up{reason}", retry_after_s=1)
 
     async def sweep_forever(self) -> None:
         while True:

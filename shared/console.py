@@ -1,6 +1,8 @@
 """What the commands share on a terminal: lines, one-line errors, a progress bar, JSON reports."""
 
+import io
 import json
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +16,14 @@ from rich.table import Column
 from rich.text import Text
 
 from shared.errors import SQLEnvError
-from shared.shipped import INSTALLED
+from shared.shipped import INSTALLED, NEEDS_UNIX
 
 PACKAGES = ("shared", "env_server", "trainer", "data")  # of this project
 TABLE_WIDTH = 120  # a narrower table breaks its cells
 
+for stream in (sys.stdout, sys.stderr):  # what a console can't show in its encoding is escaped
+    if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+        stream.reconfigure(errors="backslashreplace")
 errors = Console(stderr=True)
 
 
@@ -82,6 +87,9 @@ def packages_needed(extras: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         name = error.name or ""
+        if name in sys.stdlib_module_names:  # that only some systems have
+            failure(NEEDS_UNIX)
+            raise SystemExit(1) from error
         # a fault of this project's own, or a module that an installed package lacks
         if name in (*PACKAGES, "") or "." in name:
             raise

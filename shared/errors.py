@@ -106,6 +106,10 @@ class ServerUnreachable(SQLEnvError, code="unreachable", status=503, retryable=T
     """No reply from a server; raised only by the client. The message names the URL."""
 
 
+class WrongAddress(ServerUnreachable, code="wrong_address", retryable=False):
+    """No environment server can answer at the URL as it is."""
+
+
 class ServerStartError(SQLEnvError, code="server_start"):
     """A server started as a child process did not get ready. The message ends with its log."""
 

@@ -1,4 +1,5 @@
-"""The files that ship with the packages: `data/databases`, `data/questions` and `data/models`.
+"""What every package may import: the files that ship with the packages, `data/databases`,
+`data/questions` and `data/models`, and what they need.
 
 A relative path that starts with `data/` is looked up in the working directory first. Where nothing
 exists there, the file of that name beside the installed packages is used. So the defaults work from
@@ -7,6 +8,10 @@ any folder, and a checkout's or a user's own `data/` always wins.
 
 from pathlib import Path
 
+NEEDS_UNIX = (
+    "this needs Linux or macOS: on Windows, run it in WSL (wsl --install) or with Docker "
+    "(docker compose up)"
+)
 INSTALLED = Path(__file__).resolve().parents[1]  # holds shared/, env_server/, trainer/ and data/
 
 

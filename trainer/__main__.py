@@ -202,7 +202,8 @@ def train(
             )
         run = None if resume is None else open_run(resume)
         if run is None:
-            choice, config = configured(preset, overrides)
+            asked = None if resume_or_new else server  # a finished run needs none
+            choice, config = configured(preset, overrides, asked)
 
         from trainer.evaluation.inputs import JobOptions, resumed_settings
         from trainer.evaluation.records import mixed_questions

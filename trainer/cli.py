@@ -1,6 +1,6 @@
 """What the commands share: the console, options, and how a known error ends a command."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from trainer.config import ApiName, GRPOConfig
 from trainer.errors import storage_problem
 from trainer.presets import PRESETS, TRAINED_MODEL, Choice
 from trainer.runtime.interrupt import EXIT_CODE
+from trainer.runtime.ranks import launched
 
 console = Console()
 
@@ -174,17 +175,25 @@ def given_options(context: typer.Context) -> set[str]:
 
 
 def configured(
-    preset: str | None, overrides: Mapping[str, Any], *, local: bool = True
+    preset: str | None,
+    overrides: Mapping[str, Any],
+    servers: Sequence[str] | None = None,
+    *,
+    local: bool = True,
 ) -> tuple[Choice, GRPOConfig]:
     """Return the preset of a command's model and its settings; `local`: loaded in this process.
 
-    `ModelLoadError` if a local model can't be found, before torch is imported, which takes seconds.
+    `ModelLoadError` if a local model can't be found, and an error for a URL of `servers` that can't
+    work, before torch is imported, which takes seconds.
     """
+    from trainer.rollout.servers import look_at
     from trainer.runtime.models import find_model, preset_of
 
     model, base = overrides.get("model_name"), str(overrides.get("base_model", ""))
     if local:
         find_model(str(model or PRESETS[preset or "offline"]["model_name"]), base)
+    if servers and not launched():
+        look_at(servers)
     choice = preset_of(model, preset, base, served=not local)
     return choice, GRPOConfig.preset(choice.preset, **{**choice.settings, **overrides})
 

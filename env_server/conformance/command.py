@@ -24,6 +24,7 @@ from env_server.conformance.leaks import gold, ownership, rewards
 from env_server.conformance.parsing import parsing
 from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
+from shared.client.diagnosis import fault_of, reason_of
 from shared.client.proxies import proxy_of
 from shared.console import (
     failure,
@@ -109,7 +110,8 @@ async def _run(
         try:
             reply = await wire.send("GET", "/metadata")
         except httpx.HTTPError as error:
-            raise failure(f"no reply from {url} ({error!r}); is a server running?") from None
+            reason = await fault_of(url, error) or f"{reason_of(error)}; is a server running?"
+            raise failure(f"no reply from {url}: {reason}") from None
         if reply.status != HTTPStatus.OK:
             raise from_wire(reply.body, reply.status, url)
         with progress_bar("checking") as bar:

@@ -86,6 +86,8 @@ class Status(WireModel):
 
     status: str
     """"healthy" or "ready"."""
+    problem: str | None = None
+    """What slows the server down and needs an operator; absent if nothing does."""
 
 
 BATCHES: dict[type[BaseModel], tuple[str, type[BaseModel]]] = {

@@ -28,6 +28,7 @@ ESCAPED = 3
 MAX_BRACKETS = 100_000
 # the beginning of an episode's id, by which a gateway knows where to send the episode's steps
 EPISODE_ID_HEADER = "x-episode-id"
+GZIP = b"\x1f\x8b"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
@@ -48,7 +49,8 @@ async def read_body(
     """Return the request's body, of which over `LARGE_BYTES` are read after awaiting `large`.
 
     Raises `BodyTooLarge` as soon as the header or the bytes so far show it, 408 if the body takes
-    too long to arrive, and `InvalidRequest` if a gateway asks for it: X-Refusal is the message.
+    too long to arrive, and `InvalidRequest` if it is compressed or a gateway asks for it: X-Refusal
+    is the message.
     """
     max_bytes = most_bytes(request, settings)
     declared = request.headers.get("content-length", "")
@@ -56,6 +58,9 @@ async def read_body(
         raise _too_large(max_bytes, settings)
     if refusal := request.headers.get("x-refusal"):
         raise InvalidRequest(refusal)
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise InvalidRequest(f"the body has the Content-Encoding {encoding[:20]}: send it plain")
     chunks, size, is_large = [], 0, False
     try:
         async with asyncio.timeout(settings.body_timeout_s) as timer:
@@ -92,6 +97,8 @@ def read_json(body: bytes) -> Any:
     """Return the JSON value of a body, `{}` without one; raises `InvalidRequest`."""
     if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
         raise InvalidRequest(f"the body has over {MAX_BRACKETS:,} objects and arrays: send less")
+    if body.startswith(GZIP):
+        raise InvalidRequest("the body is compressed by gzip: send it plain")
     try:
         # without the cache of texts, which 200,000 different keys make slower, not faster
         return from_json(body or b"{}", cache_strings=False)

@@ -185,17 +185,24 @@ def _page(entries: Sequence[T], wanted: PageRequest) -> tuple[Sequence[T], dict[
 # -- the server
 
 
+@server.head("/health", include_in_schema=False)
 @server.get("/health", response_model=Status)
 async def health() -> Response:
     """Report that the process answers; `/ready` reports whether episodes can start."""
     return json_reply(b'{"status":"healthy"}')
 
 
+@server.head("/ready", include_in_schema=False)
 @server.get("/ready", response_model=Status, responses=errors(503))
 async def ready(request: Request) -> Response:
-    """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker."""
-    service_of(request).check_ready()
-    return json_reply(b'{"status":"ready"}')
+    """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker.
+
+    If only some SQL workers start, `problem` says why.
+    """
+    service = service_of(request)
+    service.check_ready()
+    status = Status(status="ready", problem=service.sql.problem)
+    return json_reply(status.model_dump_json(exclude_none=True).encode())
 
 
 @server.get("/metadata", response_model=ServerMetadata, responses=errors(503))

@@ -6,7 +6,8 @@ the least work was done is served next.
 While others wait, a job may run for a slice. Then it is stopped and becomes a slow job, which later
 starts anew with its full budget, so its result is that of an undisturbed run. Slow jobs run to
 their end, unless fresh jobs wait and every worker has a slow one. At least one worker takes slow
-jobs while there are any, so none waits for ever.
+jobs while there are any, so none waits for ever. If only one worker is left and no other starts,
+it runs one slow job to its end, then fresh jobs for `ROUND_S`, and so on.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from itertools import count
 
 from env_server.sql.jobs import STOPPED, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
-from env_server.sql.process import MAX_START_FAILURES, WorkerProcess
+from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, STOPPED_WORK, FairQueue, Task
 from shared.errors import InternalError, NotReady
 
@@ -30,14 +31,13 @@ BUSY_S = 0.01  # the jobs behind one that has run this long move to another work
 # Of CPU time, as a loaded machine must not make jobs slow. p99 of plausible queries takes 7 ms. A
 # round of all clients takes `ROUND_S` at most, so that many of them wait no longer than a few.
 SLICE_S, MIN_SLICE_S, ROUND_S = 0.05, 0.01, 0.4
-_NO_START = "no SQL worker starts; see stderr for the reason"
 
 
 class SqlPool:
     """`workers` processes that run `SqlJob`s, in one event loop. Use it inside `async with`.
 
-    With one worker, slow jobs have a process of their own, which starts when the first one is
-    stopped: one process can't both finish a job of 2 s and answer others within 1 s.
+    With one worker, another starts when the first slow job waits: one process can't both finish a
+    job of 2 s and answer others within 1 s.
 
     `telemetry.SQL_COUNTERS` describes the `counts`.
     """
@@ -47,10 +47,11 @@ class SqlPool:
             raise ValueError(f"workers must be at least 1, not {workers}")
         self.limits = limits or SqlLimits()
         self.counts: Counter[str] = Counter()
-        self._workers = [WorkerProcess(self) for _ in range(workers)]
-        self._for_slow = self._workers if workers > 1 else [WorkerProcess(self)]
+        self._at_start = workers
+        self.processes = [WorkerProcess(self) for _ in range(max(2, workers))]
         self._fresh, self._slow = FairQueue(), FairQueue()
-        self._fresh_at = 0.0  # monotonic seconds: the latest fresh job
+        self._fresh_at = 0.0  # monotonic seconds: when a fresh job waited or ended last
+        self._slow_at = 0.0  # monotonic seconds: the end of the latest slow job
         self.numbers = count(1)  # under which jobs are sent
         self._dispatch_due = False
         self._relief: asyncio.TimerHandle | None = None
@@ -60,11 +61,20 @@ class SqlPool:
     @property
     def workers_up(self) -> int:
         """How many workers take jobs."""
-        return sum(worker.up for worker in self._workers)
+        return sum(worker.up for worker in self.processes)
 
     @property
     def ready(self) -> bool:
         return self.open and self.workers_up > 0
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps workers from starting, in one line; None if all start."""
+        reasons = [worker.problem for worker in self.processes if worker.problem]
+        if not reasons:
+            return None
+        started = sum(worker.started for worker in self.processes)
+        return f"{len(reasons)} of {started} SQL workers can't start: {reasons[0]}"
 
     @property
     def queue_depth(self) -> int:
@@ -76,16 +86,17 @@ class SqlPool:
         """Start the workers and wait for them. Raises `NotReady` if one does not start."""
         self.open = True
         try:
-            await asyncio.gather(*(worker.start() for worker in self._workers))
+            workers = self.processes[: self._at_start]
+            await asyncio.gather(*(worker.start() for worker in workers))
             async with asyncio.timeout(self.limits.start_timeout_s):
-                while self.workers_up < len(self._workers):
-                    if any(worker.failures >= MAX_START_FAILURES for worker in self._workers):
-                        raise OSError(f"{MAX_START_FAILURES} starts failed")
+                while not all(worker.up for worker in workers):
+                    if any(worker.gave_up for worker in workers):
+                        raise OSError(self.problem)
                     await asyncio.sleep(0.005)
         except (OSError, TimeoutError) as error:
             await self.close()
-            reason = f"{error or 'no answer'}; see stderr"
-            raise NotReady(f"no SQL worker started: {reason}") from error
+            reason = str(error) or "no answer"
+            raise NotReady(f"no SQL worker started: {reason}; see stderr") from error
         self._watch_workers()
         return self
 
@@ -132,11 +143,6 @@ class SqlPool:
             raise InternalError(f"a SQL worker failed: {result.error}")
         return result
 
-    @property
-    def processes(self) -> list[WorkerProcess]:
-        own_slow = self._for_slow is not self._workers
-        return self._workers + self._for_slow if own_slow else self._workers
-
     def _cancel(self, task: Task) -> None:
         if self._fresh.discard(task) or self._slow.discard(task):
             return
@@ -157,7 +163,7 @@ class SqlPool:
             self._send_slow()
         if self._fresh:
             self._send_fresh()
-        crowded = any(worker.load > 1 for worker in self._workers)
+        crowded = any(worker.load > 1 for worker in self.processes)
         if self._relief is None and (self._fresh or self._slow or crowded):
             loop = asyncio.get_running_loop()
             self._relief = loop.call_later(RELIEVE_EVERY_S, self._relieve)
@@ -165,28 +171,35 @@ class SqlPool:
     def _send_slow(self) -> None:
         """Send slow jobs, each to an idle worker of its own, and leave one worker to fresh jobs.
 
-        If all are up and no fresh job came for a while, that one takes a slow job too.
+        Unless a worker is being started, that one takes a slow job too if no fresh job came for a
+        while, or if it is the only one and it is a slow job's turn.
         """
-        workers = self._for_slow
-        if workers is not self._workers and not workers[0].started:
-            workers[0].start_again()
-        up, for_fresh = [worker for worker in workers if worker.up], 0
-        if workers is self._workers:
-            quiet = not self._fresh and time.monotonic() - self._fresh_at > SLICE_S
-            for_fresh = 0 if quiet and len(up) == len(workers) else 1
+        for worker in self.processes:
+            if not worker.started:
+                worker.start_again()
+        up = [worker for worker in self.processes if worker.up]
+        for_fresh = 0 if self._all_for_slow() else 1
         room = len(up) - for_fresh - sum(worker.slow for worker in up)
-        for worker in up:
+        for worker in reversed(up):  # fresh jobs of a few databases rather go to the others
             if room > 0 and not worker.load and self._slow:
                 worker.add(self._slow.take())
                 worker.flush()
                 room -= 1
 
+    def _all_for_slow(self) -> bool:
+        """Whether slow jobs may have every worker that is up."""
+        if any(worker.is_awaited for worker in self.processes):
+            return False
+        now = time.monotonic()
+        quiet = not self._fresh and now - self._fresh_at > SLICE_S
+        return quiet or (self.workers_up == 1 and now - self._slow_at > ROUND_S)
+
     def _send_fresh(self) -> None:
         """Send fresh jobs; if every worker has a slow job, stop the one that began last."""
         self._fresh_at = time.monotonic()
-        free = [worker for worker in self._workers if self._takes_fresh(worker)]
-        any_slow = any(worker.slow for worker in self._for_slow)
-        if self._slow and len(free) > 1 and not any_slow:
+        free = [worker for worker in self.processes if self._takes_fresh(worker)]
+        any_slow = any(worker.slow for worker in self.processes)
+        if self._slow and free and not any_slow and (len(free) > 1 or self._all_for_slow()):
             free.remove(min(free, key=lambda worker: worker.load))  # for the next slow job
         used = free.copy()
         # a frame's results may wait for its last job
@@ -201,7 +214,7 @@ class SqlPool:
                 free.remove(worker)
         for worker in used:
             worker.flush()
-        slow = [worker for worker in self._workers if worker.slow and worker.up]
+        slow = [worker for worker in self.processes if worker.slow and worker.up]
         all_slow = len(slow) == self.workers_up > 1 and not any(one.is_stopping for one in slow)
         if self._fresh and all_slow:
             latest = min(slow, key=WorkerProcess.running_s)
@@ -215,7 +228,7 @@ class SqlPool:
         """Return a database's own worker, which has its connection open, unless it is too busy."""
         if len(free) == 1:
             return free[0]
-        own = self._workers[zlib.crc32(db_path.encode(errors="replace")) % len(self._workers)]
+        own = self.processes[zlib.crc32(db_path.encode(errors="replace")) % len(self.processes)]
         idlest = min(free, key=lambda worker: worker.load)
         return own if own in free and own.load - idlest.load <= IMBALANCE else idlest
 
@@ -224,13 +237,13 @@ class SqlPool:
         self._relief = None
         clients = self._fresh.clients
         slice_s = min(SLICE_S, max(MIN_SLICE_S, ROUND_S / max(1, len(clients))))
-        for worker in self._workers:
+        for worker in self.processes:
             if worker.slow or worker.is_stopping or not (worker.load > 1 or clients):
                 continue
             # before its times: if another begins meanwhile, they are that one's, and short
             number = worker.current
             ran_s, ran_cpu_s = worker.running_s(), worker.running_cpu_s()
-            others = (other for other in self._workers if other is not worker)
+            others = (other for other in self.processes if other is not worker)
             if ran_s > BUSY_S and any(map(self._takes_fresh, others)):
                 behind = worker.recall(finished=True)
                 self.counts["moved"] += len(behind)
@@ -251,6 +264,10 @@ class SqlPool:
         """Give a result to its caller. A job that was stopped waits again, as a slow one."""
         stopped = result.error_code == STOPPED
         queue = self._slow if task.slow else self._fresh
+        if task.slow:
+            self._slow_at = time.monotonic()
+        else:
+            self._fresh_at = time.monotonic()
         queue.charge(task.client, max(result.vm_steps, STOPPED_WORK if stopped else 0))
         if not stopped:
             task.finish(result)
@@ -266,11 +283,12 @@ class SqlPool:
             if not task.future.done():
                 (self._slow if task.slow else self._fresh).put(task, first=True)
 
-    def give_up(self, worker: WorkerProcess) -> None:
-        """Fail the jobs that wait for a worker that does not start, if they wait for no other."""
-        for queue, workers in ((self._fresh, self._workers), (self._slow, self._for_slow)):
-            if worker in workers and not any(other.up for other in workers):
-                _fail(_drain(queue), _NO_START)
+    def give_up(self) -> None:
+        """Fail the jobs that wait if no worker is up and every one failed to start too often."""
+        started = [worker for worker in self.processes if worker.started]
+        if not any(worker.up or not worker.gave_up for worker in started):
+            reason = f"{self.problem}; see stderr"
+            _fail([*_drain(self._fresh), *_drain(self._slow)], reason)
 
     def _watch_workers(self) -> None:
         """Stop jobs that nobody waits for, and kill stuck workers, again and again."""

@@ -33,7 +33,8 @@ from shared.shipped import INSTALLED
 
 log = logging.getLogger(__name__)
 
-MAX_START_FAILURES = 3  # in a row; after that, waiting jobs fail
+MAX_START_FAILURES = 3  # in a row; after that, no job waits for the worker
+AWAITED_S = 2.0  # a start takes 0.2 s; after that, the others do the worker's share
 RETRY_START_S = 1.0
 
 
@@ -48,7 +49,7 @@ class Pool(Protocol):
     def answered(self, task: Task, result: SqlResult) -> None: ...
     def put_back(self, tasks: Iterable[Task]) -> None: ...
     def dispatch(self) -> None: ...
-    def give_up(self, worker: "WorkerProcess") -> None: ...
+    def give_up(self) -> None: ...
 
 
 class WorkerProcess(asyncio.Protocol):
@@ -68,6 +69,8 @@ class WorkerProcess(asyncio.Protocol):
         self._buffer = bytearray()
         self._heard = 0.0  # monotonic seconds: its last frame, or the job that ended its idleness
         self.failures = 0  # starts in a row that failed
+        self.problem: str | None = None  # why the last start failed
+        self._down_since = 0.0  # monotonic seconds: when it was lost, or first started
         self._stalled = False  # it is being killed because it got no CPU time
         self._starting: asyncio.Task[None] | None = None
 
@@ -79,6 +82,16 @@ class WorkerProcess(asyncio.Protocol):
     def started(self) -> bool:
         """Whether the process was started and not closed; it may be starting again."""
         return self.process is not None or self._starting is not None
+
+    @property
+    def gave_up(self) -> bool:
+        return self.failures >= MAX_START_FAILURES
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is being started and soon takes jobs."""
+        late = self.gave_up or time.monotonic() - self._down_since > AWAITED_S
+        return self.started and not self.up and not late
 
     @property
     def load(self) -> int:
@@ -180,7 +193,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def _answer(self, body: bytes) -> None:
         if not body:  # it is ready
-            self.failures = 0
+            self.failures, self.problem = 0, None
             self.came_up = True
             return
         for number, result in decode_results(body):
@@ -240,11 +253,11 @@ class WorkerProcess(asyncio.Protocol):
         """Handle the worker's death: blame its current job if it got CPU time, resend the rest."""
         if self._transport is None:  # `stop` handles it
             return
-        was_up = self.came_up
+        was_up, now = self.came_up, time.monotonic()
         number = self.current
         self._transport = None
         self.came_up = False
-        self._reap()
+        end = self._reap()
         running, stalled, self._stalled = self.sent.get(number), self._stalled, False
         if running is not None:
             running.kills += not stalled
@@ -266,27 +279,37 @@ class WorkerProcess(asyncio.Protocol):
             # so that it waits behind the others, and kills no second worker soon
             running.slow = True
         self.pool.put_back(tasks)
-        if not was_up:
-            self.failures += 1
+        if was_up:
+            self._down_since = now
+        elif now - self._heard > self.pool.limits.start_timeout_s:
+            self._failed(f"no answer within {self.pool.limits.start_timeout_s:g} s")
+        else:
+            self._failed(f"it exited with status {end}" if end >= 0 else signal.strsignal(-end))
         self.start_again()
         self.pool.dispatch()
 
     def start_again(self) -> None:
         """Start the process in the background, as often as it takes."""
+        if not self.started:
+            self._down_since = time.monotonic()
         self._starting = asyncio.get_running_loop().create_task(self._start_again())
 
     async def _start_again(self) -> None:
-        if self.failures >= MAX_START_FAILURES:
-            self.pool.give_up(self)
+        if self.gave_up:
+            self.pool.give_up()
             await asyncio.sleep(RETRY_START_S)
         while self.pool.open:
             try:
                 return await self.start()
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
-                self.failures += 1
-                self.pool.give_up(self)
+                self._failed(str(error))
+                self.pool.give_up()
                 await asyncio.sleep(RETRY_START_S)
+
+    def _failed(self, problem: str | None) -> None:
+        self.failures += 1
+        self.problem = problem
 
     def stop(self) -> None:
         """End the process, which writes nothing and so has nothing to finish."""
@@ -299,14 +322,17 @@ class WorkerProcess(asyncio.Protocol):
         self.came_up = False
         self._reap()
 
-    def _reap(self) -> None:
+    def _reap(self) -> int:
+        """End the process and return its exit status; minus the signal that ended it."""
+        status = 0
         if self.process is not None:
             self.kill()
-            self.process.wait()
+            status = self.process.wait()
             self.process = None
         if self._marker is not None:
             self._marker.close()
             self._marker = None
+        return status
 
     def _read_marker(self) -> tuple[int, float, float]:
         return self._marker.running() if self._marker is not None else (0, 0.0, 0.0)

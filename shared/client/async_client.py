@@ -2,6 +2,8 @@
 what users import."""
 
 import asyncio
+import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +42,7 @@ from shared.models import (
     StepResult,
 )
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Call = Callable[[Replica], Awaitable[T]]
 
@@ -47,6 +50,7 @@ Call = Callable[[Replica], Awaitable[T]]
 CONNECT_TIMEOUT_S = 5.0
 ENDED_KEPT = 10_000  # ended episodes whose server is remembered
 READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
+REPORT_AFTER_S = 9.0  # of a wait
 
 
 class AsyncClient:
@@ -359,6 +363,7 @@ class AsyncClient:
 
 
 async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
+    report_at = deadline - timeout_s + REPORT_AFTER_S
     while True:
         left_s = max(0.1, deadline - perf_counter())
         try:
@@ -369,7 +374,11 @@ async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> N
                 raise
             if perf_counter() + READY_POLL_S > deadline:
                 problem = f"not ready after {timeout_s:.3g} s: {error}"
-                raise ServerUnreachable(problem, url=replica.url) from error
+                details = error.details | {"url": replica.url}
+                raise ServerUnreachable(problem, **details) from error
+            if perf_counter() > report_at:
+                report_at = math.inf
+                log.warning("waiting up to %.3g s: %s", timeout_s, error)
         await asyncio.sleep(READY_POLL_S)
 
 

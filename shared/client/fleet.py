@@ -16,7 +16,7 @@ import httpx
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.replica import Replica, is_loss
 from shared.client.resolver import Address, Resolve, addresses_of, is_name
-from shared.errors import ServerUnreachable, SQLEnvError
+from shared.errors import SQLEnvError, WrongAddress
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ QUIET_S = 30.0  # between two lines of the log about the same server and kind of
 
 
 def normalise_urls(urls: str | Sequence[str]) -> list[str]:
-    """Return the distinct URLs without trailing slash; `ServerUnreachable` names an invalid one."""
+    """Return the distinct URLs without trailing slash; `WrongAddress` names an invalid one."""
     normal: dict[str, None] = {}
     for url in [urls] if isinstance(urls, str) else urls:
         try:
@@ -35,10 +35,10 @@ def normalise_urls(urls: str | Sequence[str]) -> list[str]:
             parsed = httpx.URL("")
         valid = parsed.scheme in ("http", "https") and parsed.host
         if not valid or parsed.query or parsed.fragment:
-            raise ServerUnreachable(f"not a server's URL: {url!r}; write it as http://HOST:PORT")
+            raise WrongAddress(f"not a server's URL: {url!r}; write it as http://HOST:PORT")
         normal[str(url).rstrip("/")] = None
     if not normal:
-        raise ServerUnreachable("no server's URL was given; write it as http://HOST:PORT")
+        raise WrongAddress("no server's URL was given; write it as http://HOST:PORT")
     return list(normal)
 
 

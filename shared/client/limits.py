@@ -57,6 +57,8 @@ class ClientStats:
     wait_s: float = 0.0
 
 
+# Of the retries of a server that has never answered, without `patience_s`.
+FIRST_CONTACT_S = 8.0
 # A longer Retry-After is cut to this, so that no server can stop a run for hours.
 LONGEST_RETRY_AFTER_S = 60.0
 
@@ -111,7 +113,8 @@ class Attempts:
         """
         elapsed_s = monotonic() - self._began
         wait_s = retry_wait_s(self._limits, self.count, error, elapsed_s, hopeful=hopeful)
-        if wait_s is None:
+        first = error.details.get("first") and not self._limits.patience_s
+        if wait_s is None or (first and elapsed_s + wait_s > FIRST_CONTACT_S):
             if is_retryable(error):
                 error.details.setdefault("attempts", self.count)
             raise error

@@ -4,20 +4,21 @@ Hosts obey HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower ca
 machine never use a proxy, whatever NO_PROXY says: a proxy elsewhere could not reach it.
 """
 
+import os
 import socket
 from ipaddress import ip_address
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from shared.errors import ServerUnreachable
+from shared.errors import WrongAddress
 
 # Shorter than any server's, so that no request meets a connection that is about to be closed.
 KEEPALIVE_S = 4.0
 
 
 def proxy_of(url: str | httpx.URL) -> str | None:
-    """Return the URL of the proxy to `url`, or None; `ServerUnreachable` if it can't be used."""
+    """Return the URL of the proxy to `url`, or None; `WrongAddress` if it can't be used."""
     parsed = httpx.URL(url)
     proxies = getproxies()
     name = parsed.scheme if parsed.scheme in proxies else "all"
@@ -30,7 +31,7 @@ def proxy_of(url: str | httpx.URL) -> str | None:
         if not httpx.URL(proxy).host:
             raise ValueError("it names no host")
     except (ValueError, ImportError, httpx.InvalidURL) as error:
-        raise ServerUnreachable(
+        raise WrongAddress(
             f"the proxy of {name.upper()}_PROXY can't be used ({error}): correct it, or list"
             f" {parsed.host} in NO_PROXY",
             url=str(url),
@@ -53,7 +54,7 @@ def through_proxy(url: str) -> str:
     """Return " through the proxy URL", without its password, for an error; "" without a proxy."""
     try:
         proxy = proxy_of(url)
-    except (ServerUnreachable, httpx.InvalidURL):
+    except (WrongAddress, httpx.InvalidURL):
         return ""
     return f" through the proxy {httpx.URL(proxy).copy_with(userinfo=b'')}" if proxy else ""
 
@@ -69,7 +70,13 @@ class ProxyTransport(httpx.AsyncBaseTransport):
         host = f"{request.url.scheme}://{request.headers['Host']}"
         if host not in self._transports:
             limits = httpx.Limits(keepalive_expiry=KEEPALIVE_S)  # and as many as are needed
-            self._transports[host] = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy_of(host))
+            proxy = proxy_of(host)
+            try:
+                transport = httpx.AsyncHTTPTransport(limits=limits, proxy=proxy)
+            except OSError as error:
+                name = f"the certificates of SSL_CERT_FILE={os.environ.get('SSL_CERT_FILE')}"
+                raise WrongAddress(f"{name} can't be read: {error}", url=host) from error
+            self._transports[host] = transport
         return await self._transports[host].handle_async_request(request)
 
     async def aclose(self) -> None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
 from shared.client.batching import Batcher, closed_error, own_copy
+from shared.client.diagnosis import fault_of, is_refused, reason_of
 from shared.client.limits import Attempts, ClientLimits, ClientStats, Peers
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
@@ -28,8 +29,10 @@ from shared.errors import (
     NotReady,
     ServerUnreachable,
     SQLEnvError,
+    WrongAddress,
     first_problem,
     from_wire,
+    is_retryable,
 )
 from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
 
@@ -88,6 +91,7 @@ class Replica:
         self.url = address.url
         self.lost: str | None = None
         self.silent_since: float | None = None  # when an outage began that was logged
+        self._reached = False  # it answered once
         self._name = str(address)
         self._host = {} if address.host is None else {"Host": address.host}
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
@@ -192,13 +196,22 @@ class Replica:
         except TimeoutError as error:
             raise self._unreachable(f"no reply within {perf_counter() - began:.3g} s") from error
         except _BROKEN as error:
-            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise self._unreachable(reason) from error
+            if not self._reached and (fault := await fault_of(self.url, error)):
+                message = f"no environment server answers at {self._name}: {fault}"
+                raise WrongAddress(message, url=self.url) from error
+            unreachable = self._unreachable(reason_of(error))
+            if not self._reached:
+                unreachable.details |= {"first": True, "refused": is_refused(error)}
+            raise unreachable from error
+        if response.has_redirect_location:
+            message = f"{self._name} redirects to {response.headers['Location']}: write that URL"
+            raise WrongAddress(message, url=self.url)
         try:
             body = from_json(response.content) if response.content else None
         except ValueError:
             body = None
         if response.is_success and (body is not None or response.status_code == 204):
+            self._reached = True
             self._shards_stated = response.headers.get(SHARDS, "")
             if self.silent_since is not None:
                 self._peers.answered(self)
@@ -265,7 +278,8 @@ class Replica:
             return model.model_validate(reply)
         except ValidationError as error:
             problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
-            raise SQLEnvError(f"{problem}; client/server version mismatch?") from error
+            remedy = "another program, or client/server version mismatch?"
+            raise SQLEnvError(f"{self.url} answered {problem}; {remedy}") from error
 
     def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""
@@ -273,7 +287,12 @@ class Replica:
             return False
         if isinstance(error, InternalError):  # the server answers, so it is not lost
             return attempt >= ATTEMPTS_BEFORE_LOST and self._peers.others(self) > 0
-        broke_once = isinstance(error, ServerUnreachable) and attempt < ATTEMPTS_BEFORE_LOST
+        if isinstance(error, WrongAddress) and not self._peers.others(
+            self
+        ):  # nothing is waited for
+            return False
+        broke_once = is_retryable(error) and attempt < ATTEMPTS_BEFORE_LOST
+        broke_once &= isinstance(error, ServerUnreachable)
         if not is_loss(error) or (self.lost is None and broke_once):
             return False
         self._peers.lose(self, error)

@@ -25,7 +25,8 @@ from tests.conftest import needs_program
 ROOT = Path(__file__).parents[2]
 FILES = [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml"),
          ("compose.yaml", "compose.vllm.yaml"), ("compose.yaml", "compose.monitoring.yaml"),
-         ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")]  # fmt: skip
+         ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml"),
+         ("compose.yaml", "compose.selinux.yaml")]  # fmt: skip
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 # What Docker's client needs to find its plugins, and no other variable of this machine.
 CLIENT = {
@@ -96,6 +97,22 @@ def job(folder: Path, *overlays: str, **settings: str) -> list[str]:
 def test_docker_accepts_the_files_without_a_warning(files: tuple[str, ...]) -> None:
     result = config(files, "-q")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@needs_compose
+@pytest.mark.parametrize("files", FILES)
+def test_mounts_are_labelled_for_selinux_if_it_is_set(files: tuple[str, ...]) -> None:
+    files = tuple(dict.fromkeys((*files, "compose.selinux.yaml")))
+    mounts = {}
+    for value in ("", "1"):
+        found = configured(files, SELINUX=value).values()
+        volumes = [volume for one in found for volume in one.get("volumes", [])]
+        binds = [volume for volume in volumes if volume["type"] == "bind"]
+        labels = [one.get("bind", {}).get("selinux") for one in binds if one["target"] != "/data"]
+        assert set(labels) == {"z" if value else None}
+        mounts[value] = [(one["source"], one["target"], one.get("read_only")) for one in binds]
+    assert mounts[""] == mounts["1"]
+    assert [one for one in mounts["1"] if one[1] == "/data"]
 
 
 @needs_compose
@@ -254,6 +271,21 @@ def test_ports_are_published_on_this_machine_only() -> None:
     for path in ROOT.glob("compose*.yaml"):
         for service in services(path.name).values():
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_every_mounted_folder_has_a_label_for_selinux() -> None:
+    overlay = services("compose.selinux.yaml")
+    for path in ROOT.glob("compose*.yaml"):
+        for name, service in services(path.name).items():
+            for volume in service.get("volumes", []):
+                if isinstance(volume, dict):
+                    (labelled,) = overlay[name]["volumes"]
+                    same = ("type", "source", "target", "read_only")
+                    assert [labelled[key] for key in same] == [volume[key] for key in same]
+                    # with False, Compose uses an interface that has no labels
+                    assert labelled["bind"] == {"create_host_path": True, "selinux": "z"}
+                elif volume[0] in "./$":
+                    assert re.search(r":/[^:]+(:ro)?\$\{SELINUX:\+[,:]z\}$", volume), volume
 
 
 def test_the_servers_scale_inside_and_have_time_to_drain() -> None:

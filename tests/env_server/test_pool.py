@@ -277,7 +277,12 @@ async def test_an_agent_has_its_places_and_takes_none_of_the_others(
 
 
 async def test_an_agent_holds_its_share_of_the_bytes(small: Driver) -> None:
+    """For it, its own finished episodes are removed, and nobody else's."""
     pool = small.pool
+    for caller, names in ((TRAINER, "abc"), (ONE, "d")):
+        for name in names:
+            await reset(pool, caller, name)
+            await pool.step(StepRequest(episode_id=name, action="ANSWER: x"), caller)
 
     async def fill() -> None:
         for number in range(30):
@@ -286,6 +291,10 @@ async def test_an_agent_holds_its_share_of_the_bytes(small: Driver) -> None:
     with pytest.raises(CapacityReached, match="key agent-1 hold"):
         await fill()
     assert pool.store.held_bytes <= MIB / 2
+    for name in "abc":
+        assert await pool.step(StepRequest(episode_id=name, action="ANSWER: x", step=0), TRAINER)
+    with pytest.raises(UnknownEpisode):
+        await pool.state("d", ONE)
     await pool.reset(ResetRequest(episode_id="e", seed=1, actions=[LONG] * 3), TWO)
 
 

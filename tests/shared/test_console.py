@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +16,8 @@ from rich.table import Table
 
 from shared.console import literal, one_line_errors, packages_needed, print_line, write_json
 from shared.errors import DataError
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_an_error_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +44,43 @@ def test_text_from_elsewhere_controls_neither_the_terminal_nor_the_layout(
     with pytest.raises(SystemExit), one_line_errors():
         raise DataError(hostile)
     assert capsys.readouterr().err == f"error: {harmless}\n"
+
+
+@pytest.mark.parametrize("errors", ["", ":strict"])
+def test_what_a_console_cannot_show_is_escaped(errors: str) -> None:
+    script = """if True:
+        import sys
+        from rich.table import Table
+        from shared.console import failure, literal, print_line, table_console
+        table = Table("name")
+        table.add_row(*literal("Zo\u00eb \u65e5\u672c"))
+        table_console().print(table)
+        print_line(table_console(), "Zo\u00eb \u65e5\u672c")
+        failure("Zo\u00eb \u65e5\u672c")
+    """
+    environment = os.environ | {"PYTHONIOENCODING": f"cp1252{errors}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    assert done.returncode == 0
+    shown = done.stdout.decode("cp1252")
+    assert shown.count("Zo\u00eb \\u65e5\\u672c") == 2
+    assert done.stderr.decode("cp1252") == "error: Zo\u00eb \\u65e5\\u672c\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "program"),
+    [
+        ("resource", "import env_server.asgi"),
+        ("resource", "import runpy; runpy.run_module('env_server')"),
+        ("fcntl", "import trainer.__main__ as main; main.app(['train', '--preset', 'offline'])"),
+    ],
+)
+def test_a_system_without_unix_modules_is_told_what_to_use(module: str, program: str) -> None:
+    script = f"import sys; sys.modules[{module!r}] = None; {program}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"error: .*Windows.*WSL.*Docker.*\n", done.stderr)
 
 
 def test_a_report_is_written_where_it_is_asked_for(

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from env_server.audit.verify import verify_run
+from tests.shared.client.test_diagnosis import Start, closed_port, other_program
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.evaluation.inputs import DIGESTS
 
+__all__ = ["other_program"]  # a fixture
+ROOT = Path(__file__).parents[2]
 runner = CliRunner()
 
 
@@ -64,6 +69,33 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
         assert "spider-dev" not in shown
         assert "can't reach" in shown or "http://127.0.0.1:9" in shown
         assert not (tmp_path / "runs").exists()  # no folder for a run that can't start
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "sft", "improve"])
+def test_a_wrong_address_is_reported_before_torch_is_imported(
+    command: str, other_program: Start, base: Path
+) -> None:
+    refused, moved = (
+        f"http://127.0.0.1:{closed_port()}",
+        other_program(308, b"", Location="https://other/"),
+    )
+    script = f"""if True:
+        import sys
+        from trainer.__main__ import app
+        try:
+            app(["{command}", "--model", "{base}", "--server", sys.argv[1]])
+        finally:
+            print("torch" in sys.modules)
+    """
+    wrong = [sys.executable, "-c", script, f"http://127.0.0.1:{moved}"]
+    done = subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "False")
+    assert "redirects to https://other/: write that URL" in done.stderr
+    wrong[-1] = refused
+    with subprocess.Popen(wrong, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr is not None
+        assert f"{refused} (connection refused)" in process.stderr.readline()
+        process.kill()
 
 
 @pytest.mark.parametrize("command", [("evaluate", "--model", "m"), ("pretrain",)])

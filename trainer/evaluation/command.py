@@ -133,7 +133,7 @@ def evaluate(
         from trainer.runtime.ranks import check_not_launched
 
         check_not_launched("evaluate")
-        choice, config = configured(preset, overrides, local=policy == "model")
+        choice, config = configured(preset, overrides, server, local=policy == "model")
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 

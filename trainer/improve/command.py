@@ -73,7 +73,7 @@ def improve(
         from trainer.runtime.ranks import check_not_launched
 
         check_not_launched("improve")
-        choice, config = configured(preset, overrides)
+        choice, config = configured(preset, overrides, server)
         print_line(console, str(choice))
 
         from trainer.improve.rounds import Improver, ImproveSettings

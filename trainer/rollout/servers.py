@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx
+
 from shared.client import SQLEnvClient
 from shared.dataset import data_digest
-from shared.errors import DigestMismatch, ServerUnreachable
+from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError, is_retryable
 from shared.models import ServerMetadata
 from trainer.config import DEFAULT_SERVER_URL, GRPOConfig
 from trainer.errors import ConfigError
@@ -19,7 +21,9 @@ from trainer.rollout.loop import open_client
 from trainer.runtime.server import SupervisedServer
 
 log = logging.getLogger(__name__)
-ROUND_S = 15.0  # of a wait, before names are resolved again
+ROUND_S = 8.0  # of a wait, before names are resolved again and the reason is printed
+HERE = ("localhost", "127.0.0.1", "::1")  # a server listens there before it loads its data
+LOOK_S = 2.0
 DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 
 
@@ -28,8 +32,9 @@ def check_servers(
 ) -> ServerMetadata:
     """Return the metadata of the servers in `config`; wait `config.server_wait_s` for them.
 
-    Raise `ServerUnreachable` if one does not answer, `DigestMismatch` if its data are not those of
-    `digest`, `ConfigError` if its standard is not that of `config`.
+    Raise `ServerUnreachable` if one does not answer, at once if its URL can't work or if nothing
+    listens on this machine; `DigestMismatch` if its data are not those of `digest`, `ConfigError`
+    if its standard is not that of `config`.
     """
     wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
     metadata = _wait_for(config.server_urls, wait_s)
@@ -49,6 +54,20 @@ def check_servers(
     return metadata
 
 
+def look_at(urls: Sequence[str]) -> None:
+    """Raise the error of a URL that can't work, and log who does not answer yet.
+
+    It needs no torch, whose import takes longer.
+    """
+    try:
+        with SQLEnvClient(urls).sync() as probe:
+            probe.wait_ready(LOOK_S)
+    except SQLEnvError as error:
+        if not is_retryable(error):
+            raise
+        log.warning("%s", error)
+
+
 def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:
     deadline = time.monotonic() + wait_s
     while True:
@@ -58,13 +77,17 @@ def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:
                 probe.wait_ready(min(ROUND_S, left_s))
                 return probe.metadata()
         except ServerUnreachable as error:
-            if left_s <= ROUND_S:
+            if not is_retryable(error):
+                raise
+            nobody = error.details.get("refused") and httpx.URL(error.details["url"]).host in HERE
+            if nobody or left_s <= ROUND_S:
+                waited = f"{ROUND_S:g} s" if left_s > ROUND_S else f"{wait_s:g} s (server_wait_s)"
                 raise ServerUnreachable(
-                    f"{error.message}. Waited {wait_s:g} s (server_wait_s) for the environment "
-                    "servers: start them, or name others with --server",
+                    f"{error.message}. Waited {waited} for the environment servers: start them, or "
+                    "name others with --server",
                     **error.details,
                 ) from error
-            log.warning("waiting up to %.0f s for %s", left_s, ", ".join(urls))
+            log.warning("waiting up to %.0f s for %s: %s", left_s, ", ".join(urls), error)
 
 
 @contextmanager

@@ -112,6 +112,8 @@ class ChatCodec:
         if not isinstance(backend, Tokenizer):
             name = type(tokenizer).__name__
             raise PromptError(f"{name} is not a fast tokenizer: save it with its tokenizer.json")
+        if tokenizer.eos_token_id is None:
+            raise PromptError("the tokenizer has no end token: set its eos_token")
         # a copy: other callers change the original's truncation and padding
         self._backend = Tokenizer.from_str(backend.to_str())
         self._backend.no_truncation()

@@ -238,9 +238,12 @@ def _tokenizer(source: str, trust_remote_code: bool = False) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     chat = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "How many?"}]
     problem = ""
-    if not tokenizer.eos_token:
-        problem = "the tokenizer has no eos token, which ends a turn"
-    elif not tokenizer.chat_template:
+    if tokenizer.eos_token_id is None:
+        raise ModelLoadError(
+            f"{source!r} can't be played: its tokenizer has no end token, which ends a turn; name "
+            "it as eos_token in tokenizer_config.json"
+        )
+    if not tokenizer.chat_template:
         problem = "it has no chat template"
     else:
         try:

@@ -1,6 +1,6 @@
 """`python -m trainer sft`. Imports torch late, so that help works without it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,10 +41,10 @@ DEFAULTS: dict[str, Any] = {
 
 
 def warm_start_config(
-    preset: str | None, overrides: Mapping[str, Any]
+    preset: str | None, overrides: Mapping[str, Any], servers: Sequence[str] | None = None
 ) -> tuple[Choice, GRPOConfig]:
     """Return the preset of the model, and its settings with the schedule of a warm start."""
-    choice, config = configured(preset, {**DEFAULTS, **overrides})
+    choice, config = configured(preset, {**DEFAULTS, **overrides}, servers)
     if "learning_rate" in overrides:
         return choice, config
     small = config.lora_rank or choice.preset in SMALL
@@ -109,7 +109,7 @@ def sft(
         check_not_launched("sft")
         run = None if resume is None else open_run(resume)
         if run is None:
-            choice, config = warm_start_config(preset, overrides)
+            choice, config = warm_start_config(preset, overrides, server)
 
         from trainer.evaluation.inputs import resumed_settings
         from trainer.grpo.job import run_job

@@ -105,6 +105,9 @@ TIED = [
 SCANNED = [
     "SELECT name, count(*) FROM person",
     "SELECT name, max(age) FROM person",  # two are 40
+    # one row holds the minimum, another the maximum
+    "SELECT name, min(age), max(age) FROM person WHERE id < 4",
+    "SELECT name, max(age), min(age) FROM person WHERE id < 4",
     "SELECT city, name, count(*) FROM person GROUP BY city",
     "SELECT name FROM person WHERE id = (SELECT id FROM person WHERE city = 'Oslo')",
     "SELECT group_concat(name) FROM person",

@@ -210,6 +210,14 @@ def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
     )
 
 
+def test_all_json_lines_decide_the_columns(home: Path) -> None:
+    lines = ['{"id": 1}'] * 30_000 + ['{"id": "last", "more": 1}']
+    (home / "shop" / "a.ndjson").write_text("\n".join(lines))
+    status, text = run_import("csv", "shop")
+    assert status == 0, text
+    assert table(home, "SELECT * FROM a ORDER BY rowid DESC LIMIT 2") == [("last", 1), ("1", None)]
+
+
 def test_all_files_problems_are_reported_at_once(home: Path) -> None:
     (home / "shop" / "a.csv").write_text("")
     (home / "shop" / "b.csv").write_bytes(b"id\n\x81\n")

@@ -1,6 +1,11 @@
 """Requests and their errors, lists of questions and databases, faults, readiness."""
 
+import asyncio
+import gzip
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -155,7 +160,12 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
 
         async def statuses() -> list[int]:
-            return [(await http.get("/health")).status_code, (await http.get("/ready")).status_code]
+            found = []
+            for path in ("/health", "/ready"):
+                reply, head = await http.get(path), await http.head(path)
+                assert (head.status_code, head.headers) == (reply.status_code, reply.headers)
+                found.append(reply.status_code)
+            return found
 
         assert await statuses() == [200, 503]
         reply = await http.post("/reset")
@@ -165,6 +175,41 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
             workers = pids(app.state.service.sql)
         assert await statuses() == [200, 503]
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"
+
+
+async def test_ready_says_which_workers_cannot_start(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one of two it is ready, and a preempted query runs; with none it is not."""
+    app = create_app(Settings(data_dir=tiny_data, sql_workers=2))
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000000)"
+    query = f"QUERY: {numbers} SELECT max(i) FROM n"
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://env") as http,
+    ):
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        first, second = pids(app.state.service.sql)
+        os.kill(second, signal.SIGKILL)
+        while "problem" not in (ready := (await http.get("/ready")).json()):
+            await asyncio.sleep(0.01)
+        problem = "SQL workers can't start: it exited with status 1"
+        assert ready == {"status": "ready", "problem": f"1 of 2 {problem}"}
+        resets = [{"seed": 1, "actions": [action]} for action in [query, *["QUERY: SELECT 1"] * 9]]
+        results = (await http.post("/reset_batch", json={"resets": resets})).json()["results"]
+        assert app.state.service.sql.counts["preempted"]
+        assert ["2000000" in one["observation"]["result"] for one in results] == [
+            True,
+            *[False] * 9,
+        ]
+        os.kill(first, signal.SIGKILL)
+        while (
+            reply := await http.get("/ready")
+        ).status_code == 200 or " 2 of 2 " not in reply.text:
+            await asyncio.sleep(0.01)
+        error = f"no SQL worker is up: 2 of 2 {problem}; see its log"
+        assert reply.json()["error"]["message"] == error
 
 
 # -- limits on bodies and batches, faults
@@ -184,16 +229,36 @@ def error_of(reply: httpx.Response) -> dict[str, Any]:
 
 @limited
 async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.AsyncClient) -> None:
+    read = 0
+
     async def chunks() -> AsyncIterator[bytes]:
+        nonlocal read
         for _ in range(40):
+            read += 1000
             yield b" " * 1000
 
     for content in (b" " * (MAX_BODY_BYTES + 1), chunks()):
         reply = await http.post("/reset", content=content)
         assert reply.status_code == 413
         assert error_of(reply)["max_bytes"] == MAX_BODY_BYTES
+    assert read == MAX_BODY_BYTES + 1000, "no more is waited for"
     reply = await http.post("/reset", content=b"{}" + b" " * (MAX_BODY_BYTES - 2))
     assert reply.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "seen"),
+    [
+        ({"Content-Encoding": "gzip"}, "the body has the Content-Encoding gzip: send it plain"),
+        ({}, "the body is compressed by gzip: send it plain"),
+    ],
+)
+async def test_a_compressed_body_is_named(
+    http: httpx.AsyncClient, headers: dict[str, str], seen: str
+) -> None:
+    for path in ("/reset", "/step", "/step_batch"):
+        reply = await http.post(path, content=gzip.compress(b"{}"), headers=headers)
+        assert (reply.status_code, error_of(reply)["message"]) == (422, seen)
 
 
 @pytest.mark.parametrize(

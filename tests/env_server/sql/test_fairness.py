@@ -17,7 +17,16 @@ from env_server.sql.pool import SLICE_S, SqlPool
 from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, MAX_REMEMBERED, FairQueue, Task
 from env_server.sql.run import SqlRunner
-from tests.env_server.sql.test_pool import ENDLESS, NO_LIMITS, count, in_pool, slow, until
+from tests.env_server.sql.test_pool import (
+    ENDLESS,
+    NO_LIMITS,
+    count,
+    fail,
+    in_pool,
+    slow,
+    until,
+    with_or_without_a_loss,
+)
 
 T = TypeVar("T")
 
@@ -37,8 +46,12 @@ def order(queue: FairQueue) -> str:
     return "".join(queue.take().job.sql for _ in range(len(queue)))
 
 
-@pytest.mark.parametrize(("workers", "clients"), [(1, 1), (2, 24)])
-def test_endless_queries_hold_nobody_up(shop: str, workers: int, clients: int) -> None:
+# (workers that are up, workers that were lost and can't be started again)
+pools = pytest.mark.parametrize(("workers", "lost"), [(1, 0), (2, 0), (1, 1), (2, 1)])
+
+
+@pytest.mark.parametrize(("workers", "lost", "clients"), [(1, 0, 1), (2, 0, 24), (2, 1, 24)])
+def test_endless_queries_hold_nobody_up(shop: str, workers: int, lost: int, clients: int) -> None:
     """No limit ends them here, so that a look-up is answered only if it goes before them."""
 
     async def body(pool: SqlPool) -> None:
@@ -50,11 +63,34 @@ def test_endless_queries_hold_nobody_up(shop: str, workers: int, clients: int) -
         for job in attack:
             job.cancel()
 
-    in_pool(body, workers, **NO_LIMITS)
+    in_pool(body, workers, lost, **NO_LIMITS)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_slow_query_is_finished_however_many_fresh_ones_come(shop: str, workers: int) -> None:
+def test_the_last_worker_takes_turns(shop: str, workers: int) -> None:
+    """A look-up waits for one slow job at most: those of other clients take long in all."""
+
+    async def body(pool: SqlPool) -> None:
+        if workers == 1:  # the second process starts when it is needed
+            pool.processes[1].start = fail  # type: ignore[method-assign]
+        attack = [started(f"{n}", pool.run(endless(shop))) for n in range(6)]
+        other = started("other", pool.run(slow(shop, 1_000_000)))
+        while not other.done():
+            ended = sum(job.done() for job in attack)
+            assert (await started("honest", pool.run(count(shop)))).rows == [(6,)]
+            assert sum(job.done() for job in attack) - ended <= 1
+        assert (await other).rows == [(1_000_000,)]
+        assert {(await job).error_code for job in attack} == {"sql_budget"}
+        assert pool.ready
+        assert pool.problem == "1 of 2 SQL workers can't start: no process can be made"
+
+    in_pool(body, 1, lost=workers - 1, max_vm_steps=20_000_000, max_cpu_s=1e9)
+
+
+@pools
+def test_a_slow_query_is_finished_however_many_fresh_ones_come(
+    shop: str, workers: int, lost: int
+) -> None:
     """Its result is that of an undisturbed run, to the number of steps."""
     # a CPU limit could end the queries first, at another number of steps each time
     with SqlRunner(SqlLimits(max_cpu_s=1e9)) as runner:
@@ -79,11 +115,11 @@ def test_a_slow_query_is_finished_however_many_fresh_ones_come(shop: str, worker
         assert min(steps) > 20
         assert pool.counts["kills"] == pool.counts["killed_jobs"] == 0
 
-    in_pool(body, workers, max_cpu_s=1e9)
+    in_pool(body, workers, lost, max_cpu_s=1e9)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_cancelled_jobs_end(shop: str, workers: int) -> None:
+@pools
+def test_cancelled_jobs_end(shop: str, workers: int, lost: int) -> None:
     """Those that wait, that run, that were stopped before, and that are behind another."""
 
     async def body(pool: SqlPool) -> None:
@@ -96,7 +132,7 @@ def test_cancelled_jobs_end(shop: str, workers: int) -> None:
         assert pool.counts["losses"] == 0
         assert (await pool.run(count(shop))).rows == [(6,)]
 
-    in_pool(body, workers, **NO_LIMITS)
+    in_pool(body, workers, lost, **NO_LIMITS)
 
 
 def test_a_stop_never_hits_the_next_job(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +168,7 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
         monkeypatch.setattr("env_server.sql.pool.BUSY_S", 10.0)  # they don't move before the kill
         killer = asyncio.create_task(pool.run(slow(shop)))
         innocents = [asyncio.create_task(pool.run(count(shop))) for _ in range(15)]
-        worker = pool._workers[zlib.crc32(shop.encode()) % 2]  # the database's own
+        worker = pool.processes[zlib.crc32(shop.encode()) % 2]  # the database's own
         await until(lambda: worker.running_s() > 0)
         assert worker.process is not None
         os.kill(worker.process.pid, signal.SIGKILL)
@@ -141,14 +177,15 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
         await until(lambda: pool.counts["losses"] == 1)
         await asyncio.sleep(4 * SLICE_S)
         assert not killer.done()
-        assert pool._workers[1 - pool._workers.index(worker)].load == 0, "it could kill this too"
+        assert pool.processes[1 - pool.processes.index(worker)].load == 0, "it could kill this too"
         may_start.set()
         assert (await killer).rows == [(6_000_000,)]
 
     in_pool(body, 2, **NO_LIMITS)
 
 
-def test_a_clients_short_jobs_do_not_hold_up_another(shop: str) -> None:
+@with_or_without_a_loss
+def test_a_clients_short_jobs_do_not_hold_up_another(shop: str, lost: int) -> None:
     """Each is shorter than a slice, but the frame that was sent is not."""
 
     async def body(pool: SqlPool) -> None:
@@ -163,7 +200,7 @@ def test_a_clients_short_jobs_do_not_hold_up_another(shop: str) -> None:
             assert [result.rows for result in results] == [[(100_000,)]] * 60
         assert min(passed) <= 20
 
-    in_pool(body, 1, **NO_LIMITS)
+    in_pool(body, 1, lost, **NO_LIMITS)
 
 
 @pytest.mark.anyio
@@ -191,7 +228,7 @@ async def test_the_client_with_least_work_is_served_next() -> None:
 async def test_a_result_on_its_way_is_not_taken_back(shop: str) -> None:
     """Between the end of a job and its result, the process has no current job."""
     async with SqlPool(workers=1) as pool:
-        worker = pool._workers[0]
+        worker = pool.processes[0]
         loop = asyncio.get_running_loop()
         done, waiting = (Task(count(shop), loop.create_future()) for _ in range(2))
         worker.add(done)

@@ -102,9 +102,12 @@ def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None
     assert query(runner, shop, twenty_five, 24).truncated
 
 
-def test_a_result_is_cut_where_its_text_is_too_long(runner: SqlRunner, shop: str) -> None:
-    long = "SELECT printf('%.*c', 49000, 'x') FROM customers a, customers b, customers c"
-    result = query(runner, shop, long, 100)
+@pytest.mark.parametrize("kind", ["TEXT", "BLOB"])
+def test_a_result_is_cut_where_its_cells_are_too_long(
+    runner: SqlRunner, shop: str, kind: str
+) -> None:
+    cell = f"CAST(printf('%.*c', 49000, 'x') AS {kind})"
+    result = query(runner, shop, f"SELECT {cell} FROM customers a, customers b, customers c", 100)
     assert result.truncated
     assert 19 <= len(result.rows) <= 21  # of 49 kB each, under 1 MB
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import time
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,11 @@ async def test_a_gateways_cookie_is_not_sent_back() -> None:
 def test_the_api_key_is_an_argument_or_from_the_environment_or_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A copy, such as another process makes of a pickle, sends it too."""
+
     async def sent(**options: Any) -> set[str | None]:
-        async with playing("e", **options) as (server, _):
+        async with playing("e", **options) as (server, client), copy(client) as other:
+            await other.state("e")
             return {headers.get("authorization") for headers in server.headers}
 
     monkeypatch.delenv("SQLENV_API_KEY", raising=False)

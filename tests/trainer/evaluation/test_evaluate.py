@@ -256,6 +256,7 @@ def test_the_test_is_exact_for_thousands() -> None:
     ("table", "expected"),
     [
         ((20, 2, 12, 16), (0.0562, 0.3292)),  # Newcombe 1998
+        ((36, 2, 12, 0), (0.0569, 0.3404)),  # the same; the sides are right on opposite questions
         ((1, 1, 7, 12), (0.026, 0.507)),  # Fagerland, Lydersen and Laake 2014
     ],
 )

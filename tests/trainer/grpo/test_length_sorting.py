@@ -312,6 +312,28 @@ def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
     assert "entropy" not in step.row, "of no token"
 
 
+def test_a_process_skips_groups_of_its_own(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two processes; the first one's groups have the verdicts in the other order."""
+    settings = short_training(config, tmp_path, skip_one_verdict_groups=True, **SMALL_BATCHES)
+    weights = {name: one.clone() for name, one in model.state_dict().items()}
+    alone = rewarded(settings, model, tokenizer, right_first)
+    model.load_state_dict(weights)
+    score = LengthSortedGRPOTrainer._generate_and_score_completions
+
+    def second(trainer: Any, inputs: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr("accelerate.Accelerator.process_index", 1)
+            patched.setattr(
+                "trl.trainer.grpo_trainer.gather", lambda rows: torch.cat([rows.roll(4, 0), rows])
+            )
+            return score(trainer, inputs)
+
+    monkeypatch.setattr(LengthSortedGRPOTrainer, "_generate_and_score_completions", second)
+    check_equal(rewarded(settings, model, tokenizer, right_first).gradients, alone.gradients)
+
+
 def batch() -> dict[str, Any]:
     """Return three rows: prompts padded on the left, completions on the right, as trl pads them."""
     return {

@@ -3,6 +3,8 @@ for its servers."""
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from shared.errors import DigestMismatch, ServerUnreachable
+from shared.dataset import data_digest
+from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from shared.server_process import running_server
+from tests.shared.client.test_diagnosis import Start, other_program, wrong_urls
 from tests.trainer.conftest import FakeClient
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, PromptError
@@ -22,6 +26,7 @@ from trainer.rollout.dataset import prompt_of
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutStats
 
+__all__ = ["other_program"]  # a fixture
 TEXTS = ["How many orders cost more than 3.0?", "How many  members cost more than 0.0? "]
 IDS = ["train-shop-2", "train-club-0"]
 
@@ -128,6 +133,25 @@ def test_a_server_that_was_named_must_answer(
     nowhere = here.override(server_urls="http://127.0.0.1:9", server_wait_s=0.1)
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
         rollout_func(TEXTS, model, tokenizer, nowhere)
+
+
+def test_an_address_that_cannot_work_is_not_waited_for(
+    other_program: Start, here: GRPOConfig
+) -> None:
+    for reason, url in wrong_urls(other_program).items():
+        began = time.monotonic()
+        with pytest.raises(SQLEnvError, match=reason):
+            servers.check_servers(here.override(server_urls=url), "digest")
+        assert time.monotonic() - began < 10
+
+
+def test_a_server_that_starts_is_waited_for(here: GRPOConfig) -> None:
+    digest = data_digest(here.data_dir)
+    with running_server(here.data_dir) as server:
+        config = here.override(server_urls=server.url, server_wait_s=60)
+        server.stop()
+        threading.Timer(2.0, server.start).start()
+        assert servers.check_servers(config, digest).data_digest == digest
 
 
 @pytest.mark.parametrize("away", [0, 2])

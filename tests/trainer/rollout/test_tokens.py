@@ -107,6 +107,13 @@ def test_a_tokenizer_that_is_not_a_fast_one_is_named() -> None:
         ChatCodec(type("PythonOnly", (), {})())
 
 
+def test_a_tokenizer_without_an_end_token_is_named(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.eos_token = None
+    with pytest.raises(PromptError, match="has no end token: set its eos_token"):
+        ChatCodec(tokenizer)
+
+
 def test_what_an_observation_leaves_of_the_context_counts_the_last_turn() -> None:
     transcript = Transcript([0] * 10)
     for _ in range(2):

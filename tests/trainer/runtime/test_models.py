@@ -138,6 +138,12 @@ def with_more_tokens(folder: Path) -> None:
     other.save_pretrained(folder)
 
 
+def without_end(folder: Path) -> None:
+    other = make_tokenizer()
+    other.eos_token = None
+    other.save_pretrained(folder)
+
+
 SYSTEM = "{% if messages[0]['role'] == 'system' %}"
 REFUSING = SYSTEM + "{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
 FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
@@ -160,6 +166,7 @@ FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
         (shorten, r"can't load the model .*damaged"),
         (widen, r"another shape: model\.layers\.0\.mlp\.\S+, .*download"),
         (forget_a_tensor, r"config\.json, missing .*: model\.layers\.1\.mlp\.up_proj\.weight;"),
+        (without_end, r"no end token, .*eos_token in tokenizer_config\.json"),
         (with_template(None), r"no chat template; .*, or put .*\.jinja"),
         (with_template(REFUSING), r"System role not supported.*chat_template\.jinja"),  # Gemma's
         (with_template(FORGETTING), r"leaves out the system message.*\.jinja"),

@@ -1,75 +1,90 @@
-"""Another action in place of one that failed before in the same episode.
+"""Another action in place of one that failed before in the same attempt.
 
 The player is asked again at a temperature, a few times. If it keeps to actions that failed, the
-episode ends without an answer.
+attempt ends without an answer.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shared.errors import SQLEnvError
-from trainer.play.played import PlayedQuestion
+from trainer.play.played import PlayedAttempt
 from trainer.rollout.generators.base import AsyncPolicy, EpisodeView, Sample
 from trainer.rollout.tokens import ChatCodec
 
 RETRIES = 8
+Act = Callable[[EpisodeView], Awaitable[str | SQLEnvError | None]]
 
 
 class RetryingPolicy:
-    """A `Policy` for one episode; `retry` is asked where `player` repeats what failed."""
+    """An `AsyncPolicy` for the attempts at one question; `retry` is awaited where `player` repeats
+    what failed."""
 
-    def __init__(self, player: AsyncPolicy, retry: AsyncPolicy, played: PlayedQuestion) -> None:
-        self._player, self._retry, self._played = player, retry, played
+    def __init__(self, player: AsyncPolicy, retry: Act, attempts: Sequence[PlayedAttempt]) -> None:
+        self._acts, self._attempts = (player.act_one, *[retry] * RETRIES), attempts
+        self.run_all = player.run_all
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
-        [view] = views
-        for policy in (self._player, *[self._retry] * RETRIES):
-            [text] = policy.run_all([partial(policy.act_one, view)])
-            if not (isinstance(text, str) and self._played.repeats_failure(text)):
-                return [text]
-        self._played.stuck = True
-        return [None]
+    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
+        attempt = self._attempts[view.repeat]
+        for act in self._acts:
+            text = await act(view)
+            if not (isinstance(text, str) and attempt.repeats_failure(text)):
+                return text
+        attempt.stuck = True
+        return None
 
 
 class RetryingGenerator:
-    """A `Generator` for one episode, as `RetryingPolicy`.
+    """A `Generator` for the attempts at one question, as `RetryingPolicy`.
 
     Both players are models in this process. A turn that was refused is in the context of `player`,
-    which then starts again with the one that was taken.
+    which then forgets it and reads the one that was taken.
     """
 
-    def __init__(self, player: Any, retry: Any, codec: ChatCodec, played: PlayedQuestion) -> None:
-        self._player, self._retry, self._codec, self._played = player, retry, codec, played
-        self._stream: tuple[int, ...] = ()
-        self._context: list[int] = []
-        self._stale = False  # whether the context of `player` is another
+    def __init__(
+        self, player: Any, retry: Any, codec: ChatCodec, attempts: Sequence[PlayedAttempt]
+    ) -> None:
+        self._player, self._retry, self._codec, self._attempts = player, retry, codec, attempts
+        self._streams: list[tuple[int, ...]] = []
+        self._contexts: list[list[int]] = []
+        self._kept: dict[int, int] = {}  # row -> ids of its context that `player` may keep
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
-        [self._stream] = streams
+        self._streams, self._contexts = list(streams), [[] for _ in streams]
+        self._kept.clear()
         self._player.start(streams)
 
     def room(self, row: int) -> int:
-        return int(self._player.limit) - len(self._context)
+        return int(self._player.limit) - len(self._contexts[row])
 
     def restart(self, row: int, kept: int) -> None:
-        self._context, self._stale = self._context[:kept], True
+        del self._contexts[row][kept:]
+        self._kept[row] = min(kept, self._kept.get(row, kept))
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | None]:
-        if not appended:
-            return {}
-        self._context += appended[0]
-        if self._stale:
-            self._player.restart(0, 0)
-        sample = self._player.sample({0: self._context if self._stale else appended[0]})[0]
-        self._stale = False
-        for attempt in range(RETRIES + 1):
-            if not self._played.repeats_failure(self._codec.turn(sample.ids)):
-                self._context += sample.ids
-                return {0: sample}
-            if attempt < RETRIES:
-                self._stale = True
-                self._retry.start([(*self._stream, len(self._context), attempt)])
-                sample = self._retry.sample({0: self._context})[0]
-        self._played.stuck = True
-        return {0: None}
+        fed = {}
+        for row, ids in appended.items():
+            self._contexts[row] += ids
+            kept = self._kept.pop(row, None)
+            if kept is not None:
+                self._player.restart(row, kept)
+            fed[row] = ids if kept is None else self._contexts[row][kept:]
+        return {row: self._taken(row, one) for row, one in self._player.sample(fed).items()}
+
+    def _taken(self, row: int, sample: Sample) -> Sample | None:
+        """Return a row's turn, or another one if it repeats what failed; None if all do."""
+        context, attempt = self._contexts[row], self._attempts[row]
+        for number in range(RETRIES + 1):
+            if not attempt.repeats_failure(self._codec.turn(sample.ids)):
+                context += sample.ids
+                return sample
+            self._kept[row] = len(context)
+            if number == RETRIES:
+                break
+            if number == 0:
+                self._retry.start([(*self._streams[row], len(context))])
+            else:
+                self._retry.restart(0, len(context) - 1)
+            sample = self._retry.sample({0: context[-1:] if number else context})[0]
+        attempt.stuck = True
+        return None

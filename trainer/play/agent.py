@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from trainer.config import GRPOConfig
+from trainer.play.retry import Act
 from trainer.rollout.loop import local_generator, sampling
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.cpu_budget import limit_threads
@@ -20,14 +21,13 @@ RETRY_TEMPERATURE = 1.2  # of an action in place of one that failed before
 class Agent:
     """One player: a generator with a `codec`, or a policy, which writes texts.
 
-    It plays a single attempt greedily, several at `TEMPERATURE`; `retry` is the same at another
-    temperature: see `retry.py`. `about` is shown.
+    It plays a single attempt greedily, several at `TEMPERATURE`. `about` is shown.
     """
 
     config: GRPOConfig
     about: str
     player: Any
-    retry: Any
+    retry: Act | None = None  # of a policy, at `RETRY_TEMPERATURE`
     codec: ChatCodec | None = None
     tokenizer: Any = None
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
@@ -45,7 +45,6 @@ def local_agent(config: GRPOConfig, about: str, samples: int = 1) -> Agent:
         player=local_generator(
             model, codec, config.override(temperature=TEMPERATURE), greedy=samples == 1
         ),
-        retry=local_generator(model, codec, config.override(temperature=RETRY_TEMPERATURE)),
         codec=codec,
         tokenizer=tokenizer,
         compute=lambda: sampling(model, config, "playing"),

@@ -4,6 +4,7 @@ The player is asked again at a temperature, a few times. If it keeps to actions 
 attempt ends without an answer.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,56 +36,50 @@ class RetryingPolicy:
 
 
 class RetryingGenerator:
-    """A `Generator` for the attempts at one question, as `RetryingPolicy`.
-
-    Both players are models in this process. A turn that was refused is in the context of `player`,
-    which then forgets it and reads the one that was taken.
-    """
+    """A `Generator` for the attempts at one question, as `RetryingPolicy`, over a `LocalGenerator`,
+    which draws a turn that was refused again at `temperature`."""
 
     def __init__(
-        self, player: Any, retry: Any, codec: ChatCodec, attempts: Sequence[PlayedAttempt]
+        self, player: Any, temperature: float, codec: ChatCodec, attempts: Sequence[PlayedAttempt]
     ) -> None:
-        self._player, self._retry, self._codec, self._attempts = player, retry, codec, attempts
-        self._streams: list[tuple[int, ...]] = []
-        self._contexts: list[list[int]] = []
-        self._kept: dict[int, int] = {}  # row -> ids of its context that `player` may keep
+        self._player, self._temperature = player, temperature
+        self._codec, self._attempts = codec, attempts
+        self._refused: Counter[int] = Counter()  # by row, in its turn under way
+        self._last: list[int] = []  # by row, the id before that turn
+        self._again: list[int] = []  # rows of which it is drawn again
+        self.room, self.restart = player.room, player.restart
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
-        self._streams, self._contexts = list(streams), [[] for _ in streams]
-        self._kept.clear()
         self._player.start(streams)
-
-    def room(self, row: int) -> int:
-        return int(self._player.limit) - len(self._contexts[row])
-
-    def restart(self, row: int, kept: int) -> None:
-        del self._contexts[row][kept:]
-        self._kept[row] = min(kept, self._kept.get(row, kept))
+        self._last = [0] * len(streams)
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | None]:
-        fed = {}
+        taken: dict[int, Sample | None] = {}
         for row, ids in appended.items():
-            self._contexts[row] += ids
-            kept = self._kept.pop(row, None)
-            if kept is not None:
-                self._player.restart(row, kept)
-            fed[row] = ids if kept is None else self._contexts[row][kept:]
-        return {row: self._taken(row, one) for row, one in self._player.sample(fed).items()}
-
-    def _taken(self, row: int, sample: Sample) -> Sample | None:
-        """Return a row's turn, or another one if it repeats what failed; None if all do."""
-        context, attempt = self._contexts[row], self._attempts[row]
-        for number in range(RETRIES + 1):
-            if not attempt.repeats_failure(self._codec.turn(sample.ids)):
-                context += sample.ids
-                return sample
-            self._kept[row] = len(context)
-            if number == RETRIES:
+            self._last[row] = ids[-1]
+        fed = dict(appended)
+        while not taken:
+            samples = self._player.sample(fed | {row: [self._last[row]] for row in self._again})
+            if not samples:
                 break
-            if number == 0:
-                self._retry.start([(*self._streams[row], len(context))])
-            else:
-                self._retry.restart(0, len(context) - 1)
-            sample = self._retry.sample({0: context[-1:] if number else context})[0]
-        attempt.stuck = True
-        return None
+            fed, self._again = {}, []
+            for row, sample in samples.items():
+                taken |= self._taken(row, sample)
+        return taken
+
+    def _taken(self, row: int, sample: Sample) -> dict[int, Sample | None]:
+        """Return a row's turn, None if too many were refused, or nothing if it is drawn again."""
+        attempt = self._attempts[row]
+        refused = attempt.repeats_failure(self._codec.turn(sample.ids))
+        if refused and self._refused[row] < RETRIES:
+            self._refused[row] += 1
+            self._player.heat(row, self._temperature)
+            # forget the turn and the id before it, which is then fed again
+            length = self._player.limit - self._player.room(row)
+            self._player.restart(row, length - len(sample.ids) - 1)
+            self._again.append(row)
+            return {}
+        attempt.stuck = refused
+        del self._refused[row]
+        self._player.heat(row, None)
+        return {row: None if refused else sample}

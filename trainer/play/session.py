@@ -18,7 +18,7 @@ from shared.console import errors, print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from trainer.errors import PlayError
-from trainer.play.agent import Agent
+from trainer.play.agent import RETRY_TEMPERATURE, Agent
 from trainer.play.database import Database, host
 from trainer.play.display import Screen
 from trainer.play.names import unknown_names
@@ -98,10 +98,13 @@ def ask(
     start = time.perf_counter()
     player: dict[str, Any] = {}
     attempts = played.attempts
-    if agent.codec is None:
-        player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
+    if agent.codec is not None:
+        player["generator"] = RetryingGenerator(
+            agent.player, RETRY_TEMPERATURE, agent.codec, attempts
+        )
     else:
-        player["generator"] = RetryingGenerator(agent.player, agent.retry, agent.codec, attempts)
+        assert agent.retry is not None
+        player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
     with agent.compute():
         rows = play_episodes(
             [prompt_of(question_id, played.question, agent.config)] * len(attempts),

@@ -256,19 +256,26 @@ def test_a_schema_too_long_for_the_window_ends_the_question(
 
 
 class Spelled:
-    """A generator that samples the ids of these texts, one per turn, and keeps what it was fed."""
+    """A player that samples the ids of these texts, one per turn, and keeps what it was fed."""
 
     limit = 1000
 
     def __init__(self, tokenizer: Any, *texts: str) -> None:
         self.codec = codec_of(tokenizer)
         self.texts, self.contexts, self.context = list(texts), list[list[int]](), list[int]()
+        self.temperatures: list[float | None] = [None]
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self.context = []
 
+    def room(self, row: int) -> int:
+        return self.limit - len(self.context)
+
     def restart(self, row: int, kept: int) -> None:
         del self.context[kept:]
+
+    def heat(self, row: int, temperature: float | None) -> None:
+        self.temperatures.append(temperature)
 
     def sample(self, appended: dict[int, Sequence[int]]) -> dict[int, Sample]:
         ids = self.codec.action(self.texts.pop(0))
@@ -280,14 +287,25 @@ class Spelled:
 def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
     asked: Asked, tokenizer: Any
 ) -> None:
-    spelled = Spelled(tokenizer, BAD, BAD, "ANSWER: 3")
-    retry = Spelled(tokenizer, BAD, GOOD)
+    spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, "spelled", spelled, retry, spelled.codec, tokenizer)
+    agent = Agent(config, "spelled", spelled, codec=spelled.codec, tokenizer=tokenizer)
     played = asked(agent)
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
-    assert spelled.contexts[1] == retry.contexts[0] == retry.contexts[1]
-    read = spelled.contexts[2]
-    assert read[: len(spelled.contexts[1])] == spelled.contexts[1]
-    text = spelled.codec.text(read)
+    first, *again, last = spelled.contexts
+    assert again == [again[0]] * 3  # the same context, drawn three times
+    assert spelled.temperatures == [None, None, 1.2, 1.2, None, None]
+    assert last[: len(again[0])] == again[0]
+    assert again[0][: len(first)] == first
+    text = spelled.codec.text(last)
     assert (text.count(BAD), text.count(GOOD)) == (1, 1)
+
+
+def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
+    spelled = Spelled(tokenizer, *[BAD] * 20)
+    config = GRPOConfig(step_budget=4, system_prompt="short")
+    agent = Agent(config, "spelled", spelled, codec=spelled.codec, tokenizer=tokenizer)
+    played = asked(agent)
+    assert played.attempts[0].stuck
+    assert (len(played.steps), len(spelled.contexts)) == (1, 10)
+    assert "only repeated an action that had failed" in no_answer(played)

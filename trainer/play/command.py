@@ -152,12 +152,13 @@ def play(
                     json_file.flush()
             return confirmed
 
-        if question:
-            if not answers(question):
-                raise typer.Exit(NO_ANSWER)
-            return
-        for text in typed_questions(errors):
-            try:
-                answers([text])
-            except SQLEnvError as error:  # of this question alone
-                print_line(errors, f"error: {error}", "red")
+        with agent.compute():
+            if question:
+                if not answers(question):
+                    raise typer.Exit(NO_ANSWER)
+                return
+            for text in typed_questions(errors):
+                try:
+                    answers([text])
+                except SQLEnvError as error:  # of this question alone
+                    print_line(errors, f"error: {error}", "red")

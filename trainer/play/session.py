@@ -105,17 +105,16 @@ def ask(
     else:
         assert agent.retry is not None
         player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
-    with agent.compute():
-        rows = play_episodes(
-            [prompt_of(question_id, played.question, agent.config)] * len(attempts),
-            None,
-            agent.tokenizer,
-            agent.config,
-            client=client,
-            check_lost=False,
-            observer=_Recorder(played, screen),
-            **player,
-        )
+    rows = play_episodes(
+        [prompt_of(question_id, played.question, agent.config)] * len(attempts),
+        None,
+        agent.tokenizer,
+        agent.config,
+        client=client,
+        check_lost=False,
+        observer=_Recorder(played, screen),
+        **player,
+    )
     for attempt, row in zip(attempts, rows, strict=True):
         attempt.outcome, attempt.lost = row.outcome, row.lost
         attempt.context_overflow = row.context_overflow

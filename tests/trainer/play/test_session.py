@@ -204,6 +204,58 @@ def test_only_an_attempt_that_a_query_confirms_has_the_answer(asked: Asked) -> N
     assert "the answer is not confirmed: no query of the agent's returned it" in shown
 
 
+# -- what is not confirmed
+
+OWN = """
+CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, town TEXT, born TEXT, n INTEGER);
+INSERT INTO person VALUES
+(1, 'Ann', 'Almdorf', '31.12.1999', 2), (2, 'Bo', 'Celm', '01.02.2001', 4),
+(3, 'Cy', 'Celm', '15.06.1980', NULL);
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "reason"),
+    [
+        ('SELECT "nickname" FROM person WHERE id = 1', "nickname", '"nickname" is no column'),
+        ('SELECT "email" FROM person WHERE id = 1', "email", '"email" is no column'),
+        ("SELECT 172", "172", "the result is written in the statement"),
+        ("SELECT name FROM person ORDER BY born LIMIT 1", "Bo", "born has dates such as"),
+        ("SELECT sum(town = 'Celm') / count(*) FROM person", "0", "whole numbers were divided"),
+        ("SELECT sum(n) / count(*) FROM person", "2", "count(*) counts the rows in which n is"),
+        ("SELECT name FROM person WHERE town = 'celm'", "nobody", "no query of the agent's"),
+        ("SELECT count(*) FROM person WHERE town = 'Celm'", "2", None),
+        ("SELECT 1.0 * sum(town = 'Celm') / count(*) FROM person", "0.667", None),
+    ],
+)
+def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
+    tmp_path: Path, query: str, said: str, reason: str | None
+) -> None:
+    """The agents read no remarks, as those that were trained without them."""
+    file = StringIO()
+    screen = Screen(Console(file=file, width=80))
+    path = run_script(tmp_path / "own.db", OWN)
+    texts = Texts(f"QUERY: {query}", f"ANSWER: {said}")
+    agent = Agent(GRPOConfig(step_budget=4, explain=[]), "a script", texts, texts.act_one)
+    with in_this_process(path, tmp_path / "data") as asked:
+        played = asked(agent, screen)
+    screen.end(played)
+    assert played.answer == (said if reason is None else None)
+    assert played.as_json()["query"] == query
+    assert ("answer, unchecked" in file.getvalue()) == (reason is None)
+    if reason is not None:
+        assert f"the answer is not confirmed: {reason}" in file.getvalue()
+
+
+def test_another_query_may_confirm_what_a_misleading_one_returned(tmp_path: Path) -> None:
+    path = run_script(tmp_path / "own.db", OWN)
+    good = "SELECT count(*) FROM person WHERE town = 'Celm'"
+    with in_this_process(path, tmp_path / "data") as asked:
+        played = asked(text_agent(f"QUERY: {good}", "QUERY: SELECT 2", "ANSWER: 2"))
+    assert (played.answer, played.as_json()["query"]) == ("2", good)
+    assert [*played.attempts[0].doubts] == ["SELECT 2"]
+
+
 def test_damage_found_during_play_stops_it(tmp_path: Path) -> None:
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)"
     table = "CREATE TABLE t (i INTEGER PRIMARY KEY, x TEXT)"

@@ -154,8 +154,8 @@ def play_missing(
     `PlayProgress`.
     """
     stored = folder.played()
-    # the first sample of every question, then the second, ...
-    tasks = [(sample, row) for sample in range(settings.samples) for row in rows]
+    # the samples of a question together: what they read alike is computed once
+    tasks = [(sample, row) for row in rows for sample in range(settings.samples)]
     missing = [task for task in tasks if (task[1]["question_id"], task[0]) not in stored]
     done = len(tasks) - len(missing)
 

@@ -108,7 +108,7 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
     assert len(played) == result["episodes"] == 12 * 4
     assert {one["sample"] for one in played} == {0, 1, 2, 3}
     tries: dict[str, list[bool]] = {}
-    for one in played:
+    for one in sorted(played, key=lambda one: one["sample"]):
         tries.setdefault(one["question_id"], []).append(one["outcome"] == "correct")
     assert len({sum(right) for right in tries.values()}) > 2  # the samples of a question differ
     groups = result["success"]

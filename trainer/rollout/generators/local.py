@@ -22,6 +22,7 @@ from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
 Tensor = torch.Tensor
 
 PASS_TOKENS = 4096  # with their padding, read in one forward pass
+TURN_TOKENS = 64  # that the cache has room for when a turn starts; few turns are longer
 SHORTEST_SHARED = 128  # tokens that prompts begin with: a pass of its own for fewer saves nothing
 
 
@@ -132,7 +133,7 @@ class LocalGenerator:
         self._order = [index for prompt in prompts for index in distinct[prompt]]
         copies = torch.tensor([len(distinct[prompt]) for prompt in prompts])
         slots = torch.arange(len(prompts)).repeat_interleave(copies)
-        self._take(slots, room=self._max_new)
+        self._take(slots, room=TURN_TOKENS)
         return logits[slots.to(self._device)]
 
     def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
@@ -153,13 +154,13 @@ class LocalGenerator:
         first = torch.tensor([one[0] for one in alike])
         copied = len(chunks) - len(alike)
         room = int((self._lengths[first] + fed).max() - self._lengths[first].max())
-        self._take(first, room=room + (0 if copied else self._max_new))
+        self._take(first, room=room + (0 if copied else TURN_TOKENS))
         logits = self._feed([chunks[order[one[0]]] for one in alike])
         self._order = [order[slot] for one in alike for slot in one]
         if not copied:
             return logits
         places = torch.arange(len(alike)).repeat_interleave(torch.tensor(list(map(len, alike))))
-        self._take(places, room=self._max_new)
+        self._take(places, room=TURN_TOKENS)
         return logits[places.to(self._device)]
 
     def _take(self, slots: Tensor, room: int) -> None:
@@ -281,6 +282,8 @@ class LocalGenerator:
 
     def _advance(self, ids: Tensor, live: int) -> Tensor:
         """Feed one id to each of the first `live` slots. Return logits, [live, V]."""
+        if int(self._lengths[:live].max()) >= self._cache.capacity:
+            self._take(torch.arange(self._cache.slots), room=TURN_TOKENS)
         positions = self._lengths[:live].to(self._device, copy=True)
         self._lengths[:live] += 1
         length = int(self._lengths[:live].max())

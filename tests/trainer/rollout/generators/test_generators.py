@@ -125,6 +125,27 @@ def test_what_prompts_share_is_read_once_and_passes_are_small(
     assert read < whole - 8 * (len(shared) - 1)
 
 
+def test_the_cache_grows_with_a_long_turn(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, frozenset(), max_new_tokens=150, max_context_tokens=512)
+    generator.start([(1, row) for row in range(3)])
+    prompts = {row: [50 + row + n for n in range(40 + row)] for row in range(3)}
+    capacities = []
+    take = generator._cache.__class__.take
+
+    def taken(cache: Any, *arguments: Any) -> None:
+        take(cache, *arguments)
+        capacities.append(cache.capacity)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(generator._cache.__class__, "take", taken)
+        samples = generator.sample(prompts)
+    assert capacities == [128, 192]
+    for row, sample in samples.items():
+        assert len(sample.ids) == 150
+        expected = recomputed(model, prompts[row] + sample.ids)[-150:]
+        assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
 def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM) -> None:
     """Six greedy rows of two prompts: each context is that of three rows, up to the third turn."""
     counts: list[int] = []

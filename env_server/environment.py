@@ -20,15 +20,9 @@ from env_server.render import one_line, render_remarks, render_rows, render_sche
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult
 from env_server.sql.statement import tables_hint
-from env_server.verifier import (
-    STANDARDS,
-    STRICT,
-    Gold,
-    answer_verdicts,
-    result_verdicts,
-    unwrapped_texts,
-)
+from env_server.verifier import STANDARDS, STRICT, Gold, answer_verdicts, result_verdicts
 from shared.actions import ActionType, SQLAction, as_action, normalise, render_action
+from shared.answer_text import unwrapped_texts
 from shared.dataset import OpenQuestion, Question
 from shared.errors import Conflict, InvalidRequest
 from shared.models import (
@@ -49,7 +43,7 @@ from shared.models import (
 
 # Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
 # error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
-ENVIRONMENT_VERSION = "5"
+ENVIRONMENT_VERSION = "6"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 COPYABLE = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
 

@@ -34,8 +34,8 @@ FORBIDDEN = {
 FLOORS = {
     "shared": (
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
-        ("models", "pages"), ("actions", "console"),
-        ("errors", "key_files", "order_by", "seeds", "shipped", "sqltext", "subset"),
+        ("models", "pages"), ("actions", "answer_text", "console"),
+        ("cells", "errors", "key_files", "order_by", "seeds", "shipped", "sqltext", "subset"),
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),

@@ -6,17 +6,16 @@ statement left of its steps; a look-up that fails leaves its remark out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain, count
-from typing import Any
 
 import sqlglot
 from sqlglot import exp
 
 from env_server.sql.connection import SqlConnection
-from env_server.sql.jobs import STOPPED, Cell, Row, SqlResult
-from env_server.sql.statement import ALL_ROWS, COLUMNS, OUT_OF_MEMORY, LookupStopped, run_query
+from env_server.sql.jobs import Cell, Row, SqlResult
+from env_server.sql.lookup import READ, Lookup, Names, Place, Scope
+from env_server.sql.misleading import ORDERED, misleading_in
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 MAX_REMARKS = 2
@@ -26,10 +25,6 @@ FEW = 8  # values of a column that are all listed
 NEAR_OF = 1_000  # values among which a similar one is sought
 NEAR = 0.75  # least likeness of a value, by difflib's ratio
 MAX_VALUE_CHARS = 40
-_FLAG = "fraction_was_dropped"
-_READ = {"dialect": "sqlite"}
-_ORDERED = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
-_COMPARED = (exp.EQ, exp.NEQ, exp.Is, exp.Like, exp.Glob, exp.In, exp.Between, *_ORDERED)
 
 
 def remarks_on(
@@ -50,12 +45,13 @@ def remarks_on(
     if sql.count("(") > MAX_BRACKETS:
         return []
     try:
-        tree = sqlglot.parse_one(sql, **_READ)
+        tree = sqlglot.parse_one(sql, **READ)
     except Exception:  # sqlglot reads less than SQLite, and fails in many ways
         return []
-    lookup = _Lookup(connection, trusted, connection.limits.max_vm_steps - result.vm_steps)
+    lookup = Lookup(connection, trusted, connection.limits.max_vm_steps - result.vm_steps)
     found = chain(
-        _why_empty(tree, lookup) if empty else (), _misleading(tree, lookup) if misleading else ()
+        _why_empty(tree, lookup) if empty else (),
+        misleading_in(tree, result, lookup) if misleading else (),
     )
     remarks = list[str]()
     try:
@@ -69,148 +65,16 @@ def remarks_on(
     return remarks
 
 
-class _Lookup:
-    """Runs this module's own statements, within `steps` steps in all."""
-
-    def __init__(self, connection: SqlConnection, trusted: SqlConnection, steps: int) -> None:
-        self._connection, self._trusted, self._steps = connection, trusted, steps
-        self._tables = {name.lower(): name for name in connection.tables}
-        self._columns: dict[str, list[str]] = {}
-
-    def rows(self, sql: str, most: int = 1) -> list[Row] | None:
-        """Return at most `most` rows; None if the statement fails or too few steps are left."""
-        if self._steps < self._connection.limits.handler_vm_steps:
-            return None
-        result = run_query(self._connection, sql, most, max_vm_steps=self._steps)
-        if result.error_code == STOPPED:
-            raise LookupStopped
-        if result.error == OUT_OF_MEMORY:
-            raise MemoryError
-        self._steps -= max(result.vm_steps, self._connection.limits.handler_vm_steps)
-        return None if result.error is not None else result.rows
-
-    def table(self, name: str) -> str | None:
-        return self._tables.get(name.lower())
-
-    def is_empty(self, table: str) -> bool:
-        return self.rows(f"SELECT 1 FROM {quote_identifier(table)}") == []
-
-    def columns(self, table: str) -> list[str]:
-        if table not in self._columns:
-            statement = COLUMNS.format(name=quote_text(table))
-            found = run_query(self._trusted, statement, ALL_ROWS)
-            self._columns[table] = [str(row[0]) for row in found.rows]
-        return self._columns[table]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A column of a table."""
-
-    table: str
-    column: str
-
-    @property
-    def shown(self) -> str:
-        return sql_name(self.column)
-
-    @property
-    def whole(self) -> str:
-        return f"{sql_name(self.table)}.{sql_name(self.column)}"
-
-    def select(self, what: str, where: str = "") -> str:
-        """Return a SELECT of this column, which the texts call {c}."""
-        column, table = quote_identifier(self.column), quote_identifier(self.table)
-        condition = f" WHERE {where.format(c=column)}" if where else ""
-        return f"SELECT {what.format(c=column)} FROM {table}{condition}"
-
-
-class _Scope:
-    """The tables of one SELECT, without those of the queries around and inside it."""
-
-    def __init__(self, select: exp.Select, names: "_Names", lookup: _Lookup) -> None:
-        self.tables: dict[str, str] = {}  # by the name that the statement uses for it
-        first = select.args.get("from_") or select.args.get("from")
-        joined = [join.this for join in select.args.get("joins") or []]
-        for source in [*([first.this] if first else []), *joined]:
-            if (table := names.table(source)) is not None:
-                self.tables[source.alias_or_name.lower()] = table
-        self._names, self._lookup = names, lookup
-
-    def place(self, node: exp.Expression | None) -> _Place | None:
-        """Return the column that a node names; None if it is none, or not certainly that of one
-        table."""
-        if not isinstance(node, exp.Column):
-            return None
-        if node.table:
-            table = self.tables.get(node.table.lower())
-            tables = [table] if table else []
-        else:
-            tables = list(self.tables.values())
-        found = [
-            _Place(table, column)
-            for table in tables
-            for column in self._lookup.columns(table)
-            if column.lower() == node.name.lower()
-        ]
-        return found[0] if len(found) == 1 else None
-
-    def text(self, node: exp.Expression | None) -> str | None:
-        """Return the text that a node is, also a name in double quotes that is no column."""
-        if isinstance(node, exp.Literal) and node.is_string:
-            return str(node.this)
-        quoted = isinstance(node, exp.Column) and not node.table and node.this.quoted
-        return node.name if quoted and node is not None and self._names.is_text(node.name) else None
-
-    def literal(self, node: exp.Expression | None) -> str | None:
-        """Return a text or number as SQL writes it; None for anything else."""
-        if (text := self.text(node)) is not None:
-            return quote_text(text)
-        number = node.this if isinstance(node, exp.Neg) else node
-        plain = isinstance(number, exp.Literal) and not number.is_string
-        return node.sql(**_READ) if node is not None and plain else None
-
-
-class _Names:
-    """What the names in a whole statement may stand for."""
-
-    def __init__(self, tree: exp.Expression, lookup: _Lookup) -> None:
-        self._lookup = lookup
-        self._defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        sources = list(tree.find_all(exp.Table))
-        tables = [self.table(source) for source in sources]
-        self._known = {alias.name.lower() for alias in tree.find_all(exp.TableAlias)}
-        self._known |= {one.alias.lower() for one in tree.find_all(exp.Alias)}
-        self._known |= {"rowid", "_rowid_", "oid"}
-        for table in filter(None, tables):
-            self._known |= {column.lower() for column in lookup.columns(table)}
-        # a query in place of a table shows columns of the tables above or aliases; a WITH table,
-        # perhaps others
-        renamed = any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias))
-        self._all_known = None not in tables and not renamed
-
-    def table(self, source: exp.Expression) -> str | None:
-        """Return the database's table that a source is, if it is one."""
-        if not isinstance(source, exp.Table):
-            return None
-        defined = not source.db and source.name.lower() in self._defined
-        return None if defined else self._lookup.table(source.name)
-
-    def is_text(self, name: str) -> bool:
-        """Return whether a name in double quotes can only be read as a text."""
-        return self._all_known and name.lower() not in self._known
-
-
 # -- nothing found
 
 
-def _why_empty(tree: exp.Expression, lookup: _Lookup) -> Iterator[str]:
+def _why_empty(tree: exp.Expression, lookup: Lookup) -> Iterator[str]:
     """Yield what in the conditions of a statement no row can meet."""
-    names, looked_up = _Names(tree, lookup), count()
+    names, looked_up = Names(tree, lookup), count()
     for select in tree.find_all(exp.Select):
         if select.find_ancestor(exp.Not) is not None:
             continue
-        scope = _Scope(select, names, lookup)
+        scope = Scope(select, names, lookup)
         empty = [table for table in scope.tables.values() if lookup.is_empty(table)]
         yield from (f"{sql_name(table)} has no rows" for table in empty)
         where = select.args.get("where")
@@ -221,7 +85,7 @@ def _why_empty(tree: exp.Expression, lookup: _Lookup) -> Iterator[str]:
 
 
 def _unmet(
-    node: exp.Expression, scope: _Scope, lookup: _Lookup, looked_up: Iterator[int]
+    node: exp.Expression, scope: Scope, lookup: Lookup, looked_up: Iterator[int]
 ) -> Iterator[str]:
     """Yield what no row can meet in a condition: of an OR, only if all of it is so."""
     if isinstance(node, (exp.And, exp.Paren)):
@@ -235,7 +99,7 @@ def _unmet(
         yield from _impossible(node, scope, lookup)
 
 
-def _impossible(node: exp.Expression, scope: _Scope, lookup: _Lookup) -> Iterator[str]:
+def _impossible(node: exp.Expression, scope: Scope, lookup: Lookup) -> Iterator[str]:
     left, right = node.this, node.args.get("expression")
     if isinstance(node, (exp.EQ, exp.NEQ)) and isinstance(right, exp.Null):
         sign, word = ("=", "IS") if isinstance(node, exp.EQ) else ("<>", "IS NOT")
@@ -261,7 +125,7 @@ def _impossible(node: exp.Expression, scope: _Scope, lookup: _Lookup) -> Iterato
             if lookup.rows(place.select("1", f"{{c}} LIKE {_braced(pattern)}")) == []:
                 part = text.strip("%_")
                 yield _lacks(place, f"{place.shown} is never like {pattern}", part, lookup)
-    elif (order := _ORDERED.get(type(node))) is not None and (place := scope.place(left)):
+    elif (order := ORDERED.get(type(node))) is not None and (place := scope.place(left)):
         if (literal := scope.literal(right)) is not None:
             condition = f"{{c}} {order} {_braced(literal)}"
             if lookup.rows(place.select("1", condition)) == []:
@@ -279,7 +143,7 @@ def _braced(literal: str) -> str:
     return literal.replace("{", "{{").replace("}", "}}")
 
 
-def _no_shared_value(first: _Place, second: _Place, lookup: _Lookup) -> Iterator[str]:
+def _no_shared_value(first: Place, second: Place, lookup: Lookup) -> Iterator[str]:
     if first == second:
         return
     a, b = quote_identifier(first.column), quote_identifier(second.column)
@@ -289,7 +153,7 @@ def _no_shared_value(first: _Place, second: _Place, lookup: _Lookup) -> Iterator
 
 
 def _absent(
-    place: _Place, literals: Sequence[str], text: str | None, lookup: _Lookup
+    place: Place, literals: Sequence[str], text: str | None, lookup: Lookup
 ) -> Iterator[str]:
     """Yield a remark if the column has none of the values."""
     listed = ", ".join(map(_braced, literals))
@@ -298,13 +162,13 @@ def _absent(
         yield _lacks(place, f"{place.shown} has no {named}", text, lookup)
 
 
-def _lacks(place: _Place, problem: str, text: str | None, lookup: _Lookup) -> str:
+def _lacks(place: Place, problem: str, text: str | None, lookup: Lookup) -> str:
     """Return a problem with a column's value, and the values that come nearest, if any is found."""
     shown = _nearest(place, text, lookup)
     return f"{problem}; {shown}" if shown else problem
 
 
-def _nearest(place: _Place, text: str | None, lookup: _Lookup) -> str:
+def _nearest(place: Place, text: str | None, lookup: Lookup) -> str:
     if text:
         quoted = _braced(quote_text(text))
         same = lookup.rows(place.select("{c}", f"lower(trim({{c}})) = lower(trim({quoted}))"))
@@ -330,7 +194,7 @@ def _nearest(place: _Place, text: str | None, lookup: _Lookup) -> str:
     return f"it has values such as {_listed(few[:2])}" if short else ""
 
 
-def _holding(place: _Place, text: str, lookup: _Lookup) -> list[Row]:
+def _holding(place: Place, text: str, lookup: Lookup) -> list[Row]:
     """Return values that begin with the text, or else hold it."""
     for position in ("= 1", "> 1"):
         quoted = _braced(quote_text(text.lower()))
@@ -340,7 +204,7 @@ def _holding(place: _Place, text: str, lookup: _Lookup) -> list[Row]:
     return []
 
 
-def _similar(place: _Place, text: str, lookup: _Lookup) -> list[Row]:
+def _similar(place: Place, text: str, lookup: Lookup) -> list[Row]:
     """Return values that are spelled nearly like the text."""
     where = f"typeof({{c}}) = 'text' AND length({{c}}) <= {MAX_VALUE_CHARS}"
     values = lookup.rows(place.select("DISTINCT {c}", where), NEAR_OF) or []
@@ -348,13 +212,13 @@ def _similar(place: _Place, text: str, lookup: _Lookup) -> list[Row]:
     return [by_case[one] for one in get_close_matches(text.lower(), by_case, 2, NEAR)]
 
 
-def _range(place: _Place, condition: str, lookup: _Lookup) -> Iterator[str]:
+def _range(place: Place, condition: str, lookup: Lookup) -> Iterator[str]:
     """Yield a remark on an inequality that no value of the column meets."""
     if ends := _ends(place, lookup):
         yield f"no {place.shown} is {condition}; {ends}"
 
 
-def _ends(place: _Place, lookup: _Lookup) -> str:
+def _ends(place: Place, lookup: Lookup) -> str:
     ends = lookup.rows(place.select("min({c}), max({c})"))
     if not ends or any(len(_literal(one)) > MAX_VALUE_CHARS for one in ends[0]):
         return ""
@@ -370,59 +234,3 @@ def _literal(cell: Cell) -> str:
     if isinstance(cell, bytes):
         return "a blob"
     return quote_text(cell) if isinstance(cell, str) else "NULL" if cell is None else repr(cell)
-
-
-# -- misleading results
-
-
-def _misleading(tree: exp.Expression, lookup: _Lookup) -> Iterator[str]:
-    names = _Names(tree, lookup)
-    for select in tree.find_all(exp.Select):
-        yield from _names_read_as_text(select, _Scope(select, names, lookup))
-    if isinstance(tree, exp.Select) and _cuts_fractions(tree, lookup):
-        yield "whole numbers were divided, which drops the fraction; to keep it, write 1.0 * a / b"
-
-
-def _names_read_as_text(select: exp.Select, scope: _Scope) -> Iterator[str]:
-    """Yield the names in double quotes, outside comparisons, that are no columns."""
-    ordered = [one for name in ("group", "order") if (one := select.args.get(name))]
-    for root in [*select.expressions, *ordered]:
-        for column in _own(root, exp.Column):
-            compared = not isinstance(column.find_ancestor(*_COMPARED, exp.Select), exp.Select)
-            if not compared and (text := scope.text(column)) is not None:
-                name = quote_identifier(text)
-                yield f"{name} is no column: it was read as the text {quote_text(text)}"
-
-
-def _own(root: exp.Expression, kind: Any) -> list[Any]:
-    """Return the nodes of a kind below `root`, without those of queries inside it."""
-    nodes = root.walk(prune=lambda node: isinstance(node, exp.Query))
-    return [node for node in nodes if isinstance(node, kind)]
-
-
-def _cuts_fractions(select: exp.Select, lookup: _Lookup) -> bool:
-    """Return whether a division in the result's columns had two whole numbers and a remainder.
-
-    Divisions that want whole numbers are left out: (a + 2) / 3, a / 10 * 10, and sort keys.
-    """
-    divisions = [
-        div
-        for one in select.expressions
-        for div in _own(one, exp.Div)
-        if div.find_ancestor(exp.Mul, exp.Ordered, exp.Mod, exp.Select) is div.parent_select
-        and not isinstance(div.this.unnest(), (exp.Add, exp.Sub))
-    ]
-    if not divisions or select.args.get("distinct"):
-        return False
-    flags = []
-    for div in divisions:
-        left, right = (side.sql(**_READ) for side in (div.this, div.expression))
-        whole = f"typeof({left}) = 'integer' AND typeof({right}) = 'integer'"
-        cut = f"({whole} AND ({left}) % ({right}) <> 0)"
-        # of a group, any row's
-        flags.append(cut if div.find(exp.AggFunc) or not select.args.get("group") else f"max{cut}")
-    flag = sqlglot.parse_one(f"SELECT {' OR '.join(flags)} AS {_FLAG}", **_READ).expressions[0]
-    asked = select.copy()
-    asked.append("expressions", flag)  # the others stay: ORDER BY and GROUP BY may name them
-    rows = lookup.rows(f"SELECT max({_FLAG}) FROM ({asked.sql(**_READ)})")
-    return rows is not None and rows[0][0] == 1

@@ -50,6 +50,11 @@ _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _QUOTED_OUTPUT = re.compile(
     r"""(?:\bSELECT\b(?:(?!\bFROM\b)[^"])*|\b(?:GROUP|ORDER)\s+BY\b[^"]*)\"""", re.IGNORECASE
 )
+_MISLEADING = re.compile(
+    r"""[/<>]|\b(?:ORDER|BETWEEN)\b|\bM(?:IN|AX)\s*\(|\bSELECT\s+(?:DISTINCT\s+)?['\d(+-]"""
+    r"""|\A(?!.*\bFROM\b)""",
+    re.IGNORECASE | re.DOTALL,
+)
 EXPLAINABLE = ("sql_error", "no_such_table")  # errors that may have a remedy
 
 
@@ -231,11 +236,10 @@ def found_nothing(result: SqlResult) -> bool:
 
 
 def may_mislead(sql: str) -> bool:
-    """Return whether a statement divides, or has a name in quotes outside its conditions."""
-    if '"' not in sql and "/" not in sql:
-        return False
-    outside = _TEXTS.sub("", sql)
-    return "/" in outside or _QUOTED_OUTPUT.search(outside) is not None
+    """Return whether a statement divides, orders, compares or reads no column, or has a name in
+    quotes outside its conditions."""
+    outside = _TEXTS.sub("''", sql)
+    return _MISLEADING.search(outside) is not None or _QUOTED_OUTPUT.search(outside) is not None
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:

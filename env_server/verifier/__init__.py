@@ -2,16 +2,15 @@
 
     gold.py       `Gold`: a gold answer, and which other rows are the same answer
     reading.py    an answer's text -> the rows that it may stand for
-    cells.py      how one number, date or text is read, with separators and units
     values.py     the gold's values, and which of them a cell of the answer may be
     matching.py   pair the rows of two results, and their columns
     standards.py  `judge_answer`; `STANDARDS`: strict (ours), Spider's and BIRD's
 
-docs/trust.md has the rules. Whole texts are compared: 'It is 42' is not 42.
+`shared.answer_text` splits a text, `shared.cells` reads one number, date or text of it, with
+separators and units. docs/trust.md has the rules. Whole texts are compared: 'It is 42' is not 42.
 """
 
 from env_server.verifier.gold import Gold
-from env_server.verifier.reading import unwrapped_texts
 from env_server.verifier.standards import (
     STANDARDS,
     STRICT,
@@ -28,7 +27,6 @@ __all__ = [
     "answer_verdicts",
     "judge_answer",
     "result_verdicts",
-    "unwrapped_texts",
 ]
 
 VERIFIER_VERSION = "8"

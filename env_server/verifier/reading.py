@@ -8,43 +8,39 @@ a Markdown rule, in a copied result, or in CSV with words above a column of numb
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from env_server.verifier.cells import NULLS, Read, plain, unquote
+from shared.answer_text import (
+    BAR,
+    BULLET,
+    RULE,
+    cell_text,
+    has_thousands,
+    is_cell,
+    lines_of,
+    read_json,
+    rows_of_object,
+    split_bars,
+    split_commas,
+    unboxed,
+    unwrapped_texts,
+)
+from shared.cells import NULLS, Read, plain, unquote
 from shared.models import AnswerType
 
 Rows = list[list[Read]]
 IsResult = Callable[[str], bool]
-MAX_PYTHON_TOKENS = 4_000  # quotes and parentheses of a Python literal, at 1 us each
 
-_LANGUAGE = re.compile(r"\A[\w-]*+[ \t]*+\n")
-_PREFIX = re.compile(
-    r"\A(?:\*\*)?(?:the\s+)?(?:final\s+)?answer(?:\*\*)?\s*(?:is\s*:|[:=])(?:\*\*)?\s*",
-    re.IGNORECASE,
-)
-_BOXED = re.compile(r"\$?\\boxed\{(?:\\text\{([^{}]*+)\}|([^{}]*+))\}\$?\.?")
-_ONE_BULLET = re.compile(r"[-*•][ \t]++([^\n]++)")
-_BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s+")
-_RULE = re.compile(r"\|?[\s:]*+-{3}[\s:|-]*+")
 _UNQUOTED = re.compile(r"\[[^\[\]'\"\n]++\]")
 _BRACKETED = re.compile(r"[^()]++\([^()]++\)")
-_BAR = re.compile(r"(?<!\\)\|")
-_THOUSANDS = re.compile(r"[-+\u2212\u2013$€£¥₹ ]*+[0-9]{1,3}(?:,[0-9]{3})++(?![0-9,])")
-_PYTHON = re.compile(
-    r"""'(?P<text>(?:[^'\\]|\\.)*+)'|(?P<kept>"(?:[^"\\]|\\.)*+")|\b(?P<word>None|True|False)\b"""
-    r"""|(?P<open>\()|(?P<close>\))|(?P<last>,(?=\s*+[)\]]))|(?P<unclosed>['"])""",
-    re.DOTALL,
-)
 _HEADING = re.compile(r"(?=\W*+[^\W\d])\D*+")  # a word, and no digit
 _NO_HEADINGS = NULLS | {"true", "false", "unknown", "nan", "n/a", "na", "inf", "infinity"}
 _TUPLES = re.compile(r"\(([^()]*+)\)(?:\s*+[,;]?+\s*+(?=\()|\Z)")
 _EMPTY = "(no rows)"  # what a QUERY without rows shows
 _NO_ROWS = NULLS | {"no rows", _EMPTY}
-_WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +95,6 @@ def readings(text: str, shape: Shape, is_result: IsResult) -> Iterator[Rows]:
             yield []
 
 
-def unwrapped_texts(text: str) -> list[str]:
-    r"""Return the text, then what remains without fence, 'Answer:', bold face, \boxed{}, bullet."""
-    texts = [text.strip()]
-    for _ in range(3):
-        last = texts[-1]
-        if len(last) >= 6 and last.startswith("```") and last.endswith("```"):
-            inner = _LANGUAGE.sub("", last[3:-3], count=1).strip()
-        elif last.startswith("**") and last.endswith("**") and "*" not in last[2:-2]:
-            inner = last[2:-2].strip()
-        elif match := _BOXED.fullmatch(last):
-            inner = (match[1] or match[2] or "").strip()
-        elif match := _ONE_BULLET.fullmatch(last):
-            inner = match[1].strip()
-        else:
-            inner = _PREFIX.sub("", last, count=1)
-        if inner == last:
-            break
-        texts.append(inner)
-    return texts
-
-
 # -- one reader per type
 
 
@@ -135,28 +110,28 @@ def _copied(text: str, shape: Shape) -> Rows:
 
 def _read_scalar(text: str, shape: Shape) -> Iterator[Rows]:
     yield [[text]]
-    value = _json(text)
-    while (inner := _unboxed(value)) is not value:
+    value = read_json(text)
+    while (inner := unboxed(value)) is not value:
         value = inner
-    if _is_cell(value):
-        yield [[_cell(value)]]
+    if is_cell(value):
+        yield [[cell_text(value)]]
     elif value == []:
         yield [[None]]
     if text.startswith("|") or "---" in text:
-        column = _framed_column(_lines(text))
+        column = _framed_column(lines_of(text))
         if column is not None:
             yield column
 
 
 def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
-    value = _json(text)
+    value = read_json(text)
     if isinstance(value, dict):  # a named column
-        value = _unboxed(value)
+        value = unboxed(value)
     if isinstance(value, list):
-        if shape.fits(len(value)) and all(map(_is_cell, cells := list(map(_unboxed, value)))):
-            yield [[_cell(cell)] for cell in cells]
+        if shape.fits(len(value)) and all(map(is_cell, cells := list(map(unboxed, value)))):
+            yield [[cell_text(cell)] for cell in cells]
         return
-    lines = _lines(text)
+    lines = lines_of(text)
     if _UNQUOTED.fullmatch(text):
         text, lines = text[1:-1], [text[1:-1]]
     elif text.startswith("['") and text.endswith("']"):  # ['Al', 'O'Hara']
@@ -167,10 +142,10 @@ def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
         return
     if shape.near(len(lines)):
         yield [[line] for line in lines]
-        if all(map(_BULLET.match, lines)):
-            yield [[_BULLET.sub("", line, count=1)] for line in lines]
+        if all(map(BULLET.match, lines)):
+            yield [[BULLET.sub("", line, count=1)] for line in lines]
         yield [[line.removesuffix(",")] for line in lines]
-    if shape.fits(len(lines) - 2) and _RULE.fullmatch(lines[1]):
+    if shape.fits(len(lines) - 2) and RULE.fullmatch(lines[1]):
         yield [[line.strip("| \t")] for line in lines[2:]]
     if (column := _framed_column(lines)) is not None:
         yield column
@@ -181,22 +156,22 @@ def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
 
 
 def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
-    value = _json(text)
+    value = read_json(text)
     if isinstance(value, dict):
-        if shape.fits(len(value)) and all(map(_is_cell, value.values())):
-            yield [[name, _cell(cell)] for name, cell in value.items()]
-        value = _rows_of_object(value)
+        if shape.fits(len(value)) and all(map(is_cell, value.values())):
+            yield [[name, cell_text(cell)] for name, cell in value.items()]
+        value = rows_of_object(value)
     if isinstance(value, list):
-        if not shape.near(len(value)) and not all(map(_is_cell, value)):
+        if not shape.near(len(value)) and not all(map(is_cell, value)):
             return
         rows = [list(row.values()) if isinstance(row, dict) else row for row in value]
-        if all(isinstance(row, list) and all(map(_is_cell, row)) for row in rows):
-            yield [[_cell(cell) for cell in row] for row in rows]
-        elif all(map(_is_cell, value)):  # one row
-            yield [[_cell(cell) for cell in value]]
+        if all(isinstance(row, list) and all(map(is_cell, row)) for row in rows):
+            yield [[cell_text(cell) for cell in row] for row in rows]
+        elif all(map(is_cell, value)):  # one row
+            yield [[cell_text(cell) for cell in value]]
         return
-    lines = _lines(text)
-    if len(lines) > 2 and _RULE.fullmatch(lines[1]):
+    lines = lines_of(text)
+    if len(lines) > 2 and RULE.fullmatch(lines[1]):
         lines = lines[2:]  # Markdown: a header and its rule
     if len(lines) == 1:
         yield from _one_line_tables(lines[0], shape)
@@ -229,28 +204,24 @@ def _one_line_tables(line: str, shape: Shape) -> Iterator[Rows]:
 def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:
     """Yield the tables that have one row per line."""
     if all("|" in line for line in lines):
-        bars = (None, _BAR) if any("\\|" in line for line in lines) else (None,)
+        bars = (None, BAR) if any("\\|" in line for line in lines) else (None,)
         for bar in bars:  # without Markdown's own bar within a cell, then with it
-            if len(_split_bars(lines[0], bar)) in shape.widths:
-                yield [_split_bars(line, bar) for line in lines]
+            if len(split_bars(lines[0], bar)) in shape.widths:
+                yield [split_bars(line, bar) for line in lines]
         return
     spaced = [line.split(", ") for line in lines]
-    thousands, alone = any(map(_has_thousands, spaced)), max(map(len, spaced)) == 1
+    thousands, alone = any(map(has_thousands, spaced)), max(map(len, spaced)) == 1
     if alone or not thousands:  # as in `_list_parts`
-        yield [list(_split_commas(line)) for line in lines]
+        yield [list(split_commas(line)) for line in lines]
     if not (alone and thousands):
         yield [list(parts) for parts in spaced]
     if 2 in shape.widths and all(line.count(": ") == 1 for line in lines):
         yield [[*line.split(": ")] for line in lines]
-        if all(map(_BULLET.match, lines)):
-            yield [[*_BULLET.sub("", line, count=1).split(": ")] for line in lines]
+        if all(map(BULLET.match, lines)):
+            yield [[*BULLET.sub("", line, count=1).split(": ")] for line in lines]
 
 
 # -- lines
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def _list_parts(line: str) -> Iterator[Sequence[str]]:
@@ -260,11 +231,11 @@ def _list_parts(line: str) -> Iterator[Sequence[str]]:
     not, if a number has one.
     """
     spaced = line.split(", ")
-    thousands = _has_thousands(spaced)
+    thousands = has_thousands(spaced)
     if len(spaced) > 1 or not thousands:
         yield spaced
     if len(spaced) == 1 or not thousands:
-        yield _split_commas(line)
+        yield split_commas(line)
     if ";" in line:
         yield [part.strip() for part in line.split(";")]
     head, joint, last = line.rpartition(" and ")
@@ -272,33 +243,14 @@ def _list_parts(line: str) -> Iterator[Sequence[str]]:
         yield [*head.removesuffix(",").split(", "), last]
 
 
-def _has_thousands(parts: list[str]) -> bool:
-    return any(map(_THOUSANDS.match, parts))
-
-
 def _framed_column(lines: list[str]) -> Rows | None:
     """Return the cells of Markdown rows `| cell |` without the header; None for other lines."""
-    if len(lines) > 2 and _RULE.fullmatch(lines[1]):
+    if len(lines) > 2 and RULE.fullmatch(lines[1]):
         lines = lines[2:]
     if not all(len(line) > 1 and line.startswith("|") and line.endswith("|") for line in lines):
         return None
-    rows = [_split_bars(line, _BAR) for line in lines]
+    rows = [split_bars(line, BAR) for line in lines]
     return rows if all(len(row) == 1 for row in rows) else None
-
-
-def _split_bars(line: str, bar: re.Pattern[str] | None = None) -> list[Read]:
-    if line.startswith("|") and line.endswith("|") and len(line) > 1:
-        line = line[1:-1]
-    if bar is None:
-        return [part.strip() for part in line.split("|")]
-    return [part.strip().replace("\\|", "|") for part in bar.split(line)]
-
-
-def _split_commas(line: str) -> list[str]:
-    try:
-        return [part.strip() for part in next(csv.reader([line], skipinitialspace=True), [])]
-    except csv.Error:
-        return [line]
 
 
 def _csv(text: str) -> Rows:
@@ -308,73 +260,3 @@ def _csv(text: str) -> Rows:
         return [[part.strip() for part in row] for row in rows if row]
     except csv.Error:
         return []
-
-
-# -- JSON
-
-# numbers as they are written: the number of digits that an answer gives counts
-_AS_WRITTEN: Any = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), str)
-
-
-def _json(text: str) -> Any:
-    """Parse JSON, JSON lines or a Python literal, with numbers as texts; else return `text`."""
-    if not text.startswith(("[", "{", "(", '"')):
-        return text
-    forms: list[Callable[[str], str]] = [str]
-    if text[0] != '"':
-        if sum(map(text.count, "'\"()")) <= MAX_PYTHON_TOKENS:
-            forms.append(_python_as_json)
-        forms.append(_lines_as_json)
-    for form in forms:
-        try:
-            return json.loads(form(text), **_AS_WRITTEN)
-        except (ValueError, RecursionError):
-            continue
-    return text
-
-
-def _python_as_json(text: str) -> str:
-    """Rewrite a Python literal (lists, tuples, strings, None, True, False) as JSON."""
-
-    def token(match: re.Match[str]) -> str:
-        if match["text"] is not None:
-            return '"' + match["text"].replace("\\'", "'").replace('"', '\\"') + '"'
-        if match["unclosed"]:  # as each further one would be looked for up to the end
-            raise ValueError("a quote is not closed")
-        if match["word"]:
-            return _WORDS[match["word"]]
-        if match["open"] or match["close"]:
-            return "[" if match["open"] else "]"
-        return "" if match["last"] else match[0]
-
-    return _PYTHON.sub(token, text)
-
-
-def _lines_as_json(text: str) -> str:
-    return "[" + ",".join(_lines(text)) + "]"
-
-
-def _unboxed(value: Any) -> Any:
-    """Return the only item of a list or an object of one item; any other value as it is."""
-    if not (isinstance(value, list | dict) and len(value) == 1):
-        return value
-    return next(iter(value.values())) if isinstance(value, dict) else value[0]
-
-
-def _rows_of_object(value: dict[str, Any]) -> list[Any]:
-    """Return an object of columns as rows; any other object is one row, or a name for the rows."""
-    columns = list(value.values())
-    if columns and all(isinstance(column, list) for column in columns):
-        if len(columns) == 1 and any(isinstance(item, list | dict) for item in columns[0]):
-            return columns[0]  # type: ignore[no-any-return]
-        if len(set(map(len, columns))) == 1:
-            return [list(row) for row in zip(*columns, strict=True)]
-    return [value]
-
-
-def _is_cell(value: Any) -> bool:
-    return value is None or isinstance(value, str | bool)
-
-
-def _cell(value: Any) -> Read:
-    return str(value).lower() if isinstance(value, bool) else value

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from env_server.verifier.cells import iso_moment
 from env_server.verifier.gold import Gold
 from env_server.verifier.matching import can_fill, can_pair, column_order
 from env_server.verifier.reading import IsResult, readings
 from env_server.verifier.values import Cells, Fits, GoldValues, IdRow, values_of
+from shared.cells import iso_moment
 from shared.models import StandardName
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None

@@ -8,7 +8,9 @@ from decimal import Decimal
 from functools import lru_cache
 
 from env_server.render import one_line
-from env_server.verifier.cells import (
+from env_server.verifier.gold import Gold
+from env_server.verifier.reading import Shape
+from shared.cells import (
     BOOLEANS,
     FLOAT_TOLERANCE,
     NULLS,
@@ -22,8 +24,6 @@ from env_server.verifier.cells import (
     rounding,
     unquote,
 )
-from env_server.verifier.gold import Gold
-from env_server.verifier.reading import Shape
 
 # Different cells of one answer that are read as numbers with units, dates and so on: 10 us each.
 # Further ones must be the gold's own text.

@@ -10,7 +10,17 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_files import EpisodeLine
-from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
+from shared.run_stats import (
+    ANSWERED,
+    SEEN,
+    UNSEEN,
+    Rate,
+    behaviour,
+    mean,
+    success_rate,
+    wilson_interval,
+)
+from trainer.rollout.vote import Attempt, answer_key, vote
 
 
 class EvaluatedEpisode(EpisodeLine):
@@ -19,10 +29,21 @@ class EvaluatedEpisode(EpisodeLine):
     sample: int = 0  # number among the episodes of its question, from 0
     prompt_tokens: int = 0  # read by a model
     sampled_tokens: int = 0  # written by a model
+    answer: str | None = None  # `trainer.rollout.vote.answer_key`
+    logprob: float | None = None  # mean of the sampled tokens; None if unknown
+    remarks: tuple[str, ...] = ()  # "(no rows)" and notes below the results that it saw
+    error_codes: tuple[str, ...] = ()  # of the actions that failed
 
     @property
     def key(self) -> tuple[str, int]:
         return self.question_id, self.sample
+
+    @property
+    def attempt(self) -> Attempt:
+        answer = self.answer
+        if answer is None and self.outcome in ANSWERED:  # the line is older than the field
+            answer = answer_key(self.actions[-1].partition(": ")[2])
+        return Attempt(answer, self.logprob)
 
 
 Episodes = Sequence[EvaluatedEpisode]
@@ -84,9 +105,13 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     """Return success and behaviour of a group of finished episodes: means per episode, and shares.
 
     `success` is the mean over questions of the share of correct episodes; pass@k the mean of
-    `pass_at_k` over the questions with at least k episodes. docs/evaluate.md describes them.
+    `pass_at_k` and vote@k that of `vote_at_k` over the questions with at least k episodes.
+    `agreement` has for each k the success of the vote of all episodes where it has at least k of
+    them. docs/evaluate.md describes them.
     """
     tries = success_by_question(episodes).values()
+    attempts = _by_question(episodes).values()
+    votes = [voted(one) for one in attempts]
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
     outcomes = Counter(one.outcome for one in episodes)
     return {
@@ -96,6 +121,15 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
                 [pass_at_k(len(right), sum(right), k) for right in tries if len(right) >= k]
             )
             for k in ks
+        },
+        "vote_at": {
+            str(k): share([vote_at_k(one, k) for one in attempts if len(one) >= k])
+            for k in ks
+            if k > 1
+        },
+        "agreement": {
+            str(k): share([right for agreeing, right in votes if agreeing >= k])
+            for k in range(1, max(ks) + 1)
         },
         "episodes": len(episodes),
         "mean_reward": mean(one.reward for one in episodes),
@@ -110,13 +144,35 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def _by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[EvaluatedEpisode]]:
+    """Return question id -> its finished episodes in the order of their samples."""
+    tries: dict[str, list[EvaluatedEpisode]] = defaultdict(list)
+    for one in sorted(episodes, key=lambda one: one.sample):
+        if one.finished:
+            tries[one.question_id].append(one)
+    return dict(tries)
+
+
 def success_by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[bool]]:
     """Return question id -> is each finished episode correct."""
-    tries: dict[str, list[bool]] = defaultdict(list)
-    for one in episodes:
-        if one.finished:
-            tries[one.question_id].append(one.correct)
-    return dict(tries)
+    tries = _by_question(episodes)
+    return {question: [one.correct for one in played] for question, played in tries.items()}
+
+
+def voted(episodes: Episodes) -> tuple[int, bool]:
+    """Return how many episodes of a question agree with the vote's winner, and whether it is right;
+    (0, False) if none has an answer."""
+    groups = vote([one.attempt for one in episodes])
+    if not groups:
+        return 0, False
+    return len(groups[0].members), episodes[groups[0].members[0]].correct
+
+
+def vote_at_k(episodes: Episodes, k: int) -> float:
+    """Return the share of votes of k that are right, over the disjoint runs of k episodes in the
+    order of their samples: they are independent of each other."""
+    runs = [episodes[start : start + k] for start in range(0, len(episodes) - k + 1, k)]
+    return sum(right for _, right in map(voted, runs)) / len(runs)
 
 
 def success_shares(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:

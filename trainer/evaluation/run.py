@@ -24,11 +24,13 @@ from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, connected, model_play, play_with
 from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.evaluation.tables import behaviour_table, paired_table, success_table
+from trainer.evaluation.tables import attempts_table, behaviour_table, paired_table, success_table
 from trainer.rollout.generators.base import AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient
+from trainer.rollout.prompts import NO_ROWS, NOTE
 from trainer.rollout.row import RolloutRow
+from trainer.rollout.vote import attempt_of
 from trainer.run.folder import append_lines, check_writable, held, write_json
 from trainer.run.progress import Pace, PlayProgress, bar
 from trainer.run.records import append_observations, drop_observations
@@ -152,8 +154,8 @@ def play_missing(
     `PlayProgress`.
     """
     stored = folder.played()
-    # the first sample of every question, then the second, ...
-    tasks = [(sample, row) for sample in range(settings.samples) for row in rows]
+    # the samples of a question together: what they read alike is computed once
+    tasks = [(sample, row) for row in rows for sample in range(settings.samples)]
     missing = [task for task in tasks if (task[1]["question_id"], task[0]) not in stored]
     done = len(tasks) - len(missing)
 
@@ -167,6 +169,7 @@ def play_missing(
                 sample=row.repeat,
                 prompt_tokens=row.prompt_tokens,
                 sampled_tokens=row.sampled_tokens,
+                **seen_in(row),
             )
             for row in ended
         ]
@@ -197,6 +200,18 @@ def play_missing(
         )
     # drops none, but writes them as one compressed member: a third of the size
     drop_observations(folder.observations, 0)
+
+
+def seen_in(row: RolloutRow) -> dict[str, Any]:
+    """Return the fields of a line by which the attempts at a question are compared."""
+    attempt = attempt_of(row)
+    read = (one["content"].split("\n") for one in row.transcript if one["role"] == "user")
+    return {
+        "answer": attempt.key,
+        "logprob": attempt.logprob,
+        "remarks": [line for lines in read for line in lines if line.startswith((NO_ROWS, NOTE))],
+        "error_codes": row.env_errors,
+    }
 
 
 def player(
@@ -290,6 +305,8 @@ def show(result: EvaluationResult, console: Console) -> None:
     if result["standard"] != DEFAULT_STANDARD:
         title += f", standard {result['standard']}"
     console.print(success_table(result["success"], title))
+    if result["samples"] > 1:
+        console.print(attempts_table(result["success"]["overall"]))
     console.print(behaviour_table(result["success"]))
     if paired := result.get("paired"):
         console.print(paired_table(paired))

@@ -38,6 +38,24 @@ def success_table(groups: Mapping[str, Any], title: str) -> RenderableType:
     return table(title, headings, rows)
 
 
+def attempts_table(group: Mapping[str, Any]) -> RenderableType:
+    """Return for each k: pass@k and vote@k, and how many questions have at least k attempts that
+    agree with their vote, with the share of them that it gets right."""
+    asked = group["success"]["n"]
+    headings = ("k", "pass@k", "vote@k", "at least k agree", "% of all", "right %")
+    rows = [
+        (
+            k,
+            *(rate_text(group[name].get(k)) for name in ("pass_at", "vote_at")),
+            str(rate["n"]),
+            percent_number(rate["n"] / asked if asked else None),
+            rate_text(rate),
+        )
+        for k, rate in group["agreement"].items()
+    ]
+    return table(f"Votes of attempts: {asked} questions", headings, rows)
+
+
 def behaviour_table(groups: Mapping[str, Any]) -> RenderableType:
     """Return an episode's actions by type, what failed, and the share of correct answers."""
     headings = ("", *ActionType, "errors", "parse failures", "repeats", "right of answers %")

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trainer.config import GRPOConfig
-from trainer.rollout.loop import local_generator
+from trainer.play.retry import Act
+from trainer.rollout.loop import local_generator, sampling
 from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.runtime.precision import autocast
 
+TEMPERATURE = 0.8  # of several attempts; docs/play.md has what their agreement is worth at it
 RETRY_TEMPERATURE = 1.2  # of an action in place of one that failed before
 
 
@@ -19,19 +21,19 @@ RETRY_TEMPERATURE = 1.2  # of an action in place of one that failed before
 class Agent:
     """One player: a generator with a `codec`, or a policy, which writes texts.
 
-    It plays greedily; `retry` is the same at a temperature: see `retry.py`. `about` is shown.
+    It plays a single attempt greedily, several at `TEMPERATURE`. `about` is shown.
     """
 
     config: GRPOConfig
     about: str
     player: Any
-    retry: Any
+    retry: Act | None = None  # of a policy, at `RETRY_TEMPERATURE`
     codec: ChatCodec | None = None
     tokenizer: Any = None
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
 
 
-def local_agent(config: GRPOConfig, about: str) -> Agent:
+def local_agent(config: GRPOConfig, about: str, samples: int = 1) -> Agent:
     """Return the model of `config` in this process, or raise `ModelLoadError`."""
     limit_threads()
     model, tokenizer = load_model_and_tokenizer(config)
@@ -40,21 +42,21 @@ def local_agent(config: GRPOConfig, about: str) -> Agent:
     return Agent(
         config,
         about,
-        player=local_generator(model, codec, config, greedy=True),
-        retry=local_generator(model, codec, config.override(temperature=RETRY_TEMPERATURE)),
+        player=local_generator(
+            model, codec, config.override(temperature=TEMPERATURE), greedy=samples == 1
+        ),
         codec=codec,
         tokenizer=tokenizer,
-        compute=lambda: autocast(config),
+        compute=lambda: sampling(model, config, "playing"),
     )
 
 
-def served_agent(config: GRPOConfig, about: str, base_url: str) -> Agent:
+def served_agent(config: GRPOConfig, about: str, base_url: str, samples: int = 1) -> Agent:
     """Return the model of `config` on a server, or raise `ModelServerError`."""
     from trainer.rollout.served import served_model  # needs the openai library
 
-    (server, greedy), (_, retry) = (
-        served_model(config, base_url, temperature=temperature)
-        for temperature in (0.0, RETRY_TEMPERATURE)
-    )
+    temperature = 0.0 if samples == 1 else TEMPERATURE
+    server, found = served_model(config, base_url, temperature=temperature)
+    policy = found["policy"]
     about = f"served by {server.base_url}; {about}"
-    return Agent(config, about, greedy["policy"], retry["policy"])
+    return Agent(config, about, policy, partial(policy.act_one, temperature=RETRY_TEMPERATURE))

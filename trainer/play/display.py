@@ -1,8 +1,11 @@
-"""What `play` shows of a question: every step as it happens.
+"""What `play` shows of a question: every step of a single attempt as it happens, or of several
+attempts whether they agree.
 
 Texts of the database, the model and the command line are shown literally: no markup is interpreted
 and control characters are escaped, so that no cell can control the terminal.
 """
+
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -15,9 +18,10 @@ from shared.console import counted, printable
 from shared.models import Outcome
 from trainer.play.agent import Agent
 from trainer.play.database import Database
-from trainer.play.played import PlayedQuestion, PlayStep, is_nothing
+from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep, is_nothing
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
+MAX_READINGS = 3  # of a question, where attempts disagree
 INDENT = "   "
 
 
@@ -67,27 +71,53 @@ class Screen:
             self._indented(Text(printable(step.result)))
 
     def end(self, played: PlayedQuestion) -> None:
-        """Show how the question ended."""
+        """Show how the question ended: of several attempts, the steps of one with the answer."""
+        agreeing, attempt = played.leader
+        several = len(played.attempts) > 1
+        if several:
+            for step in attempt.steps:
+                self.step(step)
         self._console.print()
-        if played.answer is not None and played.source is not None:
-            nothing = is_nothing(played.answer)
-            answer = Text("nothing found" if nothing else printable(played.answer), "bold")
+        answer = played.answer
+        if answer is None or attempt.query is None:
+            self._print(Text(no_answer(played), "bold yellow"))
+        else:
+            text = Text("nothing found" if is_nothing(answer) else printable(answer), "bold")
+            if several:
+                text.append(f"\n{agreement(agreeing, played)}", "not bold")
             title = "answer, unchecked"
             self._console.print(
-                Panel(answer, title=title, title_align="left", expand=False, border_style="blue")
+                Panel(text, title=title, title_align="left", expand=False, border_style="blue")
             )
-            self._print(Text("from ").append_text(_argument(played.source)))
-        else:
-            self._print(Text(no_answer(played), "bold yellow"))
-            if played.said is not None and played.queries:
-                last = played.queries[0]
-                self._print(Text("the last result, from ").append_text(_argument(last)))
-                self._indented(Text(printable(last.result)))
+            self._print(Text("from ").append_text(_argument(attempt.query)))
+        readings = played.readings
+        if len(readings) > 1:
+            self._ask_back(played, readings[answer is not None : MAX_READINGS])
+        elif answer is None and attempt.said is not None and attempt.query is not None:
+            self._print(Text("the last result, from ").append_text(_argument(attempt.query)))
+            self._indented(Text(printable(attempt.query.result)))
         counts = [counted(len(played.steps), "step")]
+        if several:
+            counts.insert(0, counted(len(played.attempts), "attempt"))
         if played.tokens is not None:
             counts.append(counted(played.tokens, "token"))
         counts.append(f"{played.wall_s:.2f} s")
         self._print(Text(", ".join(counts), "dim"))
+
+    def _ask_back(
+        self, played: PlayedQuestion, readings: Sequence[tuple[int, PlayedAttempt]]
+    ) -> None:
+        """Show the attempts' other readings of the question, each by its query and result."""
+        self._print(Text("do you mean ...?", "bold"))
+        for number, (agreeing, attempt) in enumerate(readings, start=1):
+            head = Text(f"{number}. {agreement(agreeing, played)}: ")
+            if attempt.query is None:
+                self._print(head.append("no query worked", "yellow"))
+                continue
+            self._print(head.append_text(_argument(attempt.query)))
+            self._indented(Text(printable(attempt.query.result)))
+            if attempt.answer is None:
+                self._indented(Text(unconfirmed(attempt), "yellow"))
 
     def _line(self, name: str, text: str) -> None:
         self._print(Text.assemble((f"{name:9} ", "bold"), printable(text)))
@@ -101,20 +131,43 @@ class Screen:
         self._console.print(text, soft_wrap=True)
 
 
+def agreement(agreeing: int, played: PlayedQuestion) -> str:
+    """Return how many attempts agree: "4 of 5 attempts agree"."""
+    count = len(played.attempts)
+    return f"{agreeing} of {counted(count, 'attempt')} {'agrees' if agreeing == 1 else 'agree'}"
+
+
 def no_answer(played: PlayedQuestion) -> str:
     """Return why there is no answer, or no confirmed one, in one line."""
-    if played.said is not None:
-        if is_nothing(played.said):
-            return "no answer: the agent gave an empty one"
-        return "the answer is not confirmed: no query of the agent's returned it"
-    if played.stuck:
+    agreeing, attempt = played.leader
+    if agreeing and agreeing < played.agree:
+        return f"no answer: only {agreement(agreeing, played)}, and {played.agree} must (--agree)"
+    reason = unconfirmed(attempt) if attempt.said is not None else unanswered(attempt)
+    return reason if agreeing or len(played.attempts) == 1 else f"{reason}; no attempt has one"
+
+
+def unconfirmed(attempt: PlayedAttempt) -> str:
+    """Return why what an attempt answered is not confirmed."""
+    if attempt.source is not None:
+        doubts = "; ".join(attempt.doubts[attempt.source.argument])
+        return f"the answer is not confirmed: {printable(doubts)}"
+    if is_nothing(attempt.said or ""):
+        return "no answer: the agent gave an empty one"
+    return "the answer is not confirmed: no query of the agent's returned it"
+
+
+def unanswered(attempt: PlayedAttempt) -> str:
+    """Return why an attempt has no answer."""
+    if attempt.lost is not None:
+        return f"no answer: {printable(attempt.lost)}"
+    if attempt.stuck:
         return "no answer: the agent only repeated an action that had failed"
-    if played.context_overflow:
+    if attempt.context_overflow:
         return "no answer: the agent's context window is full; use a model with a larger one"
-    if played.outcome == Outcome.BUDGET:
-        within = f"no answer within {counted(len(played.steps), 'step')}"
-        return within + ("; --step-budget allows more" if played.queries else ": no query worked")
-    if played.outcome == Outcome.SQL_KILLED:
+    if attempt.outcome == Outcome.BUDGET:
+        within = f"no answer within {counted(len(attempt.steps), 'step')}"
+        return within + ("; --step-budget allows more" if attempt.queries else ": no query worked")
+    if attempt.outcome == Outcome.SQL_KILLED:
         return "no answer: a query exceeded the limits of the SQL workers, which ends an episode"
     return "no answer: the agent stopped, its context window or its token limit exhausted"
 

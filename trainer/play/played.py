@@ -1,23 +1,30 @@
-"""A played question: its steps, and whether a query of the agent's returned its answer.
+"""A played question: its attempts, whether they agree, and whether a query returned the answer.
 
 The right answer to a question about one's own database is unknown, so nothing here says that an
 answer is right.
 """
 
-import json
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shared.actions import ActionType
 from shared.models import Outcome
 from trainer.rollout.parsing import parse_with_fallback
-from trainer.rollout.prompts import REMARKS
+from trainer.rollout.prompts import result_rows
+from trainer.rollout.vote import (
+    NOTHING,
+    Attempt,
+    Group,
+    Value,
+    answer_key,
+    read_answer,
+    read_value,
+    vote,
+)
 
 REL_TOLERANCE = 0.01  # of a number that the answer rounds
-NOTHING = ("", "null", "none", "[]")  # what agents answer where a query found nothing
 
 
 @dataclass(frozen=True)
@@ -36,19 +43,19 @@ class PlayStep:
 
 
 @dataclass
-class PlayedQuestion:
-    """How one question was played. `said` is what the agent answered; see `answer`."""
+class PlayedAttempt:
+    """How one attempt at a question was played. `said` is what the agent answered; see `answer`."""
 
-    question: str
-    unknown_names: Sequence[str] = ()  # of the question, which nothing in the database contains
-    tables: list[str] = field(default_factory=list)
     steps: list[PlayStep] = field(default_factory=list)
     outcome: Outcome = Outcome.ABANDONED
     said: str | None = None
+    key: str | None = None  # equal for answers that agree: `trainer.rollout.vote.answer_key`
+    logprob: float | None = None  # mean of the sampled tokens; None if unknown
     stuck: bool = False  # it ended because the agent only repeated actions that failed
+    lost: str | None = None  # the error of the infrastructure that ended it
     context_overflow: bool = False
     context_truncations: int = 0  # how often old turns were dropped from the agent's context
-    wall_s: float = 0.0
+    doubts: dict[str, list[str]] = field(default_factory=dict)  # query -> why it may mislead
 
     @property
     def queries(self) -> list[PlayStep]:
@@ -57,16 +64,24 @@ class PlayedQuestion:
         return [one for one in steps if one.action is ActionType.QUERY and one.error is None]
 
     @property
-    def source(self) -> PlayStep | None:
-        """The last query whose result holds the answer."""
+    def sources(self) -> list[PlayStep]:
+        """The queries whose results hold the answer, the last first."""
         if self.said is None:
-            return None
-        return next((one for one in self.queries if confirms(one.result, self.said)), None)
+            return []
+        return [one for one in self.queries if confirms(one.result, self.said)]
+
+    @property
+    def source(self) -> PlayStep | None:
+        """The query that the answer is taken from: the last one that holds it, if possible one
+        without doubts."""
+        return min(self.sources, key=lambda one: bool(self.doubts.get(one.argument)), default=None)
 
     @property
     def answer(self) -> str | None:
-        """What the agent answered, if the result of one of its queries holds it."""
-        return self.said if self.source is not None else None
+        """What the agent answered, if the result of one of its queries holds it, and nothing makes
+        that query doubtful."""
+        source = self.source
+        return self.said if source is not None and not self.doubts.get(source.argument) else None
 
     def repeats_failure(self, text: str) -> bool:
         """Return whether a turn's text is an action that failed before."""
@@ -76,17 +91,83 @@ class PlayedQuestion:
 
     @property
     def tokens(self) -> int | None:
-        counts = [step.tokens for step in self.steps if step.tokens is not None]
-        return sum(counts) if len(counts) == len(self.steps) else None
+        return total_tokens(self.steps)
+
+    @property
+    def query(self) -> PlayStep | None:
+        """The query that the answer is taken from, or else the last one that worked."""
+        return self.source or next(iter(self.queries), None)
 
     def as_json(self) -> dict[str, Any]:
-        query = self.source or next(iter(self.queries), None)
+        query = None if self.query is None else self.query.argument
+        return {**asdict(self), "answer": self.answer, "query": query, "tokens": self.tokens}
+
+
+@dataclass
+class PlayedQuestion:
+    """How a question was played: its attempts, of which at least `agree` must agree."""
+
+    question: str
+    unknown_names: Sequence[str] = ()  # of the question, which nothing in the database contains
+    attempts: list[PlayedAttempt] = field(default_factory=lambda: [PlayedAttempt()])
+    agree: int = 1
+    tables: list[str] = field(default_factory=list)
+    wall_s: float = 0.0
+
+    @property
+    def groups(self) -> list[Group]:
+        """The attempts that agree, the vote's winner first."""
+        return vote([Attempt(one.key, one.logprob) for one in self.attempts])
+
+    @property
+    def readings(self) -> list[tuple[int, PlayedAttempt]]:
+        """How many attempts agree on each answer, and one of them, confirmed if any is."""
+        found = []
+        for group in self.groups:
+            members = [self.attempts[place] for place in group.members]
+            found.append((len(members), min(members, key=lambda one: one.answer is None)))
+        return found
+
+    @property
+    def leader(self) -> tuple[int, PlayedAttempt]:
+        """The first reading; (0, the first attempt) if no attempt has an answer."""
+        return next(iter(self.readings), (0, self.attempts[0]))
+
+    @property
+    def answer(self) -> str | None:
+        """The confirmed answer on which enough attempts agree, if there is one."""
+        agreeing, attempt = self.leader
+        return attempt.answer if agreeing >= self.agree else None
+
+    @property
+    def steps(self) -> list[PlayStep]:
+        """The steps of all attempts."""
+        return [step for attempt in self.attempts for step in attempt.steps]
+
+    @property
+    def tokens(self) -> int | None:
+        return total_tokens(self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        agreeing, attempt = self.leader
         return {
-            **asdict(self),
+            "question": self.question,
+            "unknown_names": list(self.unknown_names),
+            "tables": self.tables,
             "answer": self.answer,
-            "query": None if query is None else query.argument,
+            "query": None if attempt.query is None else attempt.query.argument,
+            "agreeing": agreeing,
+            "agree": self.agree,
             "tokens": self.tokens,
+            "wall_s": self.wall_s,
+            "attempts": [one.as_json() for one in self.attempts],
         }
+
+
+def total_tokens(steps: Sequence[PlayStep]) -> int | None:
+    """Return the tokens of the steps; None if the model's server does not count."""
+    counts = [step.tokens for step in steps if step.tokens is not None]
+    return sum(counts) if len(counts) == len(steps) else None
 
 
 def _plain(argument: str) -> str:
@@ -96,7 +177,7 @@ def _plain(argument: str) -> str:
 
 def is_nothing(answer: str) -> bool:
     """Return whether an answer says that there is nothing."""
-    return answer.strip().casefold() in NOTHING
+    return answer_key(answer) == NOTHING
 
 
 def confirms(result: str, answer: str) -> bool:
@@ -104,41 +185,15 @@ def confirms(result: str, answer: str) -> bool:
 
     An answer that there is nothing needs a result without a value.
     """
-    rows = [row for row in result.split("\n")[1:] if not row.startswith(REMARKS)]
-    cells = {cell.strip().casefold() for row in rows for cell in (row, *row.split(" | "))}
-    if is_nothing(answer):
-        return all(is_nothing(cell) for row in rows for cell in row.split(" | "))
-    numbers = [number for cell in cells if (number := _number(cell)) is not None]
+    cells = {read_value(cell) for row in result_rows(result) for cell in row}
+    values = [value for row in read_answer(answer, [result]) for value in row if value is not None]
+    if not values:
+        return cells <= {None}
+    numbers = [cell for cell in cells if isinstance(cell, int | float)]
 
-    def found(value: str) -> bool:
-        if value.casefold() in cells:
-            return True
-        if (number := _number(value)) is not None:
-            return any(math.isclose(number, one, rel_tol=REL_TOLERANCE) for one in numbers)
-        return ", " in value and all(map(found, value.split(", ")))
+    def found(value: Value) -> bool:
+        if isinstance(value, int | float):
+            return any(math.isclose(value, one, rel_tol=REL_TOLERANCE) for one in numbers)
+        return value in cells
 
-    values = list(_values(answer))
-    return bool(values) and all(map(found, values))
-
-
-def _values(answer: str) -> Iterator[str]:
-    """Yield the single values of an answer: JSON, or lines with `|` between values."""
-    try:
-        items = [json.loads(answer)]
-    except (ValueError, RecursionError):  # nested too deeply
-        items = re.split(r"[\n|]", answer)
-    while items:
-        item = items.pop()
-        if isinstance(item, list):
-            items += item
-        elif isinstance(item, dict):
-            items += item.values()
-        else:
-            yield "NULL" if item is None else str(item).strip()
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
+    return all(map(found, values))

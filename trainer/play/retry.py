@@ -1,75 +1,85 @@
-"""Another action in place of one that failed before in the same episode.
+"""Another action in place of one that failed before in the same attempt.
 
 The player is asked again at a temperature, a few times. If it keeps to actions that failed, the
-episode ends without an answer.
+attempt ends without an answer.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shared.errors import SQLEnvError
-from trainer.play.played import PlayedQuestion
+from trainer.play.played import PlayedAttempt
 from trainer.rollout.generators.base import AsyncPolicy, EpisodeView, Sample
 from trainer.rollout.tokens import ChatCodec
 
 RETRIES = 8
+Act = Callable[[EpisodeView], Awaitable[str | SQLEnvError | None]]
 
 
 class RetryingPolicy:
-    """A `Policy` for one episode; `retry` is asked where `player` repeats what failed."""
+    """An `AsyncPolicy` for the attempts at one question; `retry` is awaited where `player` repeats
+    what failed."""
 
-    def __init__(self, player: AsyncPolicy, retry: AsyncPolicy, played: PlayedQuestion) -> None:
-        self._player, self._retry, self._played = player, retry, played
+    def __init__(self, player: AsyncPolicy, retry: Act, attempts: Sequence[PlayedAttempt]) -> None:
+        self._acts, self._attempts = (player.act_one, *[retry] * RETRIES), attempts
+        self.run_all = player.run_all
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
-        [view] = views
-        for policy in (self._player, *[self._retry] * RETRIES):
-            [text] = policy.run_all([partial(policy.act_one, view)])
-            if not (isinstance(text, str) and self._played.repeats_failure(text)):
-                return [text]
-        self._played.stuck = True
-        return [None]
+    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
+        attempt = self._attempts[view.repeat]
+        for act in self._acts:
+            text = await act(view)
+            if not (isinstance(text, str) and attempt.repeats_failure(text)):
+                return text
+        attempt.stuck = True
+        return None
 
 
 class RetryingGenerator:
-    """A `Generator` for one episode, as `RetryingPolicy`.
+    """A `Generator` for the attempts at one question, as `RetryingPolicy`, over a `LocalGenerator`,
+    which draws a turn that was refused again at `temperature`."""
 
-    Both players are models in this process. A turn that was refused is in the context of `player`,
-    which then starts again with the one that was taken.
-    """
-
-    def __init__(self, player: Any, retry: Any, codec: ChatCodec, played: PlayedQuestion) -> None:
-        self._player, self._retry, self._codec, self._played = player, retry, codec, played
-        self._stream: tuple[int, ...] = ()
-        self._context: list[int] = []
-        self._stale = False  # whether the context of `player` is another
+    def __init__(
+        self, player: Any, temperature: float, codec: ChatCodec, attempts: Sequence[PlayedAttempt]
+    ) -> None:
+        self._player, self._temperature = player, temperature
+        self._codec, self._attempts = codec, attempts
+        self._refused: Counter[int] = Counter()  # by row, in its turn under way
+        self._last: list[int] = []  # by row, the id before that turn
+        self._again: list[int] = []  # rows of which it is drawn again
+        self.room, self.restart = player.room, player.restart
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
-        [self._stream] = streams
         self._player.start(streams)
-
-    def room(self, row: int) -> int:
-        return int(self._player.limit) - len(self._context)
-
-    def restart(self, row: int, kept: int) -> None:
-        self._context, self._stale = self._context[:kept], True
+        self._last = [0] * len(streams)
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | None]:
-        if not appended:
+        taken: dict[int, Sample | None] = {}
+        for row, ids in appended.items():
+            self._last[row] = ids[-1]
+        fed = dict(appended)
+        while not taken:
+            samples = self._player.sample(fed | {row: [self._last[row]] for row in self._again})
+            if not samples:
+                break
+            fed, self._again = {}, []
+            for row, sample in samples.items():
+                taken |= self._taken(row, sample)
+        return taken
+
+    def _taken(self, row: int, sample: Sample) -> dict[int, Sample | None]:
+        """Return a row's turn, None if too many were refused, or nothing if it is drawn again."""
+        attempt = self._attempts[row]
+        refused = attempt.repeats_failure(self._codec.turn(sample.ids))
+        if refused and self._refused[row] < RETRIES:
+            self._refused[row] += 1
+            self._player.heat(row, self._temperature)
+            # forget the turn and the id before it, which is then fed again
+            length = self._player.limit - self._player.room(row)
+            self._player.restart(row, length - len(sample.ids) - 1)
+            self._again.append(row)
             return {}
-        self._context += appended[0]
-        if self._stale:
-            self._player.restart(0, 0)
-        sample = self._player.sample({0: self._context if self._stale else appended[0]})[0]
-        self._stale = False
-        for attempt in range(RETRIES + 1):
-            if not self._played.repeats_failure(self._codec.turn(sample.ids)):
-                self._context += sample.ids
-                return {0: sample}
-            if attempt < RETRIES:
-                self._stale = True
-                self._retry.start([(*self._stream, len(self._context), attempt)])
-                sample = self._retry.sample({0: self._context})[0]
-        self._played.stuck = True
-        return {0: None}
+        attempt.stuck = refused
+        del self._refused[row]
+        self._player.heat(row, None)
+        return {row: None if refused else sample}

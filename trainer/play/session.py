@@ -1,39 +1,50 @@
 """Plays one question after another on an environment server that hosts them.
 
-A question is an episode of the training loop's `play_episodes`, recorded step by step.
+The attempts at a question are episodes of the training loop's `play_episodes`, played together and
+recorded step by step.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
+from shared.actions import ActionType
 from shared.console import errors, print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, StepResult
 from trainer.errors import PlayError
-from trainer.play.agent import Agent
+from trainer.play.agent import RETRY_TEMPERATURE, Agent
 from trainer.play.database import Database, host
 from trainer.play.display import Screen
 from trainer.play.names import unknown_names
-from trainer.play.played import PlayedQuestion, PlayStep
+from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
 from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
 from trainer.rollout.parsing import ParsedAction
+from trainer.rollout.prompts import NOTE
+from trainer.rollout.vote import attempt_of
 from trainer.runtime.server import SupervisedServer
+
+Reply = TypeVar("Reply", bound=StepResult)
 
 
 def play_questions(
-    database: Database, questions: list[str], agent: Agent, screen: Screen
+    database: Database,
+    questions: list[str],
+    agent: Agent,
+    screen: Screen,
+    samples: int = 1,
+    agree: int = 1,
 ) -> Iterator[PlayedQuestion]:
-    """Play the questions in order, and yield each when it has ended."""
+    """Play `samples` attempts at each question in order, and yield each when it has ended."""
     questions = [text.strip().encode(errors="replace").decode() for text in questions]
     with TemporaryDirectory(prefix="sqlenv-play-") as scratch:
         data_dir, log = Path(scratch) / "data", Path(scratch) / "server.log"
@@ -44,7 +55,8 @@ def play_questions(
             open_client(replace(agent.config, server_urls=[server.url])) as client,
         ):
             for question_id, text in zip(question_ids, questions, strict=True):
-                played = PlayedQuestion(text, unknown_names(path, text))
+                attempts = [PlayedAttempt() for _ in range(samples)]
+                played = PlayedQuestion(text, unknown_names(path, text), attempts, agree)
                 try:
                     ask(agent, client, question_id, played, screen)
                 except DataError as error:
@@ -82,47 +94,95 @@ def typed_questions(terminal: Console) -> Iterator[str]:
 def ask(
     agent: Agent, client: EpisodeClient, question_id: str, played: PlayedQuestion, screen: Screen
 ) -> None:
-    """Play one question that the client's server hosts, and record it in `played`."""
+    """Play the attempts at one question that the client's server hosts, and record them."""
     start = time.perf_counter()
     player: dict[str, Any] = {}
-    if agent.codec is None:
-        player["policy"] = RetryingPolicy(agent.player, agent.retry, played)
-    else:
-        player["generator"] = RetryingGenerator(agent.player, agent.retry, agent.codec, played)
-    with agent.compute():
-        [row] = play_episodes(
-            [prompt_of(question_id, played.question, agent.config)],
-            None,
-            agent.tokenizer,
-            agent.config,
-            client=client,
-            check_lost=False,
-            observer=_Recorder(played, screen),
-            **player,
+    attempts = played.attempts
+    if agent.codec is not None:
+        player["generator"] = RetryingGenerator(
+            agent.player, RETRY_TEMPERATURE, agent.codec, attempts
         )
+    else:
+        assert agent.retry is not None
+        player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
+    rows = play_episodes(
+        [prompt_of(question_id, played.question, agent.config)] * len(attempts),
+        None,
+        agent.tokenizer,
+        agent.config,
+        client=client,
+        check_lost=False,
+        observer=_Recorder(played, screen),
+        **player,
+    )
+    for attempt, row in zip(attempts, rows, strict=True):
+        attempt.outcome, attempt.lost = row.outcome, row.lost
+        attempt.context_overflow = row.context_overflow
+        attempt.context_truncations = row.context_truncations
+        found = attempt_of(row)
+        attempt.key, attempt.logprob = found.key, found.logprob
+        if attempt.outcome == Outcome.ANSWERED:
+            attempt.said = attempt.steps[-1].argument
+    _doubt(client, question_id, attempts)
     played.wall_s = time.perf_counter() - start
-    played.outcome = row.outcome
-    played.context_overflow = row.context_overflow
-    played.context_truncations = row.context_truncations
-    if played.outcome == Outcome.ANSWERED:
-        played.said = played.steps[-1].argument
+
+
+def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAttempt]) -> None:
+    """Record why the queries that answers were taken from may mislead, by the server's remarks.
+
+    They run again with remarks, which the agent may have played without.
+    """
+    queries = list(dict.fromkeys(query.argument for one in attempts for query in one.sources))
+    if not queries:
+        return
+    options = {"question_id": question_id, "explain": ["remarks"]}
+    episodes = _all(client.reset_many([options] * len(queries)))
+    steps = [
+        (one.episode_id, f"{ActionType.QUERY}: {query}")
+        for one, query in zip(episodes, queries, strict=True)
+    ]
+    for query, reply in zip(queries, _all(client.step_many(steps)), strict=True):
+        lines = reply.observation.result.split("\n")
+        remarks = [line[len(NOTE) : -1] for line in lines if line.startswith(NOTE)]
+        for attempt in attempts:
+            if remarks and query in (one.argument for one in attempt.sources):
+                attempt.doubts[query] = remarks
+    for one in episodes:
+        client.close_episode(one.episode_id)
+
+
+def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
+    """Return the replies, or raise the first error among them."""
+    good = []
+    for reply in replies:
+        if isinstance(reply, SQLEnvError):
+            raise reply
+        good.append(reply)
+    return good
 
 
 class _Recorder(EpisodeObserver):
-    """Records the steps of one episode in `played`, and raises the error that loses it."""
+    """Records the steps of a question's attempts. It raises the error that loses an attempt if the
+    others would meet it too, or if it loses the last one."""
 
     def __init__(self, played: PlayedQuestion, screen: Screen) -> None:
         self._played, self._screen = played, screen
-        self._shown_s, self._tokens = 0.0, 0  # time of the last observation; tokens before it
+        count = len(played.attempts)
+        # by attempt: time of the last observation; tokens before it
+        self._shown_s, self._tokens = [0.0] * count, [0] * count
+        self._left = count
 
     def on_start(self, view: EpisodeView) -> None:
+        self._shown_s[view.repeat] = time.perf_counter()
+        if self._played.tables:
+            return
         self._played.tables = view.observations[0].tables
         if not self._played.tables:
             raise PlayError("the database holds no table or view to explore")
         self._screen.question(self._played)
-        self._shown_s = time.perf_counter()
 
     def on_step(self, view: EpisodeView, parsed: ParsedAction, reply: StepResult) -> None:
+        place, now = view.repeat, time.perf_counter()
         step = PlayStep(
             step=reply.observation.step_count,
             text=view.actions[-1],
@@ -131,12 +191,16 @@ class _Recorder(EpisodeObserver):
             parse_fallback=parsed.fallback,
             result=reply.observation.result,
             error=reply.observation.error,
-            tokens=view.sampled_tokens - self._tokens or None,  # 0 if the server does not count
-            wall_s=round(time.perf_counter() - self._shown_s, 4),
+            # 0 if the server does not count
+            tokens=view.sampled_tokens - self._tokens[place] or None,
+            wall_s=round(now - self._shown_s[place], 4),
         )
-        self._played.steps.append(step)
-        self._screen.step(step)
-        self._shown_s, self._tokens = time.perf_counter(), view.sampled_tokens
+        self._played.attempts[place].steps.append(step)
+        if len(self._played.attempts) == 1:
+            self._screen.step(step)
+        self._shown_s[place], self._tokens[place] = time.perf_counter(), view.sampled_tokens
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
-        raise error
+        self._left -= 1
+        if isinstance(error, DataError) or not self._left:
+            raise error

@@ -92,6 +92,8 @@ def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
         result=result,
         groups=[(name, one) for name, one in groups if one["episodes"]],
         ks=[str(k) for k in ks if k != 1],
+        found=found,
+        agreement=tables.agreement(found["overall"]),
         kinds=list(map(str, ActionType)),
         p_text=p_text,
         questions=shown,

@@ -8,7 +8,6 @@ the one that it shows. Without scripts the first items are lists to open.
 import base64
 import gzip
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -21,7 +20,7 @@ from shared.dataset import Question
 from shared.pages.markup import action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
 from trainer.report.run_reader import LoadedRun
-from trainer.rollout.prompts import STEPS_LEFT
+from trainer.rollout.prompts import result_of
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import by_kind
 
@@ -30,7 +29,6 @@ LISTED = 20  # items in a page without scripts
 SIDES = 2  # policies of a question side by side; the others are lists to open
 FACETS = ("database", "difficulty", "answer is a", "databases")
 UNKNOWN = "unknown"
-_BUDGET = re.compile(rf"\n?{STEPS_LEFT} -?\d+(?:\n.+)?\Z")  # and a hint
 NAMES = {"random": "random actions", "before": "before training", "after": "after training"}
 
 # policy -> question id -> its episodes
@@ -154,7 +152,7 @@ def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
         turns.append(
             {
                 "action": action_markup(action),
-                "observation": observation_markup(action, _BUDGET.sub("", turn.observation)),
+                "observation": observation_markup(action, result_of(turn.observation)),
                 "reward": reward,
                 "raw_text": "" if action == turn.action else cut(turn.action, 600),
             }

@@ -11,7 +11,7 @@ from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
 from trainer.config import REWARD_WEIGHTS
 from trainer.report.run_reader import LoadedRun
-from trainer.run.charts import Chart, Series
+from trainer.run.charts import Chart, Point, Series
 from trainer.run.plots import (
     logged_and_mean,
     points,
@@ -75,6 +75,25 @@ def reward_layers(run: LoadedRun) -> Chart:
         lines += logged_and_mean(values, weighted(name), colour)
     title = "Reward by layer, training episodes"
     return Chart("reward-parts", title, lines, note=smoothing_note(lines))
+
+
+def agreement(group: Mapping[str, Any]) -> Chart:
+    """Return the chart of accuracy against coverage, over how many attempts agree."""
+    asked, rates = group["success"]["n"], group["agreement"].items()
+    right = [Point(int(k), one["rate"], *one["ci95"]) for k, one in rates if one["n"]]
+    covered = [Point(int(k), one["n"] / asked) for k, one in rates]
+    return Chart(
+        "agreement",
+        "Accuracy against coverage",
+        [
+            Series("right of these", right, "blue", "marked", band=True),
+            Series("share of questions", covered, "orange", "dashed"),
+        ],
+        bounds=(0.0, 1.0),
+        form=percent,
+        note="Area: 95 % Wilson intervals.",
+        x_label="attempts that agree, at least",
+    )
 
 
 def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:

@@ -3,6 +3,8 @@
 The offline model is trained on exactly these bytes; after a change it must be pretrained again.
 """
 
+import re
+
 from shared.actions import ACTIONS, ActionType
 from shared.models import SQLObservation, StepResult
 from trainer.config import PromptKind
@@ -14,6 +16,7 @@ NO_ROWS = "(no rows)"
 NOTE = "(note: "  # begins a remark below a result
 # beginnings of lines of a result that are no rows
 REMARKS = (NO_ROWS, "(first ", "(cut: ", NOTE)
+_AFTER_RESULT = re.compile(rf"\n?{STEPS_LEFT} -?\d+(?:\n.+)?\Z")  # and a hint
 SHORT_SYSTEM_PROMPT = "Answer from the database: " + ", ".join(ActionType) + "."
 
 _EXAMPLES = {
@@ -106,3 +109,14 @@ def format_observation(observation: SQLObservation | StepResult, kind: PromptKin
     ended = observation.done or not observation.budget_remaining
     hint = "" if ended or kind != "full" else _hint(text, observation)
     return f"{text}\n{hint}" if hint else text
+
+
+def result_of(message: str) -> str:
+    """Return the result in a user message: what `format_observation` wrote, without its end."""
+    return _AFTER_RESULT.sub("", message)
+
+
+def result_rows(result: str) -> list[list[str]]:
+    """Return the cells of a QUERY's or a SAMPLE's result, without its header and remarks."""
+    lines = result.split("\n")[1:]
+    return [line.split(" | ") for line in lines if not line.startswith(REMARKS)]

@@ -1,6 +1,8 @@
 """What `play_episodes` returns: a `RolloutRow` per episode, and `RolloutStats` over all of them."""
 
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import compress
+from math import fsum
 
 from shared.models import Outcome
 
@@ -52,6 +54,12 @@ class RolloutRow:
     def learn_mask(self) -> list[int]:
         """1 for every id of the policy, 0 for all others, [P + C]."""
         return [0] * len(self.prompt_ids) + self.env_mask
+
+    @property
+    def mean_logprob(self) -> float | None:
+        """Mean log-probability of the sampled ids; None if nothing sampled them."""
+        sampled = list(compress(self.logprobs, self.env_mask))
+        return fsum(sampled) / len(sampled) if sampled and self.sampled_tokens else None
 
     def without_ids(self) -> "RolloutRow":
         """Return the row without token ids, which other processes do not need."""

@@ -33,6 +33,7 @@ COUNTRIES = (
     *("Italy", "Norway", "Spain", "Sweden", "Switzerland"),
 )
 ALL = ("empty", "errors", "remarks")
+WRITTEN = "the result is written in the statement, not read from a table"
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,7 @@ def test_a_result_with_values_has_no_reason(runner: SqlRunner, path: str) -> Non
         "SELECT count(*) FROM orders WHERE country IN ('Norway', 'Atlantis')",
         "SELECT 0, 'x' FROM orders WHERE status_cd = 'C' LIMIT 1",
     ):
-        assert ask(runner, path, sql).remarks == []
+        assert ask(runner, path, sql, ("empty",)).remarks == []
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_conditions_are_those_of_tables(
         ('SELECT "nickname" FROM customers', []),
         ('SELECT id, (SELECT "total" FROM customers LIMIT 1) FROM orders', []),
         ('SELECT "rowid" FROM orders', []),
-        ('WITH t(x) AS (SELECT 1) SELECT "x" FROM t', []),
+        ('WITH t(x) AS (SELECT 1) SELECT "x" FROM t', [WRITTEN]),
         ('SELECT name AS "n" FROM customers ORDER BY "n"', []),
         ('SELECT name FROM customers WHERE country = "CH"', []),
         ('SELECT "Unit Price" FROM orders', []),
@@ -196,7 +197,15 @@ def test_conditions_are_those_of_tables(
         ("SELECT weight / 2, count(*) FROM orders GROUP BY 1",
          ["whole numbers were divided, which drops the fraction; to keep it, write 1.0 * a / b"]),
         ("SELECT (weight + 2) / 3, id / 10 * 10 FROM orders", []),
-        ("SELECT '7/2' FROM orders", []),
+        ("SELECT '7/2' FROM orders", [WRITTEN]),
+        ("SELECT 172", [WRITTEN]),
+        ("VALUES (172)", [WRITTEN]),
+        ("SELECT 'a', 2 UNION SELECT 'b', 3 FROM orders", [WRITTEN]),
+        ("SELECT x FROM (SELECT 172 AS x)", [WRITTEN]),
+        ("SELECT 'all', count(*) FROM orders", []),
+        ("SELECT 'few', 2 UNION SELECT 'all', count(*) FROM orders", []),
+        ("SELECT EXISTS (SELECT 1 FROM orders)", []),
+        ("SELECT CASE WHEN count(*) > 9 THEN 'yes' ELSE 'no' END FROM orders", []),
         ("SELECT name FROM customers -- 1/2", []),
     ],
 )  # fmt: skip
@@ -206,6 +215,55 @@ def test_a_result_that_misleads_has_a_remark(
     found = ask(runner, path, sql)
     assert (found.error, found.remarks) == (None, remarks)
     assert ask(runner, path, sql, ("empty", "errors")).remarks == []
+
+
+PEOPLE = """
+CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, born TEXT, died TEXT, joined TEXT,
+                     n INTEGER, price REAL);
+INSERT INTO person VALUES
+(1, 'Ann', '31.12.1999', '2050-01-02', '5 May 2020', 2, 5),
+(2, 'Bo', '01.02.2001', NULL, '12 Jan 2021', 4, 7),
+(3, 'Cy', '15.06.1980', '2049-12-31', NULL, NULL, 9);
+"""
+UNORDERED = "born has dates such as '31.12.1999', whose order as texts is not that of time"
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("people") / "own.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(PEOPLE)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("sql", "remarks"),
+    [
+        ("SELECT name FROM person ORDER BY born LIMIT 1", [UNORDERED]),
+        ("SELECT name, born AS b FROM person ORDER BY 2 DESC", [UNORDERED]),
+        ("SELECT p.born AS b FROM person AS p ORDER BY b", [UNORDERED]),
+        ("SELECT max(born) FROM person", [UNORDERED]),
+        ("SELECT name FROM person WHERE born = (SELECT min(born) FROM person)", [UNORDERED]),
+        ("SELECT count(*) FROM person WHERE born < '01.01.2000'", [UNORDERED]),
+        ("SELECT count(*) FROM person WHERE '01.01.2000' <= born", [UNORDERED]),
+        ("SELECT name FROM person WHERE born BETWEEN '01.01.1980' AND '31.12.1989'", [UNORDERED]),
+        ("SELECT name FROM person ORDER BY joined",
+         ["joined has dates such as '5 May 2020', whose order as texts is not that of time"]),
+        ("SELECT born FROM person WHERE born = '15.06.1980' ORDER BY name", []),
+        ("SELECT name FROM person ORDER BY died, name, n, price", []),
+        ("SELECT name FROM person ORDER BY substr(born, 7)", []),
+        ("SELECT sum(n) / count(*) FROM person",
+         ["count(*) counts the rows in which n is NULL; avg(n) does not"]),
+        ("SELECT 1.0 * sum(n) / count(*) FROM person",
+         ["count(*) counts the rows in which n is NULL; avg(n) does not"]),
+        ("SELECT sum(price) / count(*), sum(n) / count(n) FROM person", []),
+    ],
+)  # fmt: skip
+def test_dates_and_nulls_that_mislead_have_a_remark(
+    runner: SqlRunner, people: str, sql: str, remarks: list[str]
+) -> None:
+    found = ask(runner, people, sql, ("remarks",))
+    assert (found.error, found.remarks) == (None, remarks)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
     assert len(played) == result["episodes"] == 12 * 4
     assert {one["sample"] for one in played} == {0, 1, 2, 3}
     tries: dict[str, list[bool]] = {}
-    for one in played:
+    for one in sorted(played, key=lambda one: one["sample"]):
         tries.setdefault(one["question_id"], []).append(one["outcome"] == "correct")
     assert len({sum(right) for right in tries.values()}) > 2  # the samples of a question differ
     groups = result["success"]
@@ -121,6 +121,20 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
     assert groups["unseen"]["success"]["rate"] == pytest.approx(sum(farm) / 4)
     assert list(groups["by_difficulty"]) == ["easy", "medium"]
     overall = groups["overall"]
+    # both answers are texts of the first turn: 42 wins where it is said more often, or first
+    votes = {name: right.count(True) > 2 - right[0] / 2 for name, right in tries.items()}
+    first = {name: [right[0], right[2]] for name, right in tries.items()}
+    assert overall["vote_at"]["4"]["rate"] == pytest.approx(sum(votes.values()) / 12)
+    assert overall["vote_at"]["2"]["rate"] == pytest.approx(sum(map(sum, first.values())) / 24)
+    for k in range(1, 5):
+        agree = [one for one, right in tries.items() if max(map(right.count, (True, False))) >= k]
+        rate = overall["agreement"][str(k)]
+        assert (rate["n"], rate["rate"]) == (
+            len(agree),
+            pytest.approx(sum(map(votes.get, agree)) / len(agree)),
+        )
+    assert {one["answer"] for one in played} == {"[[42]]", "[[7]]"}
+    assert "Votes of attempts: 12 questions" in bench.output
     assert overall["actions"] == {"DESCRIBE": 0, "SAMPLE": 0, "QUERY": 0, "ANSWER": 1}
     assert (overall["answered"], overall["sampled_tokens"]) == (1.0, 2)
     assert result["model_server"]["requests"] == 48

@@ -2,6 +2,7 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.evaluation.analysis import compare, difference_interval, mcnemar_exact, pass_at_k
+from trainer.evaluation.analysis import (
+    EvaluatedEpisode,
+    compare,
+    difference_interval,
+    mcnemar_exact,
+    measure_group,
+    pass_at_k,
+    vote_at_k,
+    voted,
+)
 from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.evaluation.measure import batch_of, cache_rows, play_with
@@ -299,3 +309,31 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, c: int) -> Non
         draws = list(itertools.combinations(tries, k))
         assert pass_at_k(n, c, k) == pytest.approx(sum(map(any, draws)) / len(draws))
     assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+
+
+def episode(sample: int, answer: str | None, right: bool = False) -> EvaluatedEpisode:
+    said = ["QUERY: SELECT 1"] if answer is None else [f"ANSWER: {answer}"]
+    played = row("q", "correct" if right else "wrong" if answer else "budget")
+    fields: dict[str, Any] = {
+        **asdict(played),
+        **dict.fromkeys(("database", "difficulty", "part", "phase", "mode"), "x"),
+        **{"step": 0, "texts": [], "env_errors": 0, "actions": said, "sample": sample},
+    }
+    return EvaluatedEpisode.model_construct(**fields)
+
+
+def test_a_vote_counts_attempts_without_an_answer() -> None:
+    split = [episode(0, None), episode(1, "7"), episode(2, "42", True), episode(3, "42.0", True)]
+    assert voted(split) == (2, True)
+    assert voted([episode(0, None)]) == (0, False)
+    assert vote_at_k(split, 2) == 0.5  # 7 of the first two, 42 of the others
+    assert vote_at_k(split, 3) == 0.0  # of the first three; the last is in no run of three
+    assert voted([episode(0, "NULL"), episode(1, "NULL"), episode(2, "42", True)]) == (1, True)
+
+
+def test_coverage_is_of_all_questions() -> None:
+    group = measure_group(
+        [episode(0, "42", True), episode(1, None), episode(2, "42.", True)], [1, 2, 3]
+    )
+    assert {k: rate["n"] for k, rate in group["agreement"].items()} == {"1": 1, "2": 1, "3": 0}
+    assert (group["agreement"]["2"]["rate"], group["agreement"]["3"]["rate"]) == (1.0, None)

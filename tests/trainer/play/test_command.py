@@ -52,7 +52,16 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
     )
     with served(ChatServer(scripted(*texts), models=("tester",))) as chat:
         result = play(
-            "--db", shop, "-q", "How many orders?", "--base-url", chat.url, "--model", "tester"
+            "--db",
+            shop,
+            "-q",
+            "How many orders?",
+            "--base-url",
+            chat.url,
+            "--model",
+            "tester",
+            "--samples",
+            1,
         )
     shown = result.output
     assert result.exit_code == 0
@@ -96,9 +105,10 @@ def test_the_shipped_model_answers_two_questions_as_json(
     for line in lines:
         assert (line["database"], line["agent"]) == (str(shop), TRAINED_MODEL)
         assert line["tables"] == ["orders"]
-        assert (line["said"] is not None) == (line["outcome"] == "answered")
-        assert line["tokens"] == sum(step["tokens"] for step in line["steps"]) > 0
-        assert [step["step"] for step in line["steps"]] == list(range(1, len(line["steps"]) + 1))
+        [attempt] = line["attempts"]  # the toy's default
+        assert (attempt["said"] is not None) == (attempt["outcome"] == "answered")
+        assert line["tokens"] == sum(step["tokens"] for step in attempt["steps"]) > 0
+        assert [one["step"] for one in attempt["steps"]] == [*range(1, len(attempt["steps"]) + 1)]
     assert result.exit_code == (0 if all(line["answer"] for line in lines) else 3)
     assert still(shop.parent) == before
 
@@ -113,10 +123,10 @@ def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
     path = tmp_path / "answers.jsonl"
     with served(ChatServer(somebody_writes)) as chat:
         asked = ("--db", shop, "-q", "How many by Zed?", "--base-url", chat.url, "--model", "fake")
-        result = play(*asked, "--json", path)
+        result = play(*asked, "--samples", 1, "--json", path)
     assert result.exit_code == 3  # no query returned it
     (played,) = map(json.loads, path.read_text().splitlines())
-    assert (played["answer"], played["said"]) == (None, "3")
+    assert (played["answer"], played["attempts"][0]["said"]) == (None, "3")
     assert played["unknown_names"] == ["Zed"]
     assert f"note: {shop} was written to meanwhile" in result.stderr
     assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in result.stderr
@@ -145,10 +155,45 @@ def test_an_error_ends_a_typed_question_alone(shop: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(session, "typed_questions", lambda _: iter(["And now?", "How many?"]))
     with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
         chat.faults.append(refusal(400, "not today"))
-        result = play("--db", shop, "--base-url", chat.url, "--model", "fake")
+        result = play("--db", shop, "--base-url", chat.url, "--model", "fake", "--samples", 1)
     assert result.exit_code == 0
     assert re.search(r"error: .*not today", result.output)
     assert re.search(r"╭─ answer, unchecked ─+╮\n│ 3 +│", result.output)
+
+
+class Split(ChatServer):
+    """Says 3, 3.0 or 7 by the random stream of the turn, all of a query's result."""
+
+    def complete(self, body: dict[str, Any]) -> Any:
+        told = any(one["role"] == "assistant" for one in body["messages"])
+        said = ("3", "3.0", "7")[body["seed"] % 3]
+        with self.lock:  # `answer` is shared by all requests
+            text = f"ANSWER: {said}" if told else "QUERY: SELECT count(*), 7 FROM orders"
+            self.answer = lambda messages: text
+            return super().complete(body)
+
+
+def test_attempts_are_sampled_and_voted_on(shop: Path, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with served(Split(lambda messages: "")) as chat:
+        asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
+        shown = [play(*asked, "--samples", 6, "--agree", bar) for bar in (1, 6)]
+        assert play(*asked, "--json", path).exit_code in (0, 3)  # 5 attempts, of which 4 must agree
+    assert {one["temperature"] for one in chat.requests} == {0.8}
+    assert [one.exit_code for one in shown] == [0, 3]
+    agreeing = [re.search(r"(\d) of 6 attempts agree", one.output) for one in shown]
+    assert agreeing[0] is not None
+    assert agreeing[1] is not None
+    assert 6 > int(agreeing[0][1]) == int(agreeing[1][1]) >= 3
+    assert "answer, unchecked" in shown[0].output
+    assert "answer, unchecked" not in shown[1].output
+    assert f"only {agreeing[1][0]}, and 6 must (--agree)" in shown[1].output
+    assert all("do you mean ...?" in one.output for one in shown)
+    (line,) = map(json.loads, path.read_text().splitlines())
+    keys = [one["key"] for one in line["attempts"]]
+    assert len(keys) == 5
+    assert set(keys) <= {"[[3]]", "[[7]]"}
+    assert (line["agreeing"], line["agree"]) == (max(map(keys.count, keys)), 4)
 
 
 # -- what is refused, each in one line
@@ -191,6 +236,7 @@ def test_bad_input_is_one_line(
         (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
         (("--db", "x", "-q", "y", "--set", "temperature=1"), "temperature has no effect here"),
         (("--db", "x", "-q", " "), "is empty"),
+        (("--db", "x", "-q", "y", "--agree", "2"), "2 of 1 attempt can't agree"),
     ],
 )
 def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:

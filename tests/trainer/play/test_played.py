@@ -8,7 +8,8 @@ from rich.console import Console
 from shared.actions import parse_action
 from shared.models import Outcome
 from trainer.play.display import Screen
-from trainer.play.played import PlayedQuestion, PlayStep
+from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
+from trainer.rollout.vote import answer_key
 
 BOUGHT = "buyer | total\nAnn | 10.5\nBo | 99.0\nCy | 2979.4138\n(first 3 rows; there are more)"
 Reply = tuple[str, str, str | None]  # action, result, error
@@ -27,14 +28,17 @@ def played(*replies: Reply, said: str | None) -> PlayedQuestion:
         kind, argument = action.action_type, action.argument
         rest = (False, result, error, None, 0.1)
         steps.append(PlayStep(number, text, kind, argument, *rest))
-    return PlayedQuestion("Who?", steps=steps, outcome=Outcome.ANSWERED, said=said)
+    key = None if said is None else answer_key(said)
+    attempt = PlayedAttempt(steps=steps, outcome=Outcome.ANSWERED, said=said, key=key)
+    return PlayedQuestion("Who?", attempts=[attempt])
 
 
 def shown(question: PlayedQuestion) -> str:
     file = StringIO()
     screen = Screen(Console(file=file, width=80))
-    for step in question.steps:
-        screen.step(step)
+    if len(question.attempts) == 1:
+        for step in question.steps:
+            screen.step(step)
     screen.end(question)
     return file.getvalue()
 
@@ -69,7 +73,6 @@ def test_an_answer_that_a_query_returned_is_shown_with_it(
         ((QUERIED,), "[" * 20_000),
         ((QUERIED,), "110"),
         ((QUERIED,), "(first 3 rows; there are more)"),
-        ((EMPTY,), "(no rows)"),
         ((QUERIED, EMPTY), "1"),
     ],
 )
@@ -77,11 +80,12 @@ def test_an_answer_that_no_query_returned_is_never_shown(
     replies: tuple[Reply, ...], said: str
 ) -> None:
     found = played(*replies, said=said)
-    assert (found.answer, found.as_json()["answer"], found.as_json()["said"]) == (None, None, said)
+    assert (found.answer, found.as_json()["answer"]) == (None, None)
+    assert found.as_json()["attempts"][0]["said"] == said
     text = shown(found)
     assert "the answer is not confirmed: no query of the agent's returned it" in text
     assert "answer, unchecked" not in text
-    if said not in ("1", "(no rows)", "(first 3 rows; there are more)"):
+    if said not in ("1", "(first 3 rows; there are more)"):
         assert said not in text.replace("\n   Dan", "")  # of the SAMPLE
     last = [one for one in replies if one[0].startswith("QUERY") and one[2] is None]
     if last:
@@ -91,11 +95,11 @@ def test_an_answer_that_no_query_returned_is_never_shown(
         assert after.startswith(lines)
 
 
-@pytest.mark.parametrize("said", ["None", "null", "NULL", "[]"])
+@pytest.mark.parametrize("said", ["None", "null", "NULL", "[]", "(no rows)"])
 def test_an_answer_of_nothing_is_shown_as_such(said: str) -> None:
     for empty in (EMPTY, NULLS):
         found = played(QUERIED, empty, said=said)
-        assert (found.answer, found.source) == (said, found.steps[1])
+        assert (found.answer, found.attempts[0].source) == (said, found.steps[1])
         assert "│ nothing found " in shown(found)
     text = shown(played(QUERIED, said=said))
     assert "no answer: the agent gave an empty one" in text
@@ -104,13 +108,13 @@ def test_an_answer_of_nothing_is_shown_as_such(said: str) -> None:
 
 def test_a_question_without_an_answer() -> None:
     found = played(FAILED, said=None)
-    found.steps.pop()
-    assert found.answer is found.source is found.as_json()["query"] is None
+    found.attempts[0].steps.pop()
+    assert found.answer is found.attempts[0].source is found.as_json()["query"] is None
     assert "no answer" in shown(found)
 
 
 def test_what_repeats_a_failure() -> None:
-    found = played(("SAMPLE: order", "", "no such table"), FAILED, QUERIED, said="Ann")
+    found = played(("SAMPLE: order", "", "no such table"), FAILED, QUERIED, said="Ann").attempts[0]
     assert found.repeats_failure("QUERY: SELECT name  FROM orders;")
     assert found.repeats_failure("I try again.\nSAMPLE: order")
     assert found.repeats_failure("SELECT name FROM orders")  # runs as a QUERY

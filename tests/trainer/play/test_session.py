@@ -17,15 +17,16 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.console import printable
-from shared.errors import DataError
+from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome
 from tests.trainer.play.conftest import run_script
 from trainer.cli import configured
 from trainer.config import GRPOConfig
+from trainer.errors import ModelServerError
 from trainer.play.agent import Agent, local_agent
 from trainer.play.database import examine, host
 from trainer.play.display import Screen, no_answer
-from trainer.play.played import PlayedQuestion
+from trainer.play.played import PlayedAttempt, PlayedQuestion
 from trainer.play.session import ask
 from trainer.rollout.generators.base import EpisodeView, Sample
 from trainer.rollout.tokens import codec_of
@@ -35,14 +36,18 @@ BAD, GOOD = "QUERY: SELECT x FROM orders", "QUERY: SELECT count(*) FROM orders"
 
 
 class Texts:
-    """A policy that writes these, one per turn, and then stops; it counts how often it is asked."""
+    """A policy that writes these, one per turn, and then stops; it counts how often it is asked. Of
+    several attempts each has its own texts; None is an error of the infrastructure."""
 
-    def __init__(self, *texts: str) -> None:
-        self.texts, self.asked = texts, 0
+    def __init__(self, *texts: str, attempts: Sequence[Sequence[str | None]] = ()) -> None:
+        self.attempts, self.asked = attempts or [texts], 0
 
-    async def act_one(self, view: EpisodeView) -> str | None:
+    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
         self.asked += 1
-        return next(iter(self.texts[len(view.actions) :]), None)
+        texts = self.attempts[view.repeat][len(view.actions) :]
+        if not texts:
+            return None
+        return ModelServerError("down") if texts[0] is None else texts[0]
 
     def run_all(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         return [asyncio.run(call()) for call in calls]
@@ -50,7 +55,7 @@ class Texts:
 
 def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:
     config = GRPOConfig(step_budget=steps)
-    return Agent(config, "a script", Texts(*texts), retry or Texts(*texts))
+    return Agent(config, "a script", Texts(*texts), (retry or Texts(*texts)).act_one)
 
 
 @contextmanager
@@ -58,8 +63,11 @@ def in_this_process(db: Path, folder: Path) -> Iterator[Asked]:
     """`ask` for one question on a server that is an object: call it with an agent."""
     _, [question_id] = host(examine(db), ["How [red]many[/red]?"], folder)
 
-    def asked(agent: Agent, screen: Screen | None = None) -> PlayedQuestion:
-        played = PlayedQuestion("How [red]many[/red]?", ["many"])
+    def asked(
+        agent: Agent, screen: Screen | None = None, samples: int = 1, agree: int = 1
+    ) -> PlayedQuestion:
+        attempts = [PlayedAttempt() for _ in range(samples)]
+        played = PlayedQuestion("How [red]many[/red]?", ["many"], attempts, agree)
         ask(agent, client, question_id, played, screen or Screen(Console(quiet=True)))
         return played
 
@@ -88,11 +96,12 @@ def test_how_an_episode_ends(
     asked: Asked, texts: tuple[str, ...], outcome: Outcome, said: str | None, reason: str
 ) -> None:
     played = asked(text_agent(*texts, steps=4))
-    assert (played.outcome, played.said, len(played.steps)) == (outcome, said, len(texts))
+    [attempt] = played.attempts
+    assert (attempt.outcome, attempt.said, len(played.steps)) == (outcome, said, len(texts))
     assert reason == "" or reason in no_answer(played)
     played_json = json.loads(json.dumps(played.as_json()))
     assert played_json["tokens"] is None  # nobody counted
-    assert played_json["outcome"] == str(outcome)
+    assert played_json["attempts"][0]["outcome"] == str(outcome)
 
 
 def test_a_failed_action_is_replaced_and_never_sent_again(asked: Asked) -> None:
@@ -105,9 +114,146 @@ def test_a_failed_action_is_replaced_and_never_sent_again(asked: Asked) -> None:
 def test_an_agent_that_keeps_to_a_failed_action_ends(asked: Asked) -> None:
     retry = Texts(BAD, BAD, BAD)
     played = asked(text_agent(BAD, BAD, retry=retry))
-    assert (played.outcome, len(played.steps)) == (Outcome.ABANDONED, 1)
+    assert (played.attempts[0].outcome, len(played.steps)) == (Outcome.ABANDONED, 1)
     assert retry.asked > 1
     assert "only repeated an action that had failed" in no_answer(played)
+
+
+# -- several attempts
+
+HIGHEST = "QUERY: SELECT buyer FROM orders ORDER BY total DESC LIMIT 1"
+LOWEST = "QUERY: SELECT buyer FROM orders ORDER BY total LIMIT 1"
+EMPTY = "QUERY: SELECT buyer FROM orders WHERE total > 100"
+
+
+def several(
+    asked: Asked, *attempts: Sequence[str | None], agree: int = 1
+) -> tuple[PlayedQuestion, str]:
+    """Play the attempts; return them and what was shown."""
+    file = StringIO()
+    screen, texts = Screen(Console(file=file, width=80)), Texts(attempts=attempts)
+    agent = Agent(GRPOConfig(step_budget=4), "scripts", texts, texts.act_one)
+    played = asked(agent, screen, len(attempts), agree)
+    screen.end(played)
+    return played, file.getvalue()
+
+
+def test_attempts_that_agree(asked: Asked) -> None:
+    played, shown = several(
+        asked, (GOOD, "ANSWER: 3"), (GOOD, "ANSWER: 3.0"), ("QUERY: SELECT 3", "ANSWER: 3"), agree=3
+    )
+    assert (played.answer, played.leader[0]) == ("3", 3)
+    assert "│ 3                     │\n│ 3 of 3 attempts agree │" in shown
+    assert "do you mean" not in shown
+    assert shown.count("SELECT count(*) FROM orders") == 2  # a step, and where the answer is from
+    assert "3 attempts, 6 steps" in shown
+    assert [one["key"] for one in played.as_json()["attempts"]] == ["[[3]]"] * 3
+
+
+def test_attempts_that_disagree_are_a_question_back(asked: Asked) -> None:
+    split = [(HIGHEST, "ANSWER: Bo"), (LOWEST, "ANSWER: Cy"), (HIGHEST, "ANSWER: bo"), (GOOD,)]
+    played, shown = several(asked, *split, agree=3)
+    assert (played.answer, played.leader[0]) == (None, 2)
+    assert "no answer: only 2 of 4 attempts agree, and 3 must (--agree)" in shown
+    assert "answer, unchecked" not in shown
+    _, _, readings = shown.partition("do you mean ...?\n")
+    first, second = (text.removeprefix("QUERY: ") for text in (HIGHEST, LOWEST))
+    assert readings.startswith(
+        f"1. 2 of 4 attempts agree: {first}\n   buyer\n   Bo\n"
+        f"2. 1 of 4 attempts agrees: {second}\n   buyer\n   Cy\n"
+    )
+    played, shown = several(asked, *split, agree=2)
+    assert played.answer == "Bo"
+    assert "│ 2 of 4 attempts agree │" in shown
+    assert f"do you mean ...?\n1. 1 of 4 attempts agrees: {second}" in shown
+
+
+def test_nothing_wins_only_if_nothing_else_was_said(asked: Asked) -> None:
+    empty = (EMPTY, "ANSWER: NULL")
+    played, shown = several(asked, empty, empty, (EMPTY, "ANSWER: []"), agree=3)
+    assert (played.answer, played.leader[0]) == ("NULL", 3)
+    assert "│ nothing found         │\n│ 3 of 3 attempts agree │" in shown
+    played, shown = several(asked, empty, empty, (HIGHEST, "ANSWER: Bo"), agree=2)
+    assert played.answer is None
+    assert "only 1 of 3 attempts agrees, and 2 must" in shown
+    assert "2. 2 of 3 attempts agree: SELECT buyer FROM orders WHERE" in shown
+
+
+def test_an_attempt_that_fails_agrees_with_none_and_counts(asked: Asked) -> None:
+    played, shown = several(asked, (None,), (GOOD, "ANSWER: 3"), (GOOD, None), agree=1)
+    assert [one.lost for one in played.attempts] == ["down", None, "down"]
+    assert played.answer == "3"
+    assert "│ 1 of 3 attempts agrees │" in shown
+    with pytest.raises(ModelServerError, match="down"):
+        several(asked, (None,), (GOOD, None))
+
+
+def test_no_attempt_has_an_answer(asked: Asked) -> None:
+    played, shown = several(asked, (GOOD,), ("DESCRIBE: orders",), agree=2)
+    assert (played.answer, played.leader[0]) == (None, 0)
+    assert "no answer: the agent stopped" in shown
+    assert "no attempt has one" in shown
+
+
+def test_only_an_attempt_that_a_query_confirms_has_the_answer(asked: Asked) -> None:
+    played, shown = several(asked, ("ANSWER: 3",), (GOOD, "ANSWER: 3"), agree=2)
+    assert played.leader == (2, played.attempts[1])
+    assert "from SELECT count(*) FROM orders" in shown
+    played, shown = several(asked, ("ANSWER: 3",), ("ANSWER: 3",), agree=2)
+    assert played.answer is None
+    assert "the answer is not confirmed: no query of the agent's returned it" in shown
+
+
+# -- what is not confirmed
+
+OWN = """
+CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, town TEXT, born TEXT, n INTEGER);
+INSERT INTO person VALUES
+(1, 'Ann', 'Almdorf', '31.12.1999', 2), (2, 'Bo', 'Celm', '01.02.2001', 4),
+(3, 'Cy', 'Celm', '15.06.1980', NULL);
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "reason"),
+    [
+        ('SELECT "nickname" FROM person WHERE id = 1', "nickname", '"nickname" is no column'),
+        ('SELECT "email" FROM person WHERE id = 1', "email", '"email" is no column'),
+        ("SELECT 172", "172", "the result is written in the statement"),
+        ("SELECT name FROM person ORDER BY born LIMIT 1", "Bo", "born has dates such as"),
+        ("SELECT sum(town = 'Celm') / count(*) FROM person", "0", "whole numbers were divided"),
+        ("SELECT sum(n) / count(*) FROM person", "2", "count(*) counts the rows in which n is"),
+        ("SELECT name FROM person WHERE town = 'celm'", "nobody", "no query of the agent's"),
+        ("SELECT count(*) FROM person WHERE town = 'Celm'", "2", None),
+        ("SELECT 1.0 * sum(town = 'Celm') / count(*) FROM person", "0.667", None),
+    ],
+)
+def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
+    tmp_path: Path, query: str, said: str, reason: str | None
+) -> None:
+    """The agents read no remarks, as those that were trained without them."""
+    file = StringIO()
+    screen = Screen(Console(file=file, width=80))
+    path = run_script(tmp_path / "own.db", OWN)
+    texts = Texts(f"QUERY: {query}", f"ANSWER: {said}")
+    agent = Agent(GRPOConfig(step_budget=4, explain=[]), "a script", texts, texts.act_one)
+    with in_this_process(path, tmp_path / "data") as asked:
+        played = asked(agent, screen)
+    screen.end(played)
+    assert played.answer == (said if reason is None else None)
+    assert played.as_json()["query"] == query
+    assert ("answer, unchecked" in file.getvalue()) == (reason is None)
+    if reason is not None:
+        assert f"the answer is not confirmed: {reason}" in file.getvalue()
+
+
+def test_another_query_may_confirm_what_a_misleading_one_returned(tmp_path: Path) -> None:
+    path = run_script(tmp_path / "own.db", OWN)
+    good = "SELECT count(*) FROM person WHERE town = 'Celm'"
+    with in_this_process(path, tmp_path / "data") as asked:
+        played = asked(text_agent(f"QUERY: {good}", "QUERY: SELECT 2", "ANSWER: 2"))
+    assert (played.answer, played.as_json()["query"]) == ("2", good)
+    assert [*played.attempts[0].doubts] == ["SELECT 2"]
 
 
 def test_damage_found_during_play_stops_it(tmp_path: Path) -> None:
@@ -162,19 +308,26 @@ def test_a_schema_too_long_for_the_window_ends_the_question(
 
 
 class Spelled:
-    """A generator that samples the ids of these texts, one per turn, and keeps what it was fed."""
+    """A player that samples the ids of these texts, one per turn, and keeps what it was fed."""
 
     limit = 1000
 
     def __init__(self, tokenizer: Any, *texts: str) -> None:
         self.codec = codec_of(tokenizer)
         self.texts, self.contexts, self.context = list(texts), list[list[int]](), list[int]()
+        self.temperatures: list[float | None] = [None]
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self.context = []
 
+    def room(self, row: int) -> int:
+        return self.limit - len(self.context)
+
     def restart(self, row: int, kept: int) -> None:
         del self.context[kept:]
+
+    def heat(self, row: int, temperature: float | None) -> None:
+        self.temperatures.append(temperature)
 
     def sample(self, appended: dict[int, Sequence[int]]) -> dict[int, Sample]:
         ids = self.codec.action(self.texts.pop(0))
@@ -186,14 +339,25 @@ class Spelled:
 def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
     asked: Asked, tokenizer: Any
 ) -> None:
-    spelled = Spelled(tokenizer, BAD, BAD, "ANSWER: 3")
-    retry = Spelled(tokenizer, BAD, GOOD)
+    spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, "spelled", spelled, retry, spelled.codec, tokenizer)
+    agent = Agent(config, "spelled", spelled, codec=spelled.codec, tokenizer=tokenizer)
     played = asked(agent)
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
-    assert spelled.contexts[1] == retry.contexts[0] == retry.contexts[1]
-    read = spelled.contexts[2]
-    assert read[: len(spelled.contexts[1])] == spelled.contexts[1]
-    text = spelled.codec.text(read)
+    first, *again, last = spelled.contexts
+    assert again == [again[0]] * 3  # the same context, drawn three times
+    assert spelled.temperatures == [None, None, 1.2, 1.2, None, None]
+    assert last[: len(again[0])] == again[0]
+    assert again[0][: len(first)] == first
+    text = spelled.codec.text(last)
     assert (text.count(BAD), text.count(GOOD)) == (1, 1)
+
+
+def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
+    spelled = Spelled(tokenizer, *[BAD] * 20)
+    config = GRPOConfig(step_budget=4, system_prompt="short")
+    agent = Agent(config, "spelled", spelled, codec=spelled.codec, tokenizer=tokenizer)
+    played = asked(agent)
+    assert played.attempts[0].stuck
+    assert (len(played.steps), len(spelled.contexts)) == (1, 10)
+    assert "only repeated an action that had failed" in no_answer(played)

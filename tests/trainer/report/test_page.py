@@ -314,6 +314,25 @@ def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
     assert len(scripts(page)) == 1
     assert page.count("img") == 0
     assert "the evaluation is not finished" in page.text("gaps")
+    assert "Votes of attempts" not in page.text("success")
+
+
+def test_the_page_of_several_attempts_has_their_votes(finished: Path, tmp_path: Path) -> None:
+    folder, run = tmp_path / "evaluation", Run(finished)
+    episodes = EvalResult.read(run.evaluation("after", "greedy")).episodes
+    for sample in (0, 1):
+        lines = [
+            one.as_line("eval", "sampled", 0, sample=sample, answer="[[1]]") for one in episodes
+        ]
+        append_lines(folder / "episodes.jsonl", lines)
+    settings = {"policy": "model", "split": "eval", "samples": 2, "standard": "strict"}
+    config = read_json(run.config)["config"]
+    write_json(folder / "config.json", {"evaluation": settings, "config": config})
+    write_json(folder / "evaluation.json", {"success": {"overall": {"pass_at": {"1": 0, "2": 0}}}})
+    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    page = Page((folder / "report.html").read_text())
+    assert f"{len(episodes)} (100 %)" in page.text("success")
+    assert page.count("img") == 1
 
 
 def test_without_a_path_the_newest_run_is_reported(

@@ -2,7 +2,8 @@
 
 A call feeds rows the ids appended since their last turn and decodes all rows together, until a
 share of their turns have ended. Rows have slots in the cache; those still sampling are moved to the
-first slots, so that finished ones cost nothing, and a prompt that rows share is computed once.
+first slots, so that finished ones cost nothing. What rows read is computed once for all that have
+read the same so far, as the attempts at a question have at first.
 """
 
 import math
@@ -21,6 +22,7 @@ from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
 Tensor = torch.Tensor
 
 PASS_TOKENS = 4096  # with their padding, read in one forward pass
+TURN_TOKENS = 64  # that the cache has room for when a turn starts; few turns are longer
 SHORTEST_SHARED = 128  # tokens that prompts begin with: a pass of its own for fewer saves nothing
 
 
@@ -29,8 +31,9 @@ class _Row:
     """One episode's place in the batch."""
 
     stream: tuple[int, ...]
-    context: int = 0  # ids so far, fed or not
+    context: list[int] = field(default_factory=list)  # ids so far, fed or not
     turn: int = 0
+    temperature: float | None = None  # of its turns, if it is another than the generator's
     # the latest turn, whose last id the cache has not seen
     sample: Sample = field(default_factory=lambda: Sample([], []))
 
@@ -81,12 +84,17 @@ class LocalGenerator:
         self._under_way.clear()
 
     def room(self, row: int) -> int:
-        return self.limit - self._rows[row].context
+        return self.limit - len(self._rows[row].context)
 
     def restart(self, row: int, kept: int) -> None:
-        self._rows[row].context, self._rows[row].sample = kept, Sample([], [])
+        del self._rows[row].context[kept:]
+        self._rows[row].sample = Sample([], [])
         # its other cached ids are overwritten, and not read before that
         self._lengths[self._order.index(row)] = kept
+
+    def heat(self, row: int, temperature: float | None) -> None:
+        """Draw the row's next turns at another temperature; None: as usual."""
+        self._rows[row].temperature = temperature
 
     @torch.no_grad()  # under inference_mode, autocast would cast every weight at every token
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample]:
@@ -96,11 +104,11 @@ class LocalGenerator:
         assert self._under_way.isdisjoint(appended)
         fed = {**appended, **dict.fromkeys(sorted(self._under_way), ())}
         chunks = {index: [*self._rows[index].sample.ids[-1:], *ids] for index, ids in fed.items()}
-        logits = self._extend(chunks) if self._order else self._start(chunks)
         for index, ids in appended.items():
-            row = self._rows[index]
-            row.context += len(ids)
-            row.sample = Sample([], [])
+            self._rows[index].context += ids
+        logits = self._extend(chunks) if self._order else self._start(chunks)
+        for index in appended:
+            self._rows[index].sample = Sample([], [])
         self._under_way.update(appended)
         ended = sorted(self._decode(logits))
         self._under_way.difference_update(ended)
@@ -125,20 +133,35 @@ class LocalGenerator:
         self._order = [index for prompt in prompts for index in distinct[prompt]]
         copies = torch.tensor([len(distinct[prompt]) for prompt in prompts])
         slots = torch.arange(len(prompts)).repeat_interleave(copies)
-        self._take(slots, room=self._max_new)
+        self._take(slots, room=TURN_TOKENS)
         return logits[slots.to(self._device)]
 
     def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
-        """Feed a later turn, longest chunk first; drop finished rows. Return logits, [rows, V]."""
-        kept = [slot for slot, row in enumerate(self._order) if row in chunks]
-        assert len(kept) == len(chunks), "a row that was dropped, or never started, came back"
-        kept.sort(key=lambda slot: len(chunks[self._order[slot]]), reverse=True)
-        self._order = [self._order[slot] for slot in kept]
-        fed = torch.tensor([len(chunks[row]) for row in self._order])
-        lengths = self._lengths[torch.tensor(kept)]
-        room = int((lengths + fed).max() - lengths.max())
-        self._take(torch.tensor(kept), room=room + self._max_new)
-        return self._feed([chunks[row] for row in self._order])
+        """Feed a later turn, longest chunk first; drop finished rows. Return logits, [rows, V].
+
+        Rows of one context are fed once: the first of them computes it, and the others copy it.
+        """
+        slots: dict[tuple[int, ...], list[int]] = {}  # by context
+        for slot, row in enumerate(self._order):
+            if row in chunks:
+                slots.setdefault(tuple(self._rows[row].context), []).append(slot)
+        order = self._order
+        assert sum(map(len, slots.values())) == len(chunks), "a row that was dropped came back"
+        # of one context, the row of which most is cached has the shortest chunk
+        alike = [sorted(one, key=lambda slot: len(chunks[order[slot]])) for one in slots.values()]
+        alike.sort(key=lambda one: len(chunks[order[one[0]]]), reverse=True)
+        fed = torch.tensor([len(chunks[order[one[0]]]) for one in alike])
+        first = torch.tensor([one[0] for one in alike])
+        copied = len(chunks) - len(alike)
+        room = int((self._lengths[first] + fed).max() - self._lengths[first].max())
+        self._take(first, room=room + (0 if copied else TURN_TOKENS))
+        logits = self._feed([chunks[order[one[0]]] for one in alike])
+        self._order = [order[slot] for one in alike for slot in one]
+        if not copied:
+            return logits
+        places = torch.arange(len(alike)).repeat_interleave(torch.tensor(list(map(len, alike))))
+        self._take(places, room=TURN_TOKENS)
+        return logits[places.to(self._device)]
 
     def _take(self, slots: Tensor, room: int) -> None:
         """Keep the rows of `slots`, in that order, each with room for `room` more tokens."""
@@ -196,13 +219,14 @@ class LocalGenerator:
     def _decode(self, logits: Tensor) -> list[int]:
         """Sample every slot's turn from the logits after its last fed id, [slots, V], until enough
         have ended. Return the rows of these."""
-        uniforms = None if self._greedy else self._uniforms()
+        heated = any(self._rows[row].temperature is not None for row in self._order)
+        uniforms = None if self._greedy and not heated else self._uniforms()
         live, ended = len(self._order), list[int]()
         enough = max(1, math.ceil(self._ended_share * live))
         while True:
             taken = [len(self._rows[row].sample.ids) for row in self._order[:live]]
             drawn = None if uniforms is None else uniforms[torch.arange(live), torch.tensor(taken)]
-            ids, logprobs = self._draw(logits, drawn)
+            ids, logprobs = self._draw(logits, drawn, self._order[:live])
             finished = self._record(ids.tolist(), logprobs.tolist())
             self._on_tokens(0, live, len(finished))
             ended += [self._order[slot] for slot in finished]
@@ -221,11 +245,11 @@ class LocalGenerator:
             sample = row.sample
             sample.ids.append(token)
             sample.logprobs.append(logprob)
-            row.context += 1
+            row.context.append(token)
             if (
                 token in self._stop_ids
                 or (self._ends_action is not None and self._ends_action(sample.ids))
-                or row.context >= self.limit
+                or len(row.context) >= self.limit
                 or len(sample.ids) >= self._max_new
             ):
                 finished.append(slot)
@@ -258,6 +282,8 @@ class LocalGenerator:
 
     def _advance(self, ids: Tensor, live: int) -> Tensor:
         """Feed one id to each of the first `live` slots. Return logits, [live, V]."""
+        if int(self._lengths[:live].max()) >= self._cache.capacity:
+            self._take(torch.arange(self._cache.slots), room=TURN_TOKENS)
         positions = self._lengths[:live].to(self._device, copy=True)
         self._lengths[:live] += 1
         length = int(self._lengths[:live].max())
@@ -289,17 +315,25 @@ class LocalGenerator:
         drawn = np.stack([stream.random(self._max_new) for stream in streams])
         return torch.from_numpy(drawn).to(self._device)
 
-    def _draw(self, logits: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _draw(
+        self, logits: Tensor, uniforms: Tensor | None, order: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
         """Return ids and their log-probabilities, [rows]. logits: [rows, V]; uniforms: [rows]."""
-        logprobs = (logits.float() / self._temperature).log_softmax(-1)
-        if uniforms is None:
-            ids = logits.argmax(-1)
-        else:
+        own = [self._rows[row].temperature for row in order]
+        temperatures = [self._temperature if one is None else one for one in own]
+        logprobs = (logits.float() / self._column(temperatures)).log_softmax(-1)
+        ids = logits.argmax(-1)
+        if uniforms is not None:
             cdf = logprobs.exp().cumsum(-1, dtype=torch.float64)
             # the first id whose cumulative mass exceeds the target, never one of probability 0
             target = uniforms[:, None] * cdf[:, -1:]
-            ids = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
+            drawn = torch.searchsorted(cdf, target, right=True)[:, 0].clamp_(max=cdf.shape[-1] - 1)
+            greedy = self._column([self._greedy and one is None for one in own])
+            ids = torch.where(greedy[:, 0], ids, drawn)
         return ids, logprobs.gather(-1, ids[:, None])[:, 0]
+
+    def _column(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, device=self._device)[:, None]
 
 
 def _shared_prefix(prompts: Sequence[tuple[int, ...]]) -> int:

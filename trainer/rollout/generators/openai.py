@@ -57,11 +57,15 @@ class OpenAIPolicy(ModelServer):
         self._one_action_per_turn = one_action_per_turn
         self._options["chat_template_kwargs"] = {"enable_thinking": thinking}
 
-    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
+    async def act_one(
+        self, view: EpisodeView, temperature: float | None = None
+    ) -> str | SQLEnvError | None:
         """Return the next text of an episode; None if not even the last turn fits the model's
         context window. `ModelServerError` is returned if all attempts at this request failed, and
-        raised for what every request would meet."""
-        seed = {"seed": int(view.rng.integers(2**31))} if self._seeded else {}
+        raised for what every request would meet. `temperature` may be another than usual."""
+        options: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
+        if temperature or self._seeded:
+            options["seed"] = int(view.rng.integers(2**31))
         # old turns without their thinking: templates that know thinking drop it too
         whole: Messages = [
             {**one, "content": without_thinking(one["content"])}
@@ -71,7 +75,7 @@ class OpenAIPolicy(ModelServer):
         ]
         for messages in (whole, *cut_down(whole)):
             try:
-                reply = await self._ask({"messages": messages}, seed)
+                reply = await self._ask({"messages": messages}, options)
             except ContextOverflow:
                 continue
             if isinstance(reply, ModelServerError):

@@ -9,7 +9,7 @@ from shared.dataset import Question
 from shared.models import SQLObservation
 from shared.sqltext import quote_text, split_names, sql_name, unquote_identifier
 from trainer.rollout.generators.base import EpisodeView
-from trainer.rollout.prompts import REMARKS
+from trainer.rollout.prompts import result_rows
 
 ANSWER_PROBABILITY = 0.15  # of a random action once a cell was seen
 
@@ -94,9 +94,8 @@ def read_cells(observation: SQLObservation) -> list[str]:
         ("DESCRIBE", "ANSWER")
     ):
         return []
-    lines = observation.result.split("\n")[1:]
-    rows = (line for line in lines if not line.startswith(REMARKS))
-    return [cell for line in rows for cell in line.split(" | ") if cell and cell != "NULL"]
+    rows = result_rows(observation.result)
+    return [cell for row in rows for cell in row if cell and cell != "NULL"]
 
 
 def _pick(rng: np.random.Generator, items: Sequence[str]) -> str:

@@ -125,6 +125,80 @@ def test_what_prompts_share_is_read_once_and_passes_are_small(
     assert read < whole - 8 * (len(shared) - 1)
 
 
+def test_the_cache_grows_with_a_long_turn(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(model, frozenset(), max_new_tokens=150, max_context_tokens=512)
+    generator.start([(1, row) for row in range(3)])
+    prompts = {row: [50 + row + n for n in range(40 + row)] for row in range(3)}
+    capacities = []
+    take = generator._cache.__class__.take
+
+    def taken(cache: Any, *arguments: Any) -> None:
+        take(cache, *arguments)
+        capacities.append(cache.capacity)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(generator._cache.__class__, "take", taken)
+        samples = generator.sample(prompts)
+    assert capacities == [128, 192]
+    for row, sample in samples.items():
+        assert len(sample.ids) == 150
+        expected = recomputed(model, prompts[row] + sample.ids)[-150:]
+        assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM) -> None:
+    """Six greedy rows of two prompts: each context is that of three rows, up to the third turn."""
+    counts: list[int] = []
+    generator = LocalGenerator(
+        model,
+        STOPS,
+        max_new_tokens=9,
+        max_context_tokens=512,
+        greedy=True,
+        on_tokens=lambda read, written, turns: counts.append(read),
+    )
+    generator.start([(1, row) for row in range(6)])
+    prompts = [[50 + row % 2 * 40 + n for n in range(20 + row % 2)] for row in range(6)]
+    contexts = [list(one) for one in prompts]
+    appended = dict(enumerate(prompts))
+    for turn in range(3):
+        counts.clear()
+        for row, sample in generator.sample(appended).items():
+            contexts[row] += sample.ids
+            expected = recomputed(model, contexts[row])[-len(sample.ids) :]
+            assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+        # a later turn's chunk begins with the last id of the turn before; in the third turn, the
+        # chunks of all rows differ
+        assert sum(counts) == (20 + 21, 2 * 4, 6 * 4)[turn]
+        appended = {row: [90 + row % 2 + row * turn, 95, 96 + row % 2] for row in range(6)}
+        for row, ids in appended.items():
+            contexts[row] += ids
+
+
+def test_a_row_can_be_drawn_again_at_another_temperature(model: Qwen3ForCausalLM) -> None:
+    generator = LocalGenerator(
+        model, STOPS, max_new_tokens=6, max_context_tokens=512, greedy=True, temperature=0.5
+    )
+    generator.start([(1,), (2,)])
+    prompt = [50, 51, 52]
+    first = generator.sample({0: prompt, 1: prompt})
+    assert first[0] == first[1]
+    drawn = set()
+    for _ in range(8):
+        generator.restart(1, len(prompt) - 1)
+        generator.heat(1, 5.0)
+        again = generator.sample({0: [60], 1: prompt[-1:]})
+        drawn.add(tuple(again[1].ids))
+        expected = recomputed(model, [*prompt, *again[1].ids], temperature=5.0)
+        assert again[1].logprobs == pytest.approx(expected[len(prompt) - 1 :].tolist(), abs=1e-4)
+    assert len(drawn) > 4
+    generator.restart(1, len(prompt) - 1)
+    generator.heat(1, None)
+    assert generator.sample({1: prompt[-1:]})[1] == Sample(
+        first[1].ids, pytest.approx(first[1].logprobs, abs=1e-4)
+    )
+
+
 def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
     generator = LocalGenerator(model, STOPS, max_new_tokens=6, max_context_tokens=512, greedy=True)
     generator.start([(1,), (2,)])

@@ -1,0 +1,143 @@
+"""Where a result is not what it seems."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from env_server.sql.jobs import SqlResult
+from env_server.sql.lookup import READ, Lookup, Names, Place, Scope
+from shared.order_by import Unresolved, resolve_term
+from shared.sqltext import quote_identifier, quote_text
+
+FEW_DATES = 20  # values of a column that show whether it has dates
+_FLAG = "fraction_was_dropped"
+ORDERED = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_COMPARED = (exp.EQ, exp.NEQ, exp.Is, exp.Like, exp.Glob, exp.In, exp.Between, *ORDERED)
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+# 31.12.1999, 12/31/99, 31 Dec 1999, December 31, 1999: as text, not in the order of time
+_TEXT_DATE = re.compile(
+    rf"\d{{1,2}}([./-])\d{{1,2}}\1\d{{2,4}}(?!\d).*"
+    rf"|(?:\d{{1,2}}[. -]*)?(?:{_MONTHS})[a-z]*[. ,-]*\d{{1,4}}(?!\d).*",
+    re.IGNORECASE,
+)
+
+
+def misleading_in(tree: exp.Expression, result: SqlResult, lookup: Lookup) -> Iterator[str]:
+    """Yield remarks on what the result of a statement does not show."""
+    names = Names(tree, lookup)
+    scopes = [(one, Scope(one, names, lookup)) for one in tree.find_all(exp.Select)]
+    for select, scope in scopes:
+        yield from _names_read_as_text(select, scope)
+    if result.rows and _is_constant(tree, names):
+        yield "the result is written in the statement, not read from a table"
+    if isinstance(tree, exp.Select) and _cuts_fractions(tree, lookup):
+        yield "whole numbers were divided, which drops the fraction; to keep it, write 1.0 * a / b"
+    for select, scope in scopes:
+        yield from _counted_nulls(select, scope, lookup)
+        yield from _ordered_dates(select, scope, lookup)
+
+
+def _is_constant(tree: exp.Expression, names: Names) -> bool:
+    """Return whether no column of a result is read from a table."""
+    if not any(map(names.table, tree.find_all(exp.Table))):
+        return True
+    if not isinstance(tree, exp.Query):
+        return False
+    read = (exp.Column, exp.Star, exp.AggFunc, exp.Window, exp.Query)
+    if isinstance(tree, exp.SetOperation):
+        return _is_constant(tree.left, names) and _is_constant(tree.right, names)
+    return not any(one.find(*read) for one in tree.selects)
+
+
+def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
+    """Yield the columns with NULLs whose sum is divided by the number of all rows."""
+    for one in select.expressions:
+        for div in _own(one, exp.Div):
+            total, count = div.find(exp.Sum), div.expression.unnest()
+            place = scope.place(total.this) if total else None
+            counted = isinstance(count, exp.Count) and isinstance(count.this, exp.Star)
+            if place and counted and lookup.rows(place.select("1", "{c} IS NULL")):
+                yield (
+                    f"count(*) counts the rows in which {place.shown} is NULL; "
+                    f"avg({place.shown}) does not"
+                )
+
+
+def _ordered_dates(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
+    """Yield the columns with dates that are ordered or compared as texts."""
+    for node in _ordering(select):
+        if (place := scope.place(node)) and (date := _text_date(place, lookup)):
+            yield (
+                f"{place.shown} has dates such as {quote_text(date)}, whose order as texts is not "
+                "that of time"
+            )
+
+
+def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
+    """Yield what a SELECT orders by, compares, or takes the least or greatest of."""
+    order = select.args.get("order")
+    for ordered in order.expressions if order else ():
+        try:
+            yield resolve_term(select, ordered.this)
+        except Unresolved:
+            continue
+    for root in select.iter_expressions():
+        for node in _own(root, (exp.Min, exp.Max, exp.Between, *ORDERED)):
+            yield node.this
+            if node.args.get("expression"):
+                yield node.expression
+
+
+def _text_date(place: Place, lookup: Lookup) -> str | None:
+    """Return a value of a column, if its values are dates in a form whose order is another."""
+    rows = lookup.rows(place.select("DISTINCT {c}", "{c} IS NOT NULL"), FEW_DATES) or []
+    dates = [one for [one] in rows if isinstance(one, str) and _TEXT_DATE.fullmatch(one)]
+    return dates[0] if len(dates) == len(rows) > 1 else None
+
+
+def _names_read_as_text(select: exp.Select, scope: Scope) -> Iterator[str]:
+    """Yield the names in double quotes, outside comparisons, that are no columns."""
+    ordered = [one for name in ("group", "order") if (one := select.args.get(name))]
+    for root in [*select.expressions, *ordered]:
+        for column in _own(root, exp.Column):
+            compared = not isinstance(column.find_ancestor(*_COMPARED, exp.Select), exp.Select)
+            if not compared and (text := scope.text(column)) is not None:
+                name = quote_identifier(text)
+                yield f"{name} is no column: it was read as the text {quote_text(text)}"
+
+
+def _own(root: exp.Expression, kind: Any) -> list[Any]:
+    """Return the nodes of a kind below `root`, without those of queries inside it."""
+    nodes = root.walk(prune=lambda node: isinstance(node, exp.Query))
+    return [node for node in nodes if isinstance(node, kind)]
+
+
+def _cuts_fractions(select: exp.Select, lookup: Lookup) -> bool:
+    """Return whether a division in the result's columns had two whole numbers and a remainder.
+
+    Divisions that want whole numbers are left out: (a + 2) / 3, a / 10 * 10, and sort keys.
+    """
+    divisions = [
+        div
+        for one in select.expressions
+        for div in _own(one, exp.Div)
+        if div.find_ancestor(exp.Mul, exp.Ordered, exp.Mod, exp.Select) is div.parent_select
+        and not isinstance(div.this.unnest(), (exp.Add, exp.Sub))
+    ]
+    if not divisions or select.args.get("distinct"):
+        return False
+    flags = []
+    for div in divisions:
+        left, right = (side.sql(**READ) for side in (div.this, div.expression))
+        whole = f"typeof({left}) = 'integer' AND typeof({right}) = 'integer'"
+        cut = f"({whole} AND ({left}) % ({right}) <> 0)"
+        # of a group, any row's
+        flags.append(cut if div.find(exp.AggFunc) or not select.args.get("group") else f"max{cut}")
+    flag = sqlglot.parse_one(f"SELECT {' OR '.join(flags)} AS {_FLAG}", **READ).expressions[0]
+    asked = select.copy()
+    asked.append("expressions", flag)  # the others stay: ORDER BY and GROUP BY may name them
+    rows = lookup.rows(f"SELECT max({_FLAG}) FROM ({asked.sql(**READ)})")
+    return rows is not None and rows[0][0] == 1

@@ -7,6 +7,7 @@ from shared.dataset import OpenQuestion
 from shared.errors import DataError
 
 SUFFIX = ".txt"
+_OTHER_FORMAT = re.compile(r"[\[{]|question(_text)?[,;|]", re.IGNORECASE)
 
 
 def open_questions(path: Path, prefix: str, database: str | None) -> list[OpenQuestion]:
@@ -21,11 +22,11 @@ def open_questions(path: Path, prefix: str, database: str | None) -> list[OpenQu
     except (OSError, UnicodeDecodeError) as error:
         remedy = "write one question per line, in UTF-8"
         raise DataError(f"cannot read {path} ({error}): {remedy}") from error
-    asked = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    asked = [(at, " ".join(line.split())) for at, line in enumerate(lines, 1) if line.strip()]
     if not asked:
         raise DataError(f"{path} holds no question: write one per line")
     for number, text in asked:
-        if re.match(r"[\[{]", text) or not text.isprintable():
+        if "\0" in text or _OTHER_FORMAT.match(text):
             remedy = "JSON or CSV with SQL needs another suffix"
             raise DataError(f"{path} line {number} is no question: {text[:60]!r}: {remedy}")
     return [

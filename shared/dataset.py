@@ -10,9 +10,10 @@ is refused: whoever wrote the data would decide which files of the machine are s
 A directory below `data/` that has no questions/ in the working directory is looked up among the
 files that ship with the packages (`shared.shipped`).
 
-`split` is "train" or "eval". An eval question is `unseen` if no training question uses its
-database, else `seen`. Ids that start with one of `DEV_PREFIXES` belong to a published development
-split, on which results are compared: training on them needs an explicit flag.
+`split` is "train" or "eval", or "open" for the open questions. An eval question is `unseen` if no
+training question uses its database, else `seen`. Ids that start with one of `DEV_PREFIXES` belong
+to a published development split, on which results are compared: training on them needs an explicit
+flag.
 """
 
 import hashlib

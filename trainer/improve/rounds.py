@@ -282,6 +282,8 @@ class Improver:
             config, options = resumed_settings(begun, settings.servers, {}, SftOptions)
         else:
             plays = [self._folder(earlier) / "play" for earlier in range(number)]
+            if settings.by_agreement:
+                plays.reverse()  # a question's latest label counts: see `consistent`
             sources = tuple(f"{kind}:{play}" for play in plays for kind in SOURCES[settings.labels])
             named = {"seed": self._seed + number, "num_train_epochs": EPOCHS, "output_dir": out}
             values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}

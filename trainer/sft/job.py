@@ -23,7 +23,7 @@ from trainer.run.folder import read_json, read_lines, to_json, write_json, write
 from trainer.run.progress import bar
 from trainer.run.summary import model_digest
 from trainer.sft.demonstrations import Demonstration, demonstrate
-from trainer.sft.sources import ORACLE, SPLITS, scripts_of
+from trainer.sft.sources import ORACLE, SPLITS, consistent, scripts_of
 from trainer.sft.training import build_trainer
 
 BATCH = 8  # demonstrations per update
@@ -69,6 +69,7 @@ class SftJob(Job):
         window = self.inputs.model.config.get_text_config().max_position_embeddings
         kept: list[Demonstration] = []
         dropped: Counter[str] = Counter()
+        labels: dict[str, str] = {}
         for index, source in enumerate(sources):
             # what a source lacks, the next ones make up
             wanted = -(-(rows - len(kept)) // (len(sources) - index))
@@ -78,7 +79,7 @@ class SftJob(Job):
             found, lost = demonstrate(
                 [
                     one
-                    for one in scripts_of(source, config)
+                    for one in consistent(scripts_of(source, config), labels)
                     if (one.question_id, *one.actions) not in known
                 ],
                 wanted if rows else 0,

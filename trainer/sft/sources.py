@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shared.dataset import OPEN, Question, has_split, load_split
@@ -41,6 +41,14 @@ def scripts_of(source: str, config: GRPOConfig) -> list[Script]:
         return [Script(source, *place(one), oracle_script(one)) for one in golds]
     kind, _, folder = source.partition(":")
     return recorded_scripts(source, kind, Path(folder), questions)
+
+
+def consistent(scripts: Iterable[Script], labels: dict[str, str]) -> Iterator[Script]:
+    """Yield the scripts whose question has no other label yet; `labels` are those by question, to
+    which theirs are added."""
+    for one in scripts:
+        if one.label is None or labels.setdefault(one.question_id, one.label) == one.label:
+            yield one
 
 
 def balanced(scripts: Iterable[Script], seed: int) -> list[Script]:

@@ -23,7 +23,7 @@ from trainer.sft.demonstrations import NOT_AGREED, NOT_CORRECT, problem_of
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import RECORDED, answer_shown, recorded_scripts
 from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
-from trainer.sft.sources import balanced, check_source
+from trainer.sft.sources import balanced, check_source, consistent
 
 
 def question(**changes: Any) -> Question:
@@ -280,6 +280,13 @@ def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path: Path
     (script,) = scripts(tmp_path, "mended", *agreeing, ("answered", [GAVE]), right)
     assert script.actions[0] == FAILED_QUERY
     assert not scripts(tmp_path, "mended", *[("answered", [MADE, GAVE])] * 3)
+
+
+def test_a_question_keeps_its_first_label() -> None:
+    labels: dict[str, str] = {}
+    first, other, gold = (Script("x", "q", "shop", (), label=label) for label in ("1", "2", None))
+    assert list(consistent([first, other, gold], labels)) == [first, gold]
+    assert list(consistent([other, first, gold], labels)) == [first, gold]
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ train: $(STAMP)  ## train with GRPO and measure before and after; results in run
 	$(if $(WARM_UP),$(BIN)/python -m trainer sft $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(WARM_UP))
 	$(BIN)/python -m trainer train $(TRAIN_OPTIONS)
 
-improve: $(STAMP)  ## improve MODEL by expert iteration on DATA; GOLD=no: from rewards alone; in runs/improve
-	$(BIN)/python -m trainer improve $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(if $(filter no,$(GOLD)),--no-gold)
+improve: $(STAMP)  ## improve MODEL by expert iteration on DATA; LABELS=rewards, LABELS=agreement: without golds; in runs/improve
+	$(BIN)/python -m trainer improve $(SHARED_OPTIONS) $(CHOSEN_MODEL) $(if $(LABELS),--labels $(LABELS))
 
 figures: $(STAMP)  ## regenerate docs/learning_curve.png and the trained model that ships
 	$(BIN)/python -m trainer train --seed 1 --out runs/seed1 --resume-or-new

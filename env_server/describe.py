@@ -8,11 +8,12 @@ DESCRIBE: survey pain     the columns with "pain" in their names
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from env_server.questions import AnyQuestion, QuestionBank
+from env_server.questions import QuestionBank
 from env_server.render import fits, render_columns, render_rows, render_table
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult
 from env_server.sql.jobs import encode_columns
 from env_server.sql.statement import TOO_WIDE
+from shared.dataset import AnyQuestion
 from shared.sqltext import find_table, quote_identifier, sql_name
 
 MOST_COLUMNS = 100_000  # more than a table can have

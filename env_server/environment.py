@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from env_server.describe import describe_jobs, find_part, sample_jobs
-from env_server.questions import AnyQuestion, QuestionBank
+from env_server.questions import QuestionBank
 from env_server.render import one_line, render_remarks, render_rows, render_schema
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult
@@ -23,7 +23,7 @@ from env_server.sql.statement import tables_hint
 from env_server.verifier import STANDARDS, STRICT, Gold, answer_verdicts, result_verdicts
 from shared.actions import ActionType, SQLAction, as_action, normalise, render_action
 from shared.answer_text import unwrapped_texts
-from shared.dataset import OpenQuestion, Question
+from shared.dataset import AnyQuestion, OpenQuestion, Question
 from shared.errors import Conflict, InvalidRequest
 from shared.models import (
     DEFAULT_STANDARD,

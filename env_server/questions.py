@@ -14,6 +14,7 @@ from env_server.sql import JobKind, Jobs, SqlJob, SqlLimits, SqlResult
 from env_server.sql.jobs import REPEATABLE
 from env_server.verifier import Gold
 from shared.dataset import (
+    AnyQuestion,
     ColumnTexts,
     OpenQuestion,
     Question,
@@ -31,7 +32,6 @@ from shared.models import DIFFICULTIES, AnswerForm, Difficulty, ResetRequest
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
 T = TypeVar("T")
-AnyQuestion = Question | OpenQuestion
 Splits = dict[str, list[Question]]
 Levels = Difficulty | Sequence[Difficulty] | None  # of difficulty; None: all
 Filters = tuple[str | None, tuple[str, ...], str | None]  # split, difficulties, db_id

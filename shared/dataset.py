@@ -10,9 +10,10 @@ is refused: whoever wrote the data would decide which files of the machine are s
 A directory below `data/` that has no questions/ in the working directory is looked up among the
 files that ship with the packages (`shared.shipped`).
 
-`split` is "train" or "eval". An eval question is `unseen` if no training question uses its
-database, else `seen`. Ids that start with one of `DEV_PREFIXES` belong to a published development
-split, on which results are compared: training on them needs an explicit flag.
+`split` is "train" or "eval", or "open" for the open questions. An eval question is `unseen` if no
+training question uses its database, else `seen`. Ids that start with one of `DEV_PREFIXES` belong
+to a published development split, on which results are compared: training on them needs an explicit
+flag.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -29,6 +30,7 @@ from shared.models import AnswerForm, AnswerType, Difficulty
 from shared.shipped import shipped_path
 
 T = TypeVar("T")
+OPEN = "open"  # the split of open questions, and their difficulty
 
 
 def _one_folder(name: str) -> str:
@@ -74,8 +76,11 @@ class OpenQuestion(BaseModel):
     question_id: str
     question_text: str
     database_name: DatabaseName
+    difficulty: ClassVar[str] = OPEN
+    source_difficulty: ClassVar[None] = None
 
 
+AnyQuestion = Question | OpenQuestion
 SPIDER_DEV_PREFIX = "spider-dev-"
 BIRD_DEV_PREFIX = "bird-dev-"
 BIRD_MINI_PREFIX = "bird-mini-"
@@ -112,11 +117,14 @@ def data_directory(data_dir: Path | str) -> Path:
 
 
 def questions_path(data_dir: Path, split: str) -> Path:
-    return Path(data_dir) / "questions" / f"questions_{split}.json"
+    return split_path(Path(data_dir) / "questions" / "questions_train.json", split)
 
 
-def open_questions_path(data_dir: Path) -> Path:
-    return Path(data_dir) / "questions" / "open_questions.json"
+def split_path(train: Path | str, split: str) -> Path:
+    """Return the file of a split, beside that of the training questions."""
+    train = Path(train)
+    names = {"train": train.name, OPEN: "open_questions.json"}
+    return train.with_name(names.get(split, f"questions_{split}.json"))
 
 
 def database_path(data_dir: Path, db_id: str) -> Path:
@@ -130,22 +138,32 @@ def load_questions(path: Path) -> list[Question]:
 
 def load_open_questions(data_dir: Path) -> list[OpenQuestion]:
     """Return the open questions of a data directory, if any. Errors as in `load_questions`."""
-    path = open_questions_path(data_directory(data_dir))
+    path = questions_path(data_directory(data_dir), OPEN)
     return _load(path, _OPEN_QUESTIONS) if path.exists() else []
+
+
+def load_split(train: Path | str, split: str) -> list[Question] | list[OpenQuestion]:
+    """Return the questions of a split; `train` is the file of the training questions."""
+    path = split_path(train, split)
+    return _load(path, _OPEN_QUESTIONS) if split == OPEN else load_questions(path)
+
+
+def has_split(train: Path | str, split: str) -> bool:
+    return shipped_path(split_path(train, split)).exists()
 
 
 def load_splits(data_dir: Path) -> dict[str, list[Question]]:
     """Return the questions of a data directory by split; `QuestionLoadError` if it has no file."""
     folder = data_directory(data_dir) / "questions"
     paths = sorted(folder.glob("questions_*.json"))
-    if not paths and not open_questions_path(folder.parent).exists():
+    if not paths and not questions_path(folder.parent, OPEN).exists():
         remedy = _remedy(folder.parent)
         raise QuestionLoadError(f"no questions_<split>.json in {folder}; {remedy}")
     return {path.stem.removeprefix("questions_"): load_questions(path) for path in paths}
 
 
 def check_databases(
-    data_dir: Path, questions: Sequence[Question | OpenQuestion], *, follow_links: bool = False
+    data_dir: Path, questions: Sequence[AnyQuestion], *, follow_links: bool = False
 ) -> None:
     """Raise `DatabaseLoadError`, naming the file, if a database of the questions is missing or,
     unless `follow_links`, outside the directory."""
@@ -175,7 +193,7 @@ def data_digest(data_dir: Path) -> str:
     total = hashlib.sha256()
     data_dir = data_directory(data_dir)
     files = sorted(data_dir.glob("questions/questions_*.json"))
-    files += filter(Path.exists, [open_questions_path(data_dir)])
+    files += filter(Path.exists, [questions_path(data_dir, OPEN)])
     files += sorted(data_dir.glob("databases/*/*.sqlite"))
     files += sorted(data_dir.glob(f"databases/*/{DESCRIPTIONS}"))
     for path in files:

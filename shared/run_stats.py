@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import BaseModel, ConfigDict
 
 from shared.actions import ActionType
+from shared.dataset import OPEN
 from shared.models import Outcome
 
 Mode = Literal["greedy", "sampled"]
@@ -19,7 +20,8 @@ MODES: tuple[Mode, ...] = ("greedy", "sampled")
 PHASES = ("random", "before", "after")  # measurements of the whole eval set
 SEEN, UNSEEN = "seen", "unseen"  # whether a training question touches the database
 PARTS = ("overall", SEEN, UNSEEN)
-ANSWERED = frozenset({Outcome.CORRECT, Outcome.WRONG})  # the outcomes of an ANSWER
+# the outcomes of an ANSWER
+ANSWERED = frozenset({Outcome.CORRECT, Outcome.WRONG, Outcome.ANSWERED})
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
 
@@ -56,6 +58,11 @@ class PlayedEpisode(BaseModel):
     @property
     def correct(self) -> bool:
         return self.outcome == Outcome.CORRECT
+
+    @property
+    def judged(self) -> bool:
+        """Whether its question has a gold."""
+        return self.difficulty != OPEN
 
 
 class Rate(TypedDict):
@@ -154,7 +161,7 @@ def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
         "n": len(played),
         "n_answered": len(answered),
         "answered": mean(episode.outcome in ANSWERED for episode in played),
-        "accuracy_when_answered": mean(episode.correct for episode in answered),
+        "accuracy_when_answered": mean(one.correct for one in answered if one.judged),
         "describe_first": mean(
             bool(one.actions) and one.actions[0].startswith(ActionType.DESCRIBE) for one in played
         ),

@@ -41,7 +41,7 @@ ELSEWHERE = {
         "tests/trainer/runtime/test_lora.py"
     ),
     "python -m data import spider DIR --out spider-data": "tests/data/sources/test_spider.py",
-    "make improve MODEL=Qwen/Qwen2.5-Coder-0.5B-Instruct DATA=spider-data GOLD=no SEED=1": (
+    "make improve MODEL=Qwen/Qwen2.5-Coder-0.5B-Instruct DATA=spider-data LABELS=rewards SEED=1": (
         "tests/trainer/improve/test_rounds.py"
     ),
     "make serve": "tests/env_server/test_server_process.py",

@@ -28,6 +28,7 @@ from trainer.presets import PRESETS
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PromptKind = Literal["full", "short"]
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
+LabelsName = Literal["gold", "rewards", "agreement"]  # what `improve` takes as right
 ApiName = Literal["chat", "completions"]  # what a model server exchanges: texts or ids
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"

@@ -16,6 +16,7 @@ from data.sources.report import ImportReport
 from data.sources.spider import SPIDER_URL, fetch_spider, read_spider
 from data.sources.split import Splitting
 from shared.console import counted, one_line_errors, table_console
+from shared.dataset import OPEN
 
 import_app = typer.Typer(
     no_args_is_help=True, help="Convert your own data or a public data set to SQLEnv's format."
@@ -49,7 +50,10 @@ Keep = Annotated[
 ]
 Questions = Annotated[
     Path | None,
-    typer.Option(help="Questions with their SQL: JSON, JSON lines or CSV (see docs/own-data.md)."),
+    typer.Option(
+        help="Questions with their SQL: JSON, JSON lines or CSV; or a .txt file of lines without "
+        "SQL, a question each (see docs/own-data.md)."
+    ),
 ]
 EvalQuestions = Annotated[
     Path | None,
@@ -192,6 +196,9 @@ def show_report(report: ImportReport, out: Path) -> None:
     kept = {split for split, count in report.splits.items() if count.kept}
     if kept == {TRAIN, EVAL}:
         typer.echo(f"Train on it with: make train DATA={directory}")
+    elif OPEN in kept:
+        typer.echo("Learn from what several attempts at its questions agree on:")
+        typer.echo(f"  python -m trainer improve --labels agreement --data {directory}")
     elif TRAIN in kept:
         typer.echo("It has no eval questions, on which training is measured: import some too")
     elif kept:

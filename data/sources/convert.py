@@ -11,7 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -25,11 +25,18 @@ from data.choose import EVAL, TRAIN
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
 from data.sources.questions import Row
-from data.sources.report import UNPARSED, ImportReport
+from data.sources.report import UNPARSED, ImportReport, SplitCount
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from shared.console import counted, progress_bar
-from shared.dataset import IMPORT_REPORT, Question, database_path, questions_path
+from shared.dataset import (
+    IMPORT_REPORT,
+    OPEN,
+    OpenQuestion,
+    Question,
+    database_path,
+    questions_path,
+)
 from shared.errors import DatabaseLoadError, DataError
 
 SQL_HINT = "Answer with the SQL query, as its result is too long to write."
@@ -42,6 +49,7 @@ class Source:
     databases  name -> file
     write      write(source, target) copies or converts source into the SQLite file target
     inputs     what the output must not overlap
+    open       the questions without SQL
     only       the database that is written even if no question is kept
     dialect    sqlglot's name for the SQL dialect to try on golds that SQLite rejects
     """
@@ -53,6 +61,7 @@ class Source:
     inputs: Sequence[Path]
     only: str | None = None
     dialect: str = "sqlite"
+    open: Sequence[OpenQuestion] = field(default_factory=list)
 
 
 class _Kept(NamedTuple):
@@ -143,7 +152,7 @@ def import_source(
     report.keep |= frozenset(keep)
     with _staged(out) as folder:
         kept = _convert(source, folder)
-        if report.splits and not kept:
+        if report.splits and not (kept or source.open):
             dropped = [f"{one.question_id}: {one.reason}: {one.detail}" for one in report.dropped]
             reasons = "\n".join([*report.problems[:10], *dropped[:10]]) or "it holds no question"
             raise DataError(f"no usable question in {report.path}:\n{reasons}")
@@ -263,8 +272,14 @@ def _write_splits(
         report.hard += question.difficulty == "hard"
         for reason, detail in gold.kept.items():
             report.keep_flagged(replace(row.flagged(str(reason), detail), split=split))
-    for split, own in lines.items():
+    ordered = {
+        split: [own[r.question_id] for r in source.rows if r.question_id in own]
+        for split, own in lines.items()
+    }
+    if source.open:
+        ordered[OPEN] = [json.dumps(one.model_dump(), ensure_ascii=False) for one in source.open]
+        report.splits[OPEN] = SplitCount(len(source.open), len(source.open))
+    for split, rows in ordered.items():
         path = questions_path(folder, split)
         path.parent.mkdir(parents=True, exist_ok=True)
-        ordered = ",\n".join(own[r.question_id] for r in source.rows if r.question_id in own)
-        path.write_text(f"[\n{ordered}\n]\n", encoding="utf-8")
+        path.write_text("[\n{}\n]\n".format(",\n".join(rows)), encoding="utf-8")

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from data.choose import EVAL, TRAIN
 from data.sources.convert import Source
+from data.sources.open_questions import SUFFIX, open_questions
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
-from shared.dataset import check_inside
+from shared.dataset import OPEN, check_inside
 from shared.errors import DataError
+
+JSON = "name JSON, JSON lines or CSV with SQL (see docs/own-data.md)"
 
 
 def read_sqlite(sources: Sequence[str], asked: Sequence[Path], out: Path) -> Source:
@@ -92,8 +95,12 @@ def name_of(source: Path | str) -> str:
 def add_questions(source: Source, questions: Path | None, eval_questions: Path | None) -> Source:
     """Read the files of questions. A single database is written even if none is about it."""
     files = [path for path in (questions, eval_questions) if path]
+    if eval_questions and eval_questions.suffix.lower() == SUFFIX:
+        raise DataError(f"{eval_questions} has no SQL, so nothing can be measured on it: {JSON}")
+    unanswered = questions is not None and questions.suffix.lower() == SUFFIX
     if files:
-        source.report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
+        kinds = [OPEN, *[EVAL] * bool(eval_questions)] if unanswered else [TRAIN, EVAL]
+        source.report.splits = {split: SplitCount() for split in kinds}
     if len(source.databases) == 1:
         source.only = next(iter(source.databases))
     same = len({path.stem for path in files}) < len(files)
@@ -101,5 +108,8 @@ def add_questions(source: Source, questions: Path | None, eval_questions: Path |
     for path, to, mark in ((questions, split, ""), (eval_questions, EVAL, "eval-" * same)):
         if path is not None:
             prefix = f"{path.stem}-{mark}"
-            source.rows += rows_of(path, to, prefix, source.report, only=source.only)
+            if path.suffix.lower() == SUFFIX:
+                source.open = open_questions(path, prefix, source.only)
+            else:
+                source.rows += rows_of(path, to, prefix, source.report, only=source.only)
     return source

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from env_server.audit.replay import RunFolder
 from env_server.questions import QuestionBank
-from shared.dataset import Question
+from shared.dataset import OPEN, AnyQuestion
 from shared.errors import first_problem
 from shared.run_files import EVALUATION, EpisodeLine
 from shared.run_stats import MODES
@@ -116,12 +116,12 @@ def _of_evaluation(
 
 def _chosen(
     bank: QuestionBank, split: str, levels: Sequence[str], limit: int = 0
-) -> list[Question]:
-    rows = [one for one in bank.splits.get(split, ()) if one.difficulty in levels]
-    return _limited(rows, limit)
+) -> list[AnyQuestion]:
+    asked: Sequence[AnyQuestion] = bank.open if split == OPEN else bank.splits.get(split, ())
+    return _limited([one for one in asked if one.difficulty in (*levels, OPEN)], limit)
 
 
-def _limited(rows: Sequence[Question], limit: int) -> list[Question]:
+def _limited(rows: Sequence[AnyQuestion], limit: int) -> list[AnyQuestion]:
     return choose(rows, limit, lambda one: (one.difficulty, one.database_name))
 
 

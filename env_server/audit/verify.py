@@ -154,7 +154,7 @@ def _expected(
     recorded: EpisodeLine, replies: Replies, bank: QuestionBank, train_databases: frozenset[str]
 ) -> dict[str, Any]:
     """Return the fields of a line that follow from the question and the replies."""
-    question = bank.with_gold(recorded.question_id)
+    question = bank.get(recorded.question_id)
     ledger = replies[-1].ledger if replies and not recorded.lost else None
     if replies and replies[-1].done:
         outcome = replies[-1].info.outcome or Outcome.BUDGET

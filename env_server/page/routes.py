@@ -32,10 +32,10 @@ from env_server.http.auth import HOME, OPERATOR, PAGE, SIGN_IN, caller_of, close
 from env_server.http.requests import parse_item
 from env_server.http.responses import error_reply, page_headers
 from env_server.http.work import bytes_in_time, incoming, service_of
-from env_server.questions import AnyQuestion, QuestionBank
+from env_server.questions import QuestionBank
 from env_server.service import Service
 from shared import pages
-from shared.dataset import Question
+from shared.dataset import AnyQuestion, Question
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
 from shared.models import Outcome, QuestionsRequest, ResetRequest, StepRequest, StepResult
 from shared.pages.markup import ERROR, action_markup, observation_markup

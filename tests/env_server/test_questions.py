@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from env_server.questions import AnyQuestion, QuestionBank
+from env_server.questions import QuestionBank
+from shared.dataset import AnyQuestion
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
 from shared.models import ResetRequest
 

@@ -20,7 +20,12 @@ from shared.run_stats import (
     success_rate,
     wilson_interval,
 )
-from trainer.rollout.vote import Attempt, answer_key, vote
+from trainer.rollout.vote import Attempt, answer_key, says_nothing, vote
+
+# Share of the attempts at a question that must agree, before their answer is taken as right without
+# a gold: more than half, so that no other answer can have as many. 3 of 5, the default of improve.
+AGREEMENT_BAR = 0.6
+LEAST_ATTEMPTS = 3  # of fewer, all or a single one would be a majority
 
 
 class EvaluatedEpisode(EpisodeLine):
@@ -107,30 +112,35 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     `success` is the mean over questions of the share of correct episodes; pass@k the mean of
     `pass_at_k` and vote@k that of `vote_at_k` over the questions with at least k episodes.
     `agreement` has for each k the success of the vote of all episodes where it has at least k of
-    them. docs/evaluate.md describes them.
+    them, `labels` where it is taken as right (`label_of`); `winning_share` is the mean share of the
+    episodes that the vote has. Of open questions, only the last is known, and else the numbers of
+    questions. docs/evaluate.md describes them.
     """
     tries = success_by_question(episodes).values()
     attempts = _by_question(episodes).values()
     votes = [voted(one) for one in attempts]
+    success_of = share if all(one.judged for one in episodes) else unknown
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
     outcomes = Counter(one.outcome for one in episodes)
     return {
-        "success": share([sum(right) / len(right) for right in tries]),
+        "success": success_of([sum(right) / len(right) for right in tries]),
         "pass_at": {
-            str(k): share(
+            str(k): success_of(
                 [pass_at_k(len(right), sum(right), k) for right in tries if len(right) >= k]
             )
             for k in ks
         },
         "vote_at": {
-            str(k): share([vote_at_k(one, k) for one in attempts if len(one) >= k])
+            str(k): success_of([vote_at_k(one, k) for one in attempts if len(one) >= k])
             for k in ks
             if k > 1
         },
         "agreement": {
-            str(k): share([right for agreeing, right in votes if agreeing >= k])
+            str(k): success_of([right for agreeing, right in votes if agreeing >= k])
             for k in range(1, max(ks) + 1)
         },
+        "labels": success_of([voted(one)[1] for one in attempts if label_of(one) is not None]),
+        "winning_share": share([winning_share(one) for one in attempts]),
         "episodes": len(episodes),
         "mean_reward": mean(one.reward for one in episodes),
         "actions": {kind: _ratio(kinds[kind], len(episodes)) for kind in ActionType},
@@ -168,6 +178,21 @@ def voted(episodes: Episodes) -> tuple[int, bool]:
     return len(groups[0].members), episodes[groups[0].members[0]].correct
 
 
+def winning_share(episodes: Episodes) -> float:
+    """Return the share of a question's episodes that the vote's winner has; 0 if it says nothing: a
+    model that always gives up agrees with itself."""
+    groups = vote([one.attempt for one in episodes])
+    return groups[0].share if groups and not says_nothing(groups[0].key) else 0.0
+
+
+def label_of(episodes: Episodes) -> str | None:
+    """Return the key of the answer to a question that is taken as right without a gold: the vote's
+    winner, if its share reaches `AGREEMENT_BAR`; else None."""
+    if len(episodes) < LEAST_ATTEMPTS or winning_share(episodes) < AGREEMENT_BAR:
+        return None
+    return vote([one.attempt for one in episodes])[0].key
+
+
 def vote_at_k(episodes: Episodes, k: int) -> float:
     """Return the share of votes of k that are right, over the disjoint runs of k episodes in the
     order of their samples: they are independent of each other."""
@@ -193,6 +218,11 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def share(values: Sequence[float]) -> Rate:
     """Return the mean of values in [0, 1], one per question, with Wilson's interval."""
     return success_rate(math.fsum(values), len(values))
+
+
+def unknown(values: Sequence[float]) -> Rate:
+    """Return the rate of open questions: only their number."""
+    return {"rate": None, "n": len(values), "ci95": [0.0, 1.0]}
 
 
 def _ratio(total: float, n: int) -> float | None:

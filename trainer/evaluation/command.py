@@ -59,7 +59,9 @@ def evaluate(
     api: ApiOption = "chat",
     tokenizer: TokenizerOption = None,
     data: DataOption = Path("data"),
-    split: Annotated[str, Option(help="Use the questions in questions_SPLIT.json.")] = "eval",
+    split: Annotated[
+        str, Option(help="Use questions_SPLIT.json; open: open_questions.json.")
+    ] = "eval",
     difficulty: Annotated[
         str, Option(help="Keep these difficulties, comma-separated.")
     ] = "easy,medium",

@@ -5,7 +5,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shared.dataset import Question, check_databases, data_digest, load_questions
+from shared.dataset import (
+    OPEN,
+    AnyQuestion,
+    check_databases,
+    data_digest,
+    has_split,
+    load_split,
+    split_path,
+)
 from shared.errors import QuestionLoadError, SQLEnvError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
@@ -36,6 +44,7 @@ class JobOptions:
     """The options of a job besides the training's own settings."""
 
     command: ClassVar[str] = "train"  # of the command line
+    taught: ClassVar[tuple[str, ...]] = ("train",)  # splits that may be learned from
     preset: str = "offline"
     out: Path = Path("runs")
     servers: tuple[str, ...] = ()  # empty: the job starts one
@@ -88,28 +97,31 @@ def load_inputs(
     Without `with_model` the model and tokenizer are None, and the digest is empty.
     """
     path = Path(config.questions_path)
-    has_training = shipped_path(path).exists()
-    if training and not has_training and shipped_path(path.parent).is_dir():
+    taught = [one for one in options.taught if has_split(path, one)]
+    if training and not taught and shipped_path(path.parent).is_dir():
         raise QuestionLoadError(
             f"{path.parent} has no training questions ({path.name}): name other data with --data, "
             f"or measure a model on it with 'python -m trainer evaluate --data {config.data_dir}'"
         )
-    train_questions = load_questions(path) if has_training or training else []
-    eval_questions: list[Question] = []
+    # a missing file has its own error
+    needed = taught or (["train"] if training else [])
+    train_questions = [question for one in needed for question in load_split(path, one)]
+    eval_questions: Sequence[AnyQuestion] = []
     evaluation: Sequence[PromptRow] = []
     if split is not None:
-        measured = path.with_name(f"questions_{split}.json")
-        if has_training and not shipped_path(measured).exists():
+        if taught and not has_split(path, split):
+            remedy = "--questions FILE.txt" if split == OPEN else "--eval-questions"
             raise QuestionLoadError(
-                f"{path.parent} has no {split} questions ({measured.name}) to measure success on: "
-                "name other data with --data, or import some with --eval-questions"
+                f"{path.parent} has no {split} questions ({split_path(path, split).name}) to "
+                f"measure on: name other data with --data, or import some with {remedy}"
             )
-        eval_questions = load_questions(measured)
+        eval_questions = load_split(path, split)
         evaluation = choose(load_question_prompts(config, split), options.eval_limit)
     check_databases(config.data_dir, [*train_questions, *eval_questions])
     if training:
         check_extras(config)
-    train = load_question_prompts(config, "train") if training else []
+    splits = taught if training else ()
+    train = [row for one in splits for row in load_question_prompts(config, one)]
     if options.questions:
         train = [row for row in train if row["question_id"] in options.questions]
         if not train:

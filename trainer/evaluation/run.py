@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from shared.console import percent, print_line
-from shared.dataset import left_out, load_questions
+from shared.dataset import OPEN, left_out, load_questions, split_path
 from shared.models import DEFAULT_STANDARD, ServerMetadata
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError, RunError
@@ -24,7 +24,13 @@ from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
 from trainer.evaluation.measure import EVAL_TEMPERATURE, batch_of, connected, model_play, play_with
 from trainer.evaluation.records import EvaluationFolder, Measured, read_measured
 from trainer.evaluation.settings import EvaluationSettings
-from trainer.evaluation.tables import attempts_table, behaviour_table, paired_table, success_table
+from trainer.evaluation.tables import (
+    agreement_line,
+    attempts_table,
+    behaviour_table,
+    paired_table,
+    success_table,
+)
 from trainer.rollout.generators.base import AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient
@@ -158,6 +164,8 @@ def play_missing(
     tasks = [(sample, row) for row in rows for sample in range(settings.samples)]
     missing = [task for task in tasks if (task[1]["question_id"], task[0]) not in stored]
     done = len(tasks) - len(missing)
+    # an earlier session may have played more samples
+    right = sum(one.correct for one in stored.values() if one.sample < settings.samples)
 
     def keep(ended: Sequence[RolloutRow]) -> None:
         append_observations(folder.observations, 0, ended, [row.repeat for row in ended])
@@ -184,8 +192,7 @@ def play_missing(
             settings.config.step_budget,
             total=len(tasks),
             done=done,
-            # an earlier session may have played more samples
-            correct=sum(one.correct for one in stored.values() if one.sample < settings.samples),
+            correct=None if settings.split == OPEN else right,
             keep=keep,
             on_pace=on_pace,
         )
@@ -239,8 +246,8 @@ def player(
         return Playing(play, 2 * settings.concurrency, partial(asdict, server.usage))
     policy: AnyPolicy = RandomPolicy()
     if settings.policy == "oracle":
-        path = Path(config.questions_path).with_name(f"questions_{settings.split}.json")
-        policy = oracle_policy(load_questions(path), config.step_budget)
+        golds = load_questions(split_path(config.questions_path, settings.split))
+        policy = oracle_policy(golds, config.step_budget)
     return Playing(play_with(config, client, seed, policy=policy), BATCH)
 
 
@@ -307,6 +314,7 @@ def show(result: EvaluationResult, console: Console) -> None:
     console.print(success_table(result["success"], title))
     if result["samples"] > 1:
         console.print(attempts_table(result["success"]["overall"]))
+        print_line(console, agreement_line(result["success"]["overall"]))
     console.print(behaviour_table(result["success"]))
     if paired := result.get("paired"):
         console.print(paired_table(paired))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared.dataset import OPEN
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
@@ -42,6 +43,9 @@ class EvaluationSettings:
             )
         if self.policy != "openai" and (self.base_url or self.api != "chat"):
             raise ConfigError(f"--base-url and --api are for --policy openai, not {self.policy}")
+        if self.split == OPEN and (self.policy == "oracle" or self.against):
+            named = "--policy oracle" if self.policy == "oracle" else "--against"
+            raise ConfigError(f"open questions have no gold: leave out {named}")
         if self.tokenizer is not None and self.api != "completions":
             raise ConfigError("--tokenizer is for --api completions: a server's chat needs none")
         # a model server may be non-deterministic even when greedy

@@ -7,6 +7,7 @@ import typer
 from typer import Option
 
 from shared.console import print_line
+from shared.dataset import has_split
 from trainer.cli import (
     DATA,
     AdapterOption,
@@ -22,8 +23,10 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
+from trainer.config import LabelsName
 
-AS_GIVEN = ("gold", "rounds", "questions", "samples", "eval_limit")
+AS_GIVEN = ("rounds", "questions", "eval_limit")
+SAMPLES: dict[LabelsName, int] = {"gold": 2, "rewards": 2, "agreement": 5}
 
 
 def improve(
@@ -31,19 +34,23 @@ def improve(
     model: ModelOption = None,
     adapter: AdapterOption = None,
     data: Annotated[Path | None, DATA] = None,
-    gold: Annotated[
-        bool,
+    labels: Annotated[
+        LabelsName | None,
         Option(
-            "--gold/--no-gold",
-            help="Mend failures with the gold query, or learn from rewards alone: from successes, "
-            "right rows that were not answered, and other attempts at the same question.",
+            help="What is right. gold: the rewards, and failures are mended with the gold query. "
+            "rewards: failures are mended with other attempts at the same question. agreement: no "
+            "gold is read, the answer of most attempts counts as right; open questions, if the "
+            "data has some.",
+            show_default="gold; agreement without training questions",
         ),
-    ] = True,
+    ] = None,
     rounds: Annotated[
         int, Option(min=1, help="Most rounds; it stops after two without a gain.")
     ] = 5,
     questions: Annotated[int, Option(min=1, help="Training questions played in a round.")] = 400,
-    samples: Annotated[int, Option(min=1, help="Episodes of each.")] = 2,
+    samples: Annotated[
+        int | None, Option(min=1, help="Episodes of each.", show_default="2; 5 for agreement")
+    ] = None,
     eval_limit: Annotated[
         int, Option(min=0, help="Eval questions to measure before and after on; 0: all.")
     ] = 0,
@@ -81,11 +88,15 @@ def improve(
 
         check_gpu(choice.preset, config)
         out = out or Path("runs/improve")
+        if labels is None:
+            labels = "gold" if has_split(config.questions_path, "train") else "agreement"
         settings = ImproveSettings(
             preset=preset,
             overrides={**overrides, "model_name": config.model_name, "seed": config.seed},
             out=out,
             servers=tuple(server or ()),
+            labels=labels,
+            samples=samples or SAMPLES[labels],
             **{name: context.params[name] for name in AS_GIVEN},
         )
         Improver(settings, console).run()

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shared.console import percent
-from shared.dataset import load_questions
+from shared.dataset import load_questions, split_path
 from shared.run_stats import Rate
-from trainer.config import GRPOConfig
+from trainer.config import GRPOConfig, LabelsName
+from trainer.evaluation.analysis import AGREEMENT_BAR
 from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
 from trainer.evaluation.tables import named, p_text
@@ -19,16 +20,31 @@ from trainer.run.markdown import markdown
 from trainer.run.transcripts import transcripts
 
 Result = dict[str, Any]  # improvement.json: see `result_of`
+HOW: Mapping[LabelsName, str] = {
+    "gold": "with gold queries",
+    "rewards": "from rewards alone",
+    "agreement": "from agreement alone",
+}
+
+
+NEW_LABELS = "New labels that the round learned from"
 
 
 @dataclass(frozen=True)
 class Round:
-    """A round's model, its success on the development questions, and what it was taught."""
+    """A round's model, what it reaches on the development questions, and what it was taught."""
 
     number: int
-    development: Rate
+    development: Rate  # success
+    agreement: Rate | None  # mean share of the winning answer; None where golds or rewards count
+    labels: Rate | None  # that it was taught: their number, and the share of right ones
     taught: Mapping[str, Any]  # the key sft of its summary.json; empty for the start model
     model: Path | None  # None: the start model
+
+    @property
+    def measure(self) -> Rate:
+        """What the best round is chosen by."""
+        return self.agreement or self.development
 
 
 def result_of(
@@ -54,6 +70,8 @@ def result_of(
             {
                 "round": one.number,
                 "development": one.development,
+                "winning_share": one.agreement,
+                "labels": one.labels,
                 "demonstrations": _by_kind(one.taught.get("demonstrations", {})),
                 **spent(f"round {one.number} "),
             }
@@ -77,14 +95,14 @@ def _by_kind(demonstrations: Mapping[str, int]) -> dict[str, int]:
 def write_report(out: Path, result: Result, config: GRPOConfig) -> None:
     """Write the three files; `config` names the questions."""
     write_json(out / "improvement.json", result)
-    write_bytes(out / "improvement.png", png([curve(result)], title(result), dpi=120))
+    write_bytes(out / "improvement.png", png(charts(result), title(result), dpi=120))
     write_text(out / "improvement.md", page(out, result, config))
 
 
 def title(result: Result) -> str:
     """Return one line: the model, the method, and success before and after."""
     settings = result["settings"]
-    how = "with gold queries" if settings["gold"] else "from rewards alone"
+    how = HOW[settings["labels"]]
     line = f"{Path(settings['model_name']).name}, expert iteration {how}"
     if (before := result["before"]) and (after := result["after"]):
         rates = (one["success"]["overall"]["success"]["rate"] or 0.0 for one in (before, after))
@@ -92,28 +110,56 @@ def title(result: Result) -> str:
     return line
 
 
-def curve(result: Result) -> Chart:
-    """Return success over the rounds: development questions, and eval questions at both ends."""
+def charts(result: Result) -> list[Chart]:
+    """Return what the rounds reach on the development questions, with the eval questions at both
+    ends; and for agreement the number of labels."""
     rounds = result["rounds"]
-    points = [_point(row["round"], row["development"]) for row in rounds]
-    lines = [Series(f"{rounds[0]['development']['n']} development questions", points, "blue")]
+    asked = f"{rounds[0]['development']['n']} development questions"
+    names, heading = {"development": (asked, "blue")}, "Success, greedy"
+    if by_agreement := result["settings"]["labels"] == "agreement":
+        heading = "Agreement, not accuracy: the best round is chosen by it"
+        names = {
+            "winning_share": (f"mean share of the winning answer, {asked}", "blue"),
+            "labels": ("labels that are right, not used", "green"),
+            "development": ("success of the same attempts, not used", "violet"),
+        }
+    lines = [
+        Series(label, points, colour)
+        for name, (label, colour) in names.items()
+        if (points := [_point(row["round"], row[name]) for row in rounds if known(row[name])])
+    ]
+    lines[1:] = [  # whiskers of one curve are readable
+        replace(one, points=[Point(point.x, point.y) for point in one.points]) for one in lines[1:]
+    ]
     marks = [
         _point(number, one["success"]["overall"]["success"])
         for number, one in ((0, result["before"]), (result["best_round"], result["after"]))
         if one
     ]
     if marks:
-        lines.append(Series("eval questions, before and after", marks, "orange", "diamonds"))
-    return Chart(
+        label = "success on eval questions, before and after"
+        lines.append(Series(label, marks, "orange", "diamonds"))
+    shown = Chart(
         "rounds",
-        "Success, greedy",
+        heading,
         lines,
-        [Baseline("start model", points[0].y)],
+        [Baseline("start model", lines[0].points[0].y)],
         bounds=(0.0, 1.0),
         form=percent,
         x_label="round",
         note="Whiskers: 95 % Wilson intervals.",
     )
+    if not by_agreement:
+        return [shown]
+    counts = [Point(row["round"], row["labels"]["n"]) for row in rounds if row["labels"]]
+    labels = Series("labels", counts, "green", "marked")
+    last = rounds[-1]["round"]
+    found = Chart("labels", NEW_LABELS, [labels], bounds=(0.0, None), x_label="round", steps=last)
+    return [shown, found]
+
+
+def known(rate: Rate | None) -> bool:
+    return rate is not None and rate["rate"] is not None
 
 
 def _point(number: int, rate: Rate) -> Point:
@@ -125,7 +171,7 @@ def page(out: Path, result: Result, config: GRPOConfig) -> str:
     played, paired = "", list[tuple[str, Any]]()
     if result["before"] and (after := result["after"]):
         paired = named(after["paired"])
-        questions = load_questions(Path(config.questions_path).with_name("questions_eval.json"))
+        questions = load_questions(split_path(config.questions_path, "eval"))
         texts = {one.question_id: one.question_text for one in questions}
         first, last = (
             {one.question_id: one for one in EvaluationFolder(out / name).records()}
@@ -133,4 +179,5 @@ def page(out: Path, result: Result, config: GRPOConfig) -> str:
         )
         played = transcripts(texts, {}, first, last, heading="Transcripts")
     about = {"title": title(result), "paired": paired, "transcripts": played, "p_text": p_text}
+    about |= {"bar": AGREEMENT_BAR, "known": known}
     return markdown("improvement.md.j2", **about, **result)

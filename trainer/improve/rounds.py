@@ -25,11 +25,14 @@ from typing import Any
 from rich.console import Console
 
 from shared.console import print_line
+from shared.dataset import OPEN, has_split
+from shared.run_stats import Rate
 from trainer.cli import configured
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
+from trainer.config import GRPOConfig, LabelsName
+from trainer.errors import ConfigError, RunError
+from trainer.evaluation.analysis import AGREEMENT_BAR, LEAST_ATTEMPTS
 from trainer.evaluation.evaluate import PromptRow, choose
-from trainer.evaluation.inputs import JobOptions, load_inputs, resumed_settings
+from trainer.evaluation.inputs import load_inputs, resumed_settings
 from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult, run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
@@ -49,8 +52,13 @@ from trainer.run.progress import Pace
 from trainer.runtime.interrupt import Interrupted
 from trainer.sft.command import warm_start_config
 from trainer.sft.job import SftJob, SftOptions
-from trainer.sft.recorded import COMPLETED, CORRECTED, RECOVERED, RUN
+from trainer.sft.recorded import AGREED, COMPLETED, CORRECTED, MENDED, RECOVERED, RUN
 
+SOURCES: Mapping[LabelsName, Sequence[str]] = {  # of demonstrations, by what is taken as right
+    "gold": (RUN, COMPLETED, CORRECTED),
+    "rewards": (RUN, COMPLETED, RECOVERED),
+    "agreement": (AGREED, MENDED),
+}
 TEMPERATURE = 0.7  # of play: a raw model is right half as often at 1
 EPOCHS = 2
 DEVELOPMENT = 200  # questions that the rounds are measured on
@@ -75,11 +83,22 @@ class ImproveSettings:
     overrides: Mapping[str, Any]
     out: Path
     servers: tuple[str, ...] = ()
-    gold: bool = True
+    labels: LabelsName = "gold"
     rounds: int = 5
     questions: int = 400  # played in a round
     samples: int = 2  # episodes of each
     eval_limit: int = 0  # eval questions; 0: all
+
+    def __post_init__(self) -> None:
+        if self.by_agreement and self.samples < LEAST_ATTEMPTS:
+            raise ConfigError(
+                f"{self.samples} attempts at a question can't agree: give --samples "
+                f"{LEAST_ATTEMPTS} or more"
+            )
+
+    @property
+    def by_agreement(self) -> bool:
+        return self.labels == "agreement"
 
     def config(self, model: Path | None = None) -> GRPOConfig:
         """Return the settings of the start model, or of a fine-tuned one."""
@@ -137,7 +156,17 @@ class Improver:
         self._settings, self._console = settings, console
         self._out = settings.out
         config = settings.config()
-        self._rows = rows = load_inputs(config, JobOptions(), with_model=False).train
+        golds, asked = (has_split(config.questions_path, one) for one in ("train", OPEN))
+        if asked and not (golds or settings.by_agreement):
+            raise ConfigError(
+                f"no question of {config.data_dir} has a gold: use --labels agreement"
+            )
+        self._measured_aside = has_split(config.questions_path, "eval")
+        split = "eval" if self._measured_aside or not settings.by_agreement else None
+        found = load_inputs(config, SftOptions(), split, with_model=False).train
+        self._split = OPEN if asked and settings.by_agreement else "train"
+        is_open = self._split == OPEN
+        self._rows = rows = [row for row in found if (row["difficulty"] == OPEN) == is_open]
         self._seed, self._cost_said = config.seed, False
         self._development = development_questions(rows, DEVELOPMENT, self._seed)
         if not self._development:
@@ -151,15 +180,22 @@ class Improver:
         self._out.mkdir(parents=True, exist_ok=True)
         with held(self._out):
             begin_or_resume(self._out / "improve.json", self._settings.identity)
-            rounds = [self._measured(0, None)]
+            rounds = [self._measured(0, None, None)]
             for number in range(1, self._settings.rounds + 1):
                 if number - best(rounds).number > PATIENCE:
                     print_line(self._console, f"no gain in {PATIENCE} rounds: it ends")
                     break
-                self._play(rounds[-1])
-                rounds.append(self._measured(number, self._fine_tune(number)))
+                labels = self._play(rounds[-1])
+                if labels and number == 1 and not labels["n"]:
+                    raise RunError(
+                        f"no answer has {100 * AGREEMENT_BAR:.0f} % of the attempts at a question: "
+                        "start from another --model, or play more --questions"
+                    )
+                rounds.append(self._measured(number, self._fine_tune(number), labels))
                 self._keep_best(rounds)
                 self._report(rounds)
+            if not self._measured_aside:
+                return self._report(rounds)
             asked = {"limit": self._settings.eval_limit, "temperature": None}
             winner, start = best(rounds), self._out / "before"
             end = self._folder(winner.number) / "after"  # with more rounds, another may be the best
@@ -170,34 +206,40 @@ class Improver:
     def _folder(self, number: int) -> Path:
         return self._out / f"round-{number}"
 
-    def _measured(self, number: int, model: Path | None) -> Round:
-        """Measure the model of a round on the development questions."""
+    def _measured(self, number: int, model: Path | None, labels: Rate | None) -> Round:
+        """Measure the model of a round, taught with `labels`, on the development questions."""
+        sampled = self._settings.by_agreement
         result = self._evaluate(
             f"round {number} development",
             self._folder(number) / "development",
             model,
-            split="train",
+            split=self._split,
             question_ids=tuple(row["question_id"] for row in self._development),
-            temperature=None,
+            samples=self._settings.samples if sampled else 1,
+            temperature=TEMPERATURE if sampled else None,
         )
         taught = {} if model is None else read_json(Run(model.parent).summary)["sft"]
-        return Round(number, result["success"]["overall"]["success"], taught, model)
+        found = result["success"]["overall"]
+        agreement = found["winning_share"] if sampled else None
+        return Round(number, found["success"], agreement, labels, taught, model)
 
-    def _play(self, one: Round) -> None:
-        """Play training questions with the model of a round."""
+    def _play(self, one: Round) -> Rate | None:
+        """Play training questions with the model of a round; return how many got a label, and the
+        share of right ones, if that is what counts."""
         settings, number = self._settings, one.number
         count, seed = settings.questions, self._seed
         ids = practice_questions(self._rows, self._development, count, number, seed)
-        self._evaluate(
+        result = self._evaluate(
             f"round {number} play",
             self._folder(number) / "play",
             one.model,
-            split="train",
+            split=self._split,
             question_ids=tuple(ids),
             samples=settings.samples,
             temperature=TEMPERATURE,
             seed=seed + number,
         )
+        return result["success"]["overall"]["labels"] if settings.by_agreement else None
 
     def _evaluate(
         self, phase: str, out: Path, model: Path | None, **named: Any
@@ -223,6 +265,7 @@ class Improver:
         if not self._cost_said:
             self._cost_said = True
             settings, measured = self._settings, len(self._development)
+            measured *= settings.samples if settings.by_agreement else 1
             tokens = min(pace.episode_tokens, settings.config().max_context_tokens)
             practice = settings.questions * settings.samples
             line = round_cost(pace, tokens, measured, practice, settings.questions)
@@ -238,9 +281,10 @@ class Improver:
         if begun is not None:
             config, options = resumed_settings(begun, settings.servers, {}, SftOptions)
         else:
-            kinds = (RUN, COMPLETED, CORRECTED if settings.gold else RECOVERED)
             plays = [self._folder(earlier) / "play" for earlier in range(number)]
-            sources = tuple(f"{kind}:{play}" for play in plays for kind in kinds)
+            if settings.by_agreement:
+                plays.reverse()  # a question's latest label counts: see `consistent`
+            sources = tuple(f"{kind}:{play}" for play in plays for kind in SOURCES[settings.labels])
             named = {"seed": self._seed + number, "num_train_epochs": EPOCHS, "output_dir": out}
             values = {**DEFAULTS, **TRAINED, **settings.overrides, **named}
             choice, config = warm_start_config(settings.preset, values)
@@ -297,7 +341,7 @@ def round_cost(pace: Pace, tokens: float, measured: int, practice: int, taught: 
     seconds = {
         f"to play {practice} episodes": practice * pace.episode_s,
         "to fine-tune": taught * tokens * EPOCHS * LEARN_COST * pace.read_token_s,
-        f"to measure on {measured} questions": measured * pace.episode_s,
+        f"to measure on {measured} episodes": measured * pace.episode_s,
     }
     parts = ", ".join(f"{seconds_text(value)} {what}" for what, value in seconds.items())
     total = seconds_text(sum(seconds.values()))
@@ -307,8 +351,8 @@ def round_cost(pace: Pace, tokens: float, measured: int, practice: int, taught: 
 
 
 def best(rounds: Sequence[Round]) -> Round:
-    """Return the round with the highest success on the development questions."""
-    return max(rounds, key=lambda one: (one.development["rate"] or 0.0, -one.number))
+    """Return the round with the highest success on the development questions, or agreement."""
+    return max(rounds, key=lambda one: (one.measure["rate"] or 0.0, -one.number))
 
 
 def _cpu_s() -> float:

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.dataset import OpenQuestion, database_path, open_questions_path
+from shared.dataset import OPEN, OpenQuestion, database_path, questions_path
 from shared.errors import DatabaseLoadError
 
 BUSY_S = 10.0  # to wait for another program's lock
@@ -82,11 +82,11 @@ def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, 
         OpenQuestion(question_id=f"open-{number}", question_text=text, database_name=db_id)
         for number, text in enumerate(questions, start=1)
     ]
-    target, questions_path = database_path(folder, db_id), open_questions_path(folder)
+    target, asked = database_path(folder, db_id), questions_path(folder, OPEN)
     target.parent.mkdir(parents=True)
-    questions_path.parent.mkdir()
+    asked.parent.mkdir()
     written = json.dumps([row.model_dump() for row in rows], ensure_ascii=False)
-    questions_path.write_text(written, encoding="utf-8")
+    asked.write_text(written, encoding="utf-8")
     if database.log is None:
         target.symlink_to(database.path)
     else:

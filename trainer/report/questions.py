@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from shared.dataset import Question
+from shared.dataset import AnyQuestion, Question
 from shared.pages.markup import action_markup, cut, observation_markup, short
 from shared.run_stats import MODES, PHASES
 from trainer.report.run_reader import LoadedRun
@@ -95,7 +95,7 @@ def kinds_of(run: LoadedRun) -> dict[str, list[str]]:
 def question_browser(
     templates: Environment,
     policies: Policies,
-    questions: Mapping[str, Question],
+    questions: Mapping[str, AnyQuestion],
     kinds: Mapping[str, Sequence[str]],
 ) -> tuple[Markup, int]:
     """Return the browser of the questions, those of `kinds` first, each with the episodes of every
@@ -119,16 +119,17 @@ def question_browser(
         }
         record, question = next(iter(played.values()))[0]["record"], questions.get(key)
         text = question.question_text if question else key
+        gold = question if isinstance(question, Question) else None
         markup = template.render(
             text=cut(text, 2_000),
             record=record,
-            gold_sql=cut(question.gold_sql, 2_000) if question else "",
-            gold_answer=cut(question.answer_text, 600) if question else "",
+            gold_sql=cut(gold.gold_sql, 2_000) if gold else "",
+            gold_answer=cut(gold.answer_text, 600) if gold else "",
             sides=[one for shown in list(played.values())[:SIDES] for one in shown],
             others=[one for shown in list(played.values())[SIDES:] for one in shown],
         )
         facets = [record.database, record.difficulty]
-        facets += [question.answer_type if question else UNKNOWN, record.part]
+        facets += [gold.answer_type if gold else UNKNOWN, record.part]
         if kinds:
             facets.insert(0, kind_of.get(key, "not measured before and after"))
         outcomes = [

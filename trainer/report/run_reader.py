@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from shared.dataset import Question, data_digest, load_questions
+from shared.dataset import AnyQuestion, data_digest, load_split
 from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
@@ -45,7 +45,7 @@ class LoadedRun:
     summaries: Summaries
     steps: Sequence[int]  # those of training with episodes
     totals: Mapping[str, Any]  # `trainer.run.summary.totals`
-    questions: Mapping[str, Question]  # by id, as far as they are available
+    questions: Mapping[str, AnyQuestion]  # by id, as far as they are available
     gaps: Sequence[Gap] = ()
 
     @property
@@ -125,13 +125,13 @@ def training_lines(folder: Run, steps: set[int]) -> dict[int, list[Row]]:
 
 def read_questions(
     settings: Mapping[str, Any], splits: Sequence[str] = ("train", "eval")
-) -> tuple[dict[str, Question], list[Gap]]:
+) -> tuple[dict[str, AnyQuestion], list[Gap]]:
     """Return the questions of the run's data directory by id, and what is wrong with them."""
     train = Path(settings["config"]["questions_path"])
-    questions: dict[str, Question] = {}
+    questions: dict[str, AnyQuestion] = {}
     try:
         for split in splits:
-            loaded = load_questions(train.with_name(f"questions_{split}.json"))
+            loaded = load_split(train, split)
             questions |= {question.question_id: question for question in loaded}
     except SQLEnvError as error:
         reason = error.message.split("; ")[0]

@@ -1,10 +1,9 @@
 """The prompts of a run: its questions as chat messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from shared.dataset import Question, is_dev_question, load_questions
+from shared.dataset import OPEN, Question, is_dev_question, load_questions, load_split, split_path
 from shared.errors import QuestionLoadError
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
@@ -72,14 +71,12 @@ def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict
     """Return one row per question: prompt, question_id, database_name, difficulty.
 
     `datasets.Dataset.from_list` takes them as they are. Split "train" is `config.questions_path`,
-    any other `questions_<split>.json` beside it. Questions outside `config.difficulty_filter` are
-    left out; `QuestionLoadError` names the file if none remains.
+    any other beside it (`split_path`). Questions outside `config.difficulty_filter` are left out,
+    but no open ones; `QuestionLoadError` names the file if none remains.
     """
-    path = Path(config.questions_path)
-    if split != "train":
-        path = path.with_name(f"questions_{split}.json")
-    questions = load_questions(path)
-    kept = [question for question in questions if question.difficulty in config.difficulty_filter]
+    path, levels = split_path(config.questions_path, split), (*config.difficulty_filter, OPEN)
+    questions = load_split(config.questions_path, split)
+    kept = [question for question in questions if question.difficulty in levels]
     if not kept:
         raise QuestionLoadError(
             f"{path} has no question of difficulty {' or '.join(config.difficulty_filter)} (it has "

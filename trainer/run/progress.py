@@ -166,7 +166,7 @@ class PlayProgress(PlayCounts):
     """Shows on a bar how far `total` episodes are, of which `done` were played before.
 
     `keep` gets the rows of episodes as they end, without those that infrastructure lost; `on_pace`
-    is called once, after `EVIDENCE_S` or at the end.
+    is called once, after `EVIDENCE_S` or at the end. `correct` is None for open questions.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class PlayProgress(PlayCounts):
         *,
         total: int,
         done: int = 0,
-        correct: int = 0,
+        correct: int | None = 0,
         keep: Callable[[Sequence[RolloutRow]], None] = lambda rows: None,
         on_pace: Callable[[Pace], None] | None = None,
         processes: int = 1,
@@ -190,7 +190,8 @@ class PlayProgress(PlayCounts):
         finished = [row for row in rows if row.lost is None]
         self._keep(finished)
         self.done += len(finished)
-        self.correct += sum(row.correctness == 1.0 for row in finished)
+        if self.correct is not None:
+            self.correct += sum(row.correctness == 1.0 for row in finished)
         super().on_end(rows)
 
     def _show(self, ended: bool) -> None:
@@ -199,7 +200,9 @@ class PlayProgress(PlayCounts):
         # an episode under way counts by its turns
         under_way = max(0, self.processes * self.turns - self.ended_turns) / self._budget
         work = min(self._total, self.done + under_way)
-        rate = f", success {percent(self.correct / self.done)}" if self.done else ""
+        rate = ""
+        if self.done and self.correct is not None:
+            rate = f", success {percent(self.correct / self.done)}"
         self._bar.to(self.done, f"{self}{rate}", share=work / self._total)
         played, elapsed_s = work - self._first, self._bar.elapsed_s
         enough = elapsed_s >= EVIDENCE_S or self._first + self.ended >= self._total

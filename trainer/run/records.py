@@ -17,7 +17,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from shared.dataset import Question
+from shared.dataset import AnyQuestion
 from shared.run_files import sealed
 from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
 from trainer.config import REWARD_WEIGHTS
@@ -85,7 +85,7 @@ class Book:
     `train` are all training questions, filtered or not: the databases that they touch are `seen`.
     """
 
-    def __init__(self, train: Iterable[Question], others: Iterable[Question]) -> None:
+    def __init__(self, train: Iterable[AnyQuestion], others: Iterable[AnyQuestion]) -> None:
         train = list(train)
         self._train_databases = frozenset(question.database_name for question in train)
         self._questions = {question.question_id: question for question in (*train, *others)}

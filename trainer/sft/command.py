@@ -60,9 +60,9 @@ def sft(
         list[str] | None,
         Option(
             help="Demonstrations: oracle (the gold queries of the training questions), run:DIR "
-            "(correct episodes of a run or an evaluation), or corrected:DIR (an incorrect episode "
-            "of each question, mended by the gold query); repeatable. Others: "
-            "docs/real-models.md.",
+            "(correct episodes of a run or an evaluation), corrected:DIR (an incorrect episode "
+            "of each question, mended by the gold query), or agreed:DIR (episodes that gave the "
+            "answer of most attempts, without golds); repeatable. Others: docs/real-models.md.",
             show_default="oracle",
         ),
     ] = None,

@@ -11,6 +11,7 @@ from trainer.config import GRPOConfig
 from trainer.rollout.loop import EpisodeClient, play_scripted
 from trainer.rollout.prompts import ERROR
 from trainer.rollout.row import RolloutRow
+from trainer.rollout.vote import attempt_of
 from trainer.run.records import turns_of
 from trainer.sft.scripts import Script
 from trainer.sft.sources import balanced
@@ -18,13 +19,14 @@ from trainer.sft.sources import balanced
 CHUNK = 512  # scripts played at once
 # why a script is not taught
 OVER_BUDGET, NOT_CORRECT = "over the step budget", "not correct"
+NOT_AGREED = "without the answer of the majority"
 LONG_ROW = "longer than the context window"
 LONG_TURN = "with an action longer than max_new_tokens"
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One correct episode. `learn` is 1 at the ids that the loss counts: see `taught`."""
+    """One right episode. `learn` is 1 at the ids that the loss counts: see `taught`."""
 
     source: str
     question_id: str
@@ -55,7 +57,9 @@ def taught(row: RolloutRow, context: int = 0) -> list[int]:
 
 def problem_of(row: RolloutRow, script: Script, config: GRPOConfig, window: int) -> str | None:
     """Return why a played script must not be taught; None if it may be."""
-    if row.outcome != Outcome.CORRECT:
+    if script.label is not None and attempt_of(row).key != script.label:
+        return NOT_AGREED
+    if script.label is None and row.outcome != Outcome.CORRECT:
         return NOT_CORRECT
     if len(row.ids) > window:
         return LONG_ROW

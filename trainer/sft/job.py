@@ -23,7 +23,7 @@ from trainer.run.folder import read_json, read_lines, to_json, write_json, write
 from trainer.run.progress import bar
 from trainer.run.summary import model_digest
 from trainer.sft.demonstrations import Demonstration, demonstrate
-from trainer.sft.sources import ORACLE, scripts_of
+from trainer.sft.sources import ORACLE, SPLITS, consistent, scripts_of
 from trainer.sft.training import build_trainer
 
 BATCH = 8  # demonstrations per update
@@ -36,6 +36,7 @@ class SftOptions(JobOptions):
     """The options of a warm start besides `GRPOConfig`."""
 
     command: ClassVar[str] = "sft"
+    taught: ClassVar[tuple[str, ...]] = SPLITS
     sources: Sequence[str] = (ORACLE,)  # see trainer.sft.sources
     rows: int = 0  # demonstrations to learn from, shared by the sources; 0: all
 
@@ -68,6 +69,7 @@ class SftJob(Job):
         window = self.inputs.model.config.get_text_config().max_position_embeddings
         kept: list[Demonstration] = []
         dropped: Counter[str] = Counter()
+        labels: dict[str, str] = {}
         for index, source in enumerate(sources):
             # what a source lacks, the next ones make up
             wanted = -(-(rows - len(kept)) // (len(sources) - index))
@@ -77,7 +79,7 @@ class SftJob(Job):
             found, lost = demonstrate(
                 [
                     one
-                    for one in scripts_of(source, config)
+                    for one in consistent(scripts_of(source, config), labels)
                     if (one.question_id, *one.actions) not in known
                 ],
                 wanted if rows else 0,

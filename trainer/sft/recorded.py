@@ -1,49 +1,68 @@
 """Scripts from recorded episodes of a run or an evaluation: what was right, and failures mended.
 
-`corrected` alone reads gold: the others go by the rewards and by what the agent read.
+`corrected` alone reads gold. `agreed` and `mended` go by what the agents read and by their vote
+alone, so they also teach open questions; the others go by the rewards too.
 """
 
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shared.actions import ActionType
-from shared.dataset import Question
+from shared.dataset import AnyQuestion, Question
 from shared.models import Outcome
-from shared.run_files import EpisodeLine, RunFiles
+from shared.run_files import RunFiles
+from shared.run_stats import ANSWERED
 from trainer.config import REWARD_WEIGHTS
+from trainer.evaluation.analysis import EvaluatedEpisode, label_of
 from trainer.rollout.prompts import NO_ROWS, NOTE, REMARKS, STEPS_LEFT
-from trainer.run.folder import OBSERVATIONS, episode_lines
+from trainer.rollout.vote import answer_key
+from trainer.run.folder import OBSERVATIONS, read_lines
 from trainer.run.records import read_observations
 from trainer.sft.scripts import Script, one_line, oracle_script, place
 
 RUN, COMPLETED, RECOVERED, CORRECTED = "run", "completed", "recovered", "corrected"
-PER_QUESTION = 2  # correct episodes of a folder that are taught per question, the shortest ones
-UNANSWERED = (Outcome.WRONG, Outcome.BUDGET)
+AGREED, MENDED = "agreed", "mended"  # the kinds without a gold
+PER_QUESTION = 2  # right episodes of a folder that are taught per question, the shortest ones
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?")
 
 
 @dataclass(frozen=True)
 class Played:
     """A recorded episode about a training question, with what the agent read, if that was kept:
-    `observations[0]` is the question, `observations[i + 1]` the reply to action i."""
+    `observations[0]` is the question, `observations[i + 1]` the reply to action i. With a `label`,
+    the key of an answer (`trainer.rollout.vote`), that is right, and neither gold nor rewards are.
+    """
 
-    question: Question
-    line: EpisodeLine
+    question: AnyQuestion
+    line: EvaluatedEpisode
     observations: Sequence[str]
+    label: str | None = None
 
     @property
     def actions(self) -> tuple[str, ...]:
         return tuple(map(one_line, self.line.actions))
 
     @property
+    def right(self) -> bool:
+        if self.label is None:
+            return self.line.outcome == Outcome.CORRECT
+        return self.line.attempt.key == self.label
+
+    @property
+    def wrong(self) -> bool:
+        return self.line.outcome in (*ANSWERED, Outcome.BUDGET) and not self.right
+
+    @property
     def right_query(self) -> int | None:
-        """The place of the first query that returned the gold's rows, by its rewards: the progress
-        layer's sum is then its whole weight. None if there is none."""
+        """The place of the first query that returned the label's rows, or the gold's by its
+        rewards: the progress layer's sum is then its whole weight. None if there is none."""
+        if self.label is not None:
+            return next(filter(self._shows_label, range(len(self.actions))), None)
         earned = 0.0
         for index, parts in enumerate(self.line.parts):
             earned += parts.get("progress", 0.0)
@@ -58,6 +77,12 @@ class Played:
             return None
         text = answer_shown(self.observations[index + 1])
         return None if text is None else f"ANSWER: {text}"
+
+    def _shows_label(self, index: int) -> bool:
+        if not self.actions[index].startswith(ActionType.QUERY):
+            return False
+        text = answer_shown("".join(self.observations[index + 1 : index + 2]))
+        return text is not None and answer_key(text) == self.label
 
     @property
     def failed_query(self) -> int | None:
@@ -114,7 +139,7 @@ def _value(cell: str) -> Any:
 
 
 def recorded_scripts(
-    source: str, kind: str, folder: Path, questions: Iterable[Question]
+    source: str, kind: str, folder: Path, questions: Iterable[AnyQuestion]
 ) -> list[Script]:
     """Return the scripts of a `kind` that a folder's episodes about `questions` yield, each once.
 
@@ -125,13 +150,14 @@ def recorded_scripts(
     return list(dict.fromkeys(_KINDS[kind](source, episodes)))
 
 
-def read_played(folder: Path, questions: Iterable[Question]) -> Iterator[Played]:
+def read_played(folder: Path, questions: Iterable[AnyQuestion]) -> Iterator[Played]:
     """Yield the episodes about `questions` in a folder's episodes.jsonl, in its order."""
     asked = {one.question_id: one for one in questions}
     seen: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
     for kept in read_observations(folder / OBSERVATIONS):
         seen[kept["step"], kept["question_id"]].append(kept["observations"])
-    for line in episode_lines(RunFiles(folder).episodes):
+    for row in read_lines(RunFiles(folder).episodes):
+        line = EvaluatedEpisode.model_construct(**row)
         if line.question_id in asked:
             texts = seen.get((line.step, line.question_id))
             yield Played(asked[line.question_id], line, texts.pop(0) if texts else ())
@@ -143,19 +169,18 @@ def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
     The answer is written as the prompt asks for it, where a query showed it whole.
     """
     right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    correct = [one for one in episodes if one.line.outcome == Outcome.CORRECT]
-    for one in sorted(correct, key=lambda one: one.line.steps):
+    for one in sorted((one for one in episodes if one.right), key=lambda one: one.line.steps):
         *looks, said = dict.fromkeys(one.actions)
         actions, kept = (*looks, one.shown_answer or said), right[one.question.question_id]
         if len(kept) < PER_QUESTION and actions not in kept:
             kept.add(actions)
-            yield Script(source, *place(one.question), actions)
+            yield Script(source, *place(one.question), actions, label=one.label)
 
 
 def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
     """Yield the episodes up to the query that returned the gold's rows, and these as the answer."""
     for one in episodes:
-        if one.line.outcome in UNANSWERED and (answer := one.shown_answer) is not None:
+        if one.wrong and (answer := one.shown_answer) is not None:
             assert one.right_query is not None
             actions = (*dict.fromkeys(one.actions[: one.right_query + 1]), answer)
             yield Script(source, *place(one.question), actions)
@@ -163,14 +188,36 @@ def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
     """Mend episodes with a failed query by the shortest other episode of the question that returned
-    the right rows: its DESCRIBEs, its query and the answer."""
+    the right rows (with a label: and gave the answer): its DESCRIBEs, its query and the answer."""
     ways: dict[str, list[str]] = {}
-    for one in sorted(episodes, key=lambda one: one.line.steps):
+    solved = (one for one in episodes if one.right or one.label is None)
+    for one in sorted(solved, key=lambda one: one.line.steps):
         if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
             looks = [look for look in one.actions[:right] if look.startswith(ActionType.DESCRIBE)]
             ways.setdefault(one.question.question_id, [*looks, one.actions[right], answer])
     unsolved = [one for one in episodes if one.right_query is None and one.failed_query is not None]
-    return _mended(source, unsolved, lambda one: ways.get(one.question_id, []))
+    return _mended(source, unsolved, lambda one: ways.get(one.question.question_id, []))
+
+
+def labelled(episodes: Iterable[Played]) -> list[Played]:
+    """Return the episodes of the questions whose attempts agree enough, with their label."""
+    tries: dict[str, list[Played]] = defaultdict(list)
+    for one in episodes:
+        tries[one.question.question_id].append(one)
+    return [
+        replace(one, label=label)
+        for played in tries.values()
+        if (label := label_of([one.line for one in played])) is not None
+        for one in played
+    ]
+
+
+def agreed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
+    return successes(source, labelled(episodes))
+
+
+def mended(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
+    return recovered(source, labelled(episodes))
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
@@ -181,21 +228,25 @@ def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
     """
     ordered = sorted(episodes, key=lambda one: (one.failed_query is None, one.line.steps))
     scripts: dict[str, Script] = {}
-    for script in _mended(source, ordered, oracle_script):
+    for script in _mended(source, ordered, _by_gold):
         scripts.setdefault(script.question_id, script)
     yield from scripts.values()
 
 
+def _by_gold(one: Played) -> Sequence[str]:
+    return oracle_script(one.question) if isinstance(one.question, Question) else ()
+
+
 def _mended(
-    source: str, episodes: Iterable[Played], way: Callable[[Question], Sequence[str]]
+    source: str, episodes: Iterable[Played], way: Callable[[Played], Sequence[str]]
 ) -> Iterator[Script]:
     """Yield the incorrect episodes through their first failed query, or without one as far as the
     first query or answer, and then those actions of the question's way that were not taken. Only
     these are taught. Episodes that ran the way's query before are left out.
     """
     for one in episodes:
-        failed, actions = one.failed_query, way(one.question)
-        if one.line.outcome not in UNANSWERED or not actions:
+        failed, actions = one.failed_query, way(one)
+        if not (one.wrong and actions):
             continue
         end = one.first_query if failed is None else failed + 1
         replayed = tuple(dict.fromkeys(one.actions[:end]))
@@ -205,7 +256,7 @@ def _mended(
         known = {action.lower() for action in replayed}
         further = [look for look in looks if look.lower() not in known]
         taught = (*replayed, *further, query, answer)
-        yield Script(source, *place(one.question), taught, context=len(replayed))
+        yield Script(source, *place(one.question), taught, len(replayed), one.label)
 
 
 _KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {
@@ -213,5 +264,7 @@ _KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {
     COMPLETED: completed,
     RECOVERED: recovered,
     CORRECTED: corrected,
+    AGREED: agreed,
+    MENDED: mended,
 }
 RECORDED = tuple(_KINDS)  # kinds of sources that read the episodes of a folder

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from shared.dataset import Question
+from shared.dataset import AnyQuestion, Question
 from shared.sqltext import sql_name
 
 # comments are white space: on one line, `--` would hide the rest of the query
@@ -24,7 +24,8 @@ _TABLE = re.compile(
 class Script:
     """The actions of one episode, of which the last is the answer.
 
-    The first `context` actions are replayed, but not taught.
+    The first `context` actions are replayed, but not taught. The answer must be correct, or with a
+    `label`, the key of an answer (`trainer.rollout.vote`), hold the same values.
     """
 
     source: str
@@ -32,6 +33,7 @@ class Script:
     database: str
     actions: tuple[str, ...]
     context: int = 0
+    label: str | None = None
 
 
 def oracle_script(question: Question) -> tuple[str, ...]:
@@ -65,5 +67,5 @@ def compared_tables(sql: str, tables: Collection[str]) -> list[str]:
     return [table for table in tables if table.lower() in compared]
 
 
-def place(question: Question) -> tuple[str, str]:
+def place(question: AnyQuestion) -> tuple[str, str]:
     return question.question_id, question.database_name

@@ -2,10 +2,10 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from shared.dataset import load_questions
+from shared.dataset import OPEN, Question, has_split, load_split
 from shared.run_files import RunFiles
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
@@ -13,6 +13,7 @@ from trainer.sft.recorded import RECORDED, recorded_scripts
 from trainer.sft.scripts import Script, oracle_script, place
 
 ORACLE = "oracle"
+SPLITS = ("train", OPEN)  # that are taught
 
 
 def check_source(text: str) -> None:
@@ -31,13 +32,23 @@ def check_source(text: str) -> None:
 
 
 def scripts_of(source: str, config: GRPOConfig) -> list[Script]:
-    """Return the scripts of a source, about the training questions of `config`."""
-    found = load_questions(Path(config.questions_path))
-    questions = [one for one in found if one.difficulty in config.difficulty_filter]
+    """Return the scripts of a source, about the training and open questions of `config`."""
+    train, levels = config.questions_path, (*config.difficulty_filter, OPEN)
+    found = (one for split in SPLITS if has_split(train, split) for one in load_split(train, split))
+    questions = [one for one in found if one.difficulty in levels]
     if source == ORACLE:
-        return [Script(source, *place(one), oracle_script(one)) for one in questions]
+        golds = (one for one in questions if isinstance(one, Question))
+        return [Script(source, *place(one), oracle_script(one)) for one in golds]
     kind, _, folder = source.partition(":")
     return recorded_scripts(source, kind, Path(folder), questions)
+
+
+def consistent(scripts: Iterable[Script], labels: dict[str, str]) -> Iterator[Script]:
+    """Yield the scripts whose question has no other label yet; `labels` are those by question, to
+    which theirs are added."""
+    for one in scripts:
+        if one.label is None or labels.setdefault(one.question_id, one.label) == one.label:
+            yield one
 
 
 def balanced(scripts: Iterable[Script], seed: int) -> list[Script]:

@@ -18,7 +18,7 @@ from data.audit import audit
 from data.sources import sqlite_files
 from data.sources.questions import bare_sql
 from data.sources.sqlite_files import copy_database
-from shared.dataset import Question, database_path, load_splits
+from shared.dataset import Question, database_path, load_open_questions, load_splits
 from shared.errors import DatabaseLoadError
 from tests.data.sources.importing import (
     QUESTIONS,
@@ -156,9 +156,34 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
     assert files_of(home) == before
 
 
+def test_lines_without_sql_become_open_questions(home: Path) -> None:
+    (home / "mine.txt").write_text("How many items are there?\n\n  Which\u00a0one is dear? \n")
+    asked = ("--questions", "mine.txt")
+    status, text = run_import("sqlite", "shop.db", *asked, "--eval-questions", "q.jsonl")
+    assert status == 0
+    assert "improve --labels agreement --data shop-data" in text
+    found = [(one.question_id, one.question_text) for one in load_open_questions(Path("shop-data"))]
+    assert found == [
+        ("mine-0001", "How many items are there?"),
+        ("mine-0003", "Which one is dear?"),
+    ]
+    assert {name: len(rows) for name, rows in load_splits(Path("shop-data")).items()} == {"eval": 6}
+    make_database(home / "other.db")
+    for words, message in (
+        (("shop.db", "other.db", *asked), "mine.txt names no databases: import one"),
+        (("shop.db", "--eval-questions", "mine.txt"), "mine.txt has no SQL"),
+    ):
+        status, text = run_import("sqlite", *words, "--out", "other")
+        assert (status, message in text, Path("other").exists()) == (1, True, False)
+
+
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
+        ("", "q.txt", "q.txt holds no question: write one per line"),
+        ("question,sql\na,b\n", "q.txt", "JSON or CSV with SQL needs another suffix"),
+        ('[{"question": "?"}]', "q.txt", "q.txt line 1 is no question"),
+        (None, "q.txt", "cannot read q.txt"),
         ("question;answer\na;b\n", "q.csv", "q.csv line 2: no text in 'query' (or 'sql', "),
         ("", "q.csv", "q.csv holds no question"),
         ('{"db_id": "d", "questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from data.golds.execute import KEEP_EMPTY
-from shared.dataset import load_questions
+from shared.dataset import OPEN, load_questions
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from tests.data.sources.importing import import_spider, make_spider
@@ -21,11 +21,14 @@ from trainer.evaluation.analysis import (
     EvaluatedEpisode,
     compare,
     difference_interval,
+    label_of,
     mcnemar_exact,
     measure_group,
     pass_at_k,
+    unknown,
     vote_at_k,
     voted,
+    winning_share,
 )
 from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
 from trainer.evaluation.inputs import JobOptions, load_inputs
@@ -33,6 +36,7 @@ from trainer.evaluation.measure import batch_of, cache_rows, play_with
 from trainer.rollout.dataset import load_question_prompts, question_id_of
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.row import RolloutRow
+from trainer.rollout.vote import answer_key
 from trainer.run.records import Book
 
 
@@ -329,6 +333,27 @@ def test_a_vote_counts_attempts_without_an_answer() -> None:
     assert vote_at_k(split, 2) == 0.5  # 7 of the first two, 42 of the others
     assert vote_at_k(split, 3) == 0.0  # of the first three; the last is in no run of three
     assert voted([episode(0, "NULL"), episode(1, "NULL"), episode(2, "42", True)]) == (1, True)
+
+
+def test_a_label_is_the_answer_of_most_attempts() -> None:
+    agreeing = [episode(0, "42"), episode(1, "42.0"), episode(2, "42", True)]
+    split = [*agreeing, episode(3, "7"), episode(4, None)]
+    assert (label_of(split), winning_share(split)) == (answer_key("42"), 0.6)
+    assert label_of([*split, episode(5, None)]) is None, "half of them"
+    assert label_of(agreeing[:2]) is None, "two attempts are too few"
+    nothing = [episode(sample, "NULL") for sample in range(5)]
+    assert (label_of(nothing), winning_share(nothing)) == (None, 0.0)
+
+
+def test_of_open_questions_only_agreement_is_known() -> None:
+    played = [episode(sample, "42") for sample in range(3)]
+    asked = [one.model_copy(update={"difficulty": OPEN}) for one in played]
+    group = measure_group(asked, [1, 2, 3])
+    assert (group["success"], group["labels"]) == (unknown([0.0]), unknown([0.0]))
+    assert group["pass_at"]["2"] == group["vote_at"]["3"] == group["agreement"]["3"] == unknown([0])
+    assert (group["winning_share"]["rate"], group["accuracy_when_answered"]) == (1.0, None)
+    judged = measure_group(played, [1, 2, 3])
+    assert (judged["success"]["rate"], judged["labels"]["rate"]) == (0.0, 0.0)
 
 
 def test_coverage_is_of_all_questions() -> None:

@@ -1,16 +1,21 @@
 """`python -m trainer improve` end to end, and how its questions are chosen."""
 
+import json
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
 
+from env_server.commands import command
+from shared.run_stats import Rate
 from tests.trainer.small_data import make_data
 from trainer.__main__ import app
-from trainer.improve.report import Round
+from trainer.config import GRPOConfig
+from trainer.improve.report import Round, charts, result_of, write_report
 from trainer.improve.rounds import best, development_questions, practice_questions
 from trainer.run.folder import read_json, read_lines
 
@@ -29,7 +34,8 @@ def improve(data: Path, out: Path, *more: str) -> Any:
 
 def result_in(out: Path) -> dict[str, Any]:
     result: dict[str, Any] = read_json(out / "improvement.json")
-    for part in (result, *result["rounds"], result["before"], result["after"]):
+    parts = (result, *result["rounds"], result["before"] or {}, result["after"] or {})
+    for part in parts:
         for name in ("seconds", "wall_s", "cpu_s"):
             part.pop(name, None)
     return result
@@ -37,7 +43,8 @@ def result_in(out: Path) -> dict[str, Any]:
 
 def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     data, out = make_data(tmp_path / "data", questions=12), tmp_path / "improve"
-    ran = improve(data, out, "--no-gold", "--eval-limit", "6")
+    rewards = ("--labels", "rewards", "--eval-limit", "6")
+    ran = improve(data, out, *rewards)
     assert ran.exit_code == 0, ran.output
     first, phases = result_in(out), list(read_lines(out / "phases.jsonl"))
     assert [row["phase"] for row in phases] == [
@@ -65,20 +72,20 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     assert (out / "improvement.png").read_bytes().startswith(b"\x89PNG")
 
     # the same command resumes: what is complete is read, what is missing is made again
-    assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
+    assert improve(data, out, *rewards).exit_code == 0
     assert list(read_lines(out / "phases.jsonl")) == phases
     model = (out / "round-1" / "sft" / "latest").resolve() / "model"
     model.rename(tmp_path / "kept")  # as a later and better round deletes it
-    assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
+    assert improve(data, out, *rewards).exit_code == 0
     assert list(read_lines(out / "phases.jsonl")) == phases
     (tmp_path / "kept").rename(model)
     shutil.rmtree(out / f"round-{first['best_round']}" / "after")
     shutil.rmtree(out / "round-1" / "development")
-    assert improve(data, out, "--no-gold", "--eval-limit", "6").exit_code == 0
+    assert improve(data, out, *rewards).exit_code == 0
     assert result_in(out) == first
-    ran = improve(data, out, "--gold")
+    ran = improve(data, out, "--labels", "gold")
     assert ran.exit_code == 1
-    assert "was begun with other settings (gold was" in " ".join(ran.output.split())
+    assert "was begun with other settings (labels was" in " ".join(ran.output.split())
 
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
@@ -127,7 +134,73 @@ def test_each_round_plays_other_questions_until_all_were_played() -> None:
 def test_the_first_of_equal_rounds_is_the_best() -> None:
     rates = (0.2, 0.5, 0.4, 0.5)
     rounds = [
-        Round(number, {"rate": rate, "n": 10, "ci95": [0.0, 1.0]}, {}, None)
-        for number, rate in enumerate(rates)
+        Round(number, rate_of(rate, 10), None, None, {}, None) for number, rate in enumerate(rates)
     ]
     assert best(rounds).number == 1
+    agreeing = [replace(one, agreement=rate_of(one.number / 10, 10)) for one in rounds]
+    assert best(agreeing).number == 3, "success is not what it is chosen by"
+
+
+def rate_of(rate: float | None, n: int) -> Rate:
+    return {"rate": rate, "n": n, "ci95": [0.0, 1.0]}
+
+
+def without_golds(data: Path) -> Path:
+    """Make the training questions open ones, and remove the others."""
+    folder = data / "questions"
+    rows = json.loads((folder / "questions_train.json").read_text())
+    names = ("question_id", "question_text", "database_name")
+    kept = [{name: row[name] for name in names} for row in rows]
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / "open_questions.json").write_text(json.dumps(kept))
+    return data
+
+
+def test_it_improves_on_open_questions_by_agreement(tmp_path: Path) -> None:
+    data, out = without_golds(make_data(tmp_path / "data", questions=8)), tmp_path / "improve"
+    refused = improve(data, out, "--labels", "rewards")
+    assert (refused.exit_code, out.exists()) == (1, False)
+    assert "has a gold: use --labels agreement" in " ".join(refused.output.split())
+    refused = improve(data, out)  # one attempt at each
+    assert "1 attempts at a question can't agree: give --samples 3" in refused.output
+    ran = improve(data, out, "--samples", "4")
+    assert ran.exit_code == 0, ran.output
+    result = result_in(out)
+    assert result["settings"]["labels"] == "agreement"
+    assert (result["before"], result["after"]) == (None, None)
+    start, learned = result["rounds"]
+    assert learned["winning_share"]["rate"] >= start["winning_share"]["rate"] > 0.3
+    assert (start["labels"], learned["development"]) == (None, rate_of(None, 3))
+    assert 1 <= learned["labels"]["n"] <= 6
+    assert sum(learned["demonstrations"].values()) >= 1
+    assert learned["demonstrations"].keys() <= {"agreed", "mended"}
+    play = read_json(out / "round-0" / "play" / "evaluation.json")
+    assert play["success"]["overall"]["outcomes"].keys() <= {"answered", "budget", "abandoned"}
+    assert play["success"]["overall"]["accuracy_when_answered"] is None
+    verified = CliRunner().invoke(command, ["verify", str(out / "round-0" / "play")])
+    assert verified.exit_code == 0, verified.output
+    page = (out / "improvement.md").read_text()
+    assert "from agreement alone" in page
+    assert "agreement, not accuracy" in page
+    assert "labels right" not in page
+    assert CliRunner().invoke(app, ["report", str(out / "round-0" / "play")]).exit_code == 0
+
+
+def test_golds_are_shown_beside_agreement(tmp_path: Path) -> None:
+    start = Round(0, rate_of(0.2, 50), rate_of(0.4, 50), None, {}, None)
+    later = Round(1, rate_of(0.1, 50), rate_of(0.6, 50), rate_of(0.75, 30), {}, None)
+    settings = {"labels": "agreement", "model_name": "m", "samples": 5}
+    result = result_of(settings, [start, later], best([start, later]), [], None, None)
+    assert result["best_round"] == 1
+    write_report(tmp_path, result, GRPOConfig())
+    page = (tmp_path / "improvement.md").read_text()
+    assert "| 1 (best) | 60.0 [0, 100] | 30 | 75.0 [0, 100] | 10.0 [0, 100] | - |" in page
+    assert "What golds say is shown, but was not used." in page
+    reached, labels = charts(result)
+    assert [[point.y for point in one.points] for one in reached.series] == [
+        [0.4, 0.6],
+        [0.75],
+        [0.2, 0.1],
+    ]
+    assert [(point.x, point.y) for point in labels.series[0].points] == [(1, 30)]

@@ -17,10 +17,13 @@ from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
 from trainer.evaluation.inputs import load_inputs
 from trainer.rollout.loop import play_scripted
+from trainer.rollout.row import RolloutRow
+from trainer.rollout.vote import answer_key
+from trainer.sft.demonstrations import NOT_AGREED, NOT_CORRECT, problem_of
 from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import RECORDED, answer_shown, recorded_scripts
 from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
-from trainer.sft.sources import balanced, check_source
+from trainer.sft.sources import balanced, check_source, consistent
 
 
 def question(**changes: Any) -> Question:
@@ -150,6 +153,7 @@ FAIL: Step = ("QUERY: SELECT nam\nFROM buyers", FAILED, "Error: no such column\n
 FOUND: Step = ("QUERY: SELECT name\nFROM buyers", RIGHT, ROWS)
 HALF: Step = ("QUERY: SELECT name FROM buyers LIMIT 1", PART, "name\nAnn\nSteps left: 5")
 SAID: Step = ("ANSWER: Ann and Bo", RAN, "")
+GAVE: Step = (ANSWER, RAN, "")
 FAILED_QUERY, FOUND_QUERY = "QUERY: SELECT nam FROM buyers", "QUERY: SELECT name FROM buyers"
 
 
@@ -249,6 +253,56 @@ def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) ->
     assert not scripts(tmp_path, "corrected", ("wrong", [(GOLD, RIGHT, ROWS), FAIL]))
 
 
+MADE: Step = (FOUND[0], RAN, ROWS)  # without what the gold pays for it
+TOLD: Step = ("ANSWER: Bo, Ann", RAN, "")
+
+
+@pytest.mark.parametrize("outcome", ["answered", "wrong"])
+def test_the_two_shortest_attempts_that_agree_are_taught(tmp_path: Path, outcome: str) -> None:
+    long, short, guess = [LOOK, LOOK, FAIL, MADE, TOLD], [LOOK, MADE, GAVE], [HALF, GAVE]
+    other: Step = ("ANSWER: Zoe", RAN, "")
+    played = [(outcome, steps) for steps in (long, guess, short, short)]
+    gold = ("correct", [FOUND, other])
+    first, second = scripts(tmp_path, "agreed", *played, gold)
+    assert first.actions == (HALF[0], ANSWER)
+    assert second.actions == ("DESCRIBE: buyers", FOUND_QUERY, ANSWER)
+    assert first.label == second.label == answer_key("Ann, Bo")
+    assert not scripts(tmp_path, "agreed", *played[:2], gold, gold), "half of them agree"
+
+
+def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path: Path) -> None:
+    agreeing = [("answered", steps) for steps in ([LOOK, MADE, TOLD], [LOOK, LOOK, MADE, GAVE])]
+    played = [*agreeing, ("answered", [GAVE]), ("budget", [FAIL, HALF])]
+    (script,) = scripts(tmp_path, "mended", *played)
+    assert script.actions == (FAILED_QUERY, "DESCRIBE: buyers", FOUND_QUERY, ANSWER)
+    assert (script.context, script.label) == (1, answer_key("Ann, Bo"))
+    right = ("correct", [FAIL, SAID])  # by a gold, which is not read
+    (script,) = scripts(tmp_path, "mended", *agreeing, ("answered", [GAVE]), right)
+    assert script.actions[0] == FAILED_QUERY
+    assert not scripts(tmp_path, "mended", *[("answered", [MADE, GAVE])] * 3)
+
+
+def test_a_question_keeps_its_first_label() -> None:
+    labels: dict[str, str] = {}
+    first, other, gold = (Script("x", "q", "shop", (), label=label) for label in ("1", "2", None))
+    assert list(consistent([first, other, gold], labels)) == [first, gold]
+    assert list(consistent([other, first, gold], labels)) == [first, gold]
+
+
+@pytest.mark.parametrize(
+    ("said", "label", "problem"),
+    [
+        ("ANSWER: Bo, Ann", answer_key("Ann, Bo"), None),
+        ("ANSWER: Bo", answer_key("Ann, Bo"), NOT_AGREED),
+        ("ANSWER: Bo", None, NOT_CORRECT),
+    ],
+)
+def test_a_demonstration_gives_its_label(said: str, label: str | None, problem: Any) -> None:
+    row = RolloutRow("q", outcome=Outcome.ANSWERED, actions=[said])
+    script = Script("agreed:x", "q", "shop", (said,), label=label)
+    assert problem_of(row, script, GRPOConfig(), 9) == problem
+
+
 @pytest.mark.parametrize(
     ("reply", "nothing"),
     [
@@ -273,7 +327,8 @@ def test_a_query_that_found_nothing_has_failed(tmp_path: Path, reply: str, nothi
 
 @pytest.mark.parametrize("kind", RECORDED)
 def test_other_questions_are_never_taught(kind: str, tmp_path: Path) -> None:
-    played = [("correct", [LOOK, FOUND, SAID]), ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]
+    right = ("correct", [LOOK, FOUND, GAVE])
+    played = [right, right, right, ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]
     assert scripts(tmp_path, kind, *played)
     assert not scripts(tmp_path, kind, *played, question_id="eval-shop-0")
 

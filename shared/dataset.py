@@ -11,9 +11,9 @@ A directory below `data/` that has no questions/ in the working directory is loo
 files that ship with the packages (`shared.shipped`).
 
 `split` is "train" or "eval", or "open" for the open questions. An eval question is `unseen` if no
-training question uses its database, else `seen`. Ids that start with one of `DEV_PREFIXES` belong
-to a published development split, on which results are compared: training on them needs an explicit
-flag.
+training or open question uses its database, else `seen`. Ids that start with one of `DEV_PREFIXES`
+belong to a published development split, on which results are compared: training on them needs an
+explicit flag.
 """
 
 import hashlib

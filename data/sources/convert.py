@@ -11,7 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -61,7 +61,7 @@ class Source:
     inputs: Sequence[Path]
     only: str | None = None
     dialect: str = "sqlite"
-    open: Sequence[OpenQuestion] = field(default_factory=list)
+    open: Sequence[OpenQuestion] = ()
 
 
 class _Kept(NamedTuple):

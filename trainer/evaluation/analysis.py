@@ -20,12 +20,9 @@ from shared.run_stats import (
     success_rate,
     wilson_interval,
 )
-from trainer.rollout.vote import Attempt, answer_key, says_nothing, vote
+from trainer.rollout.vote import AGREE_SHARE, Attempt, answer_key, says_nothing, vote
 
-# Share of the attempts at a question that must agree, before their answer is taken as right without
-# a gold: more than half, so that no other answer can have as many. 3 of 5, the default of improve.
-AGREEMENT_BAR = 0.6
-LEAST_ATTEMPTS = 3  # of fewer, all or a single one would be a majority
+LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agrees with itself
 
 
 class EvaluatedEpisode(EpisodeLine):
@@ -187,8 +184,8 @@ def winning_share(episodes: Episodes) -> float:
 
 def label_of(episodes: Episodes) -> str | None:
     """Return the key of the answer to a question that is taken as right without a gold: the vote's
-    winner, if its share reaches `AGREEMENT_BAR`; else None."""
-    if len(episodes) < LEAST_ATTEMPTS or winning_share(episodes) < AGREEMENT_BAR:
+    winner, if its share reaches `AGREE_SHARE`; else None."""
+    if len(episodes) < LEAST_ATTEMPTS or winning_share(episodes) < AGREE_SHARE:
         return None
     return vote([one.attempt for one in episodes])[0].key
 

@@ -97,20 +97,21 @@ def load_inputs(
     Without `with_model` the model and tokenizer are None, and the digest is empty.
     """
     path = Path(config.questions_path)
-    taught = [one for one in options.taught if has_split(path, one)]
+    known = [one for one in ("train", OPEN) if has_split(path, one)]
+    taught = [one for one in options.taught if one in known]
     if training and not taught and shipped_path(path.parent).is_dir():
         raise QuestionLoadError(
             f"{path.parent} has no training questions ({path.name}): name other data with --data, "
             f"or measure a model on it with 'python -m trainer evaluate --data {config.data_dir}'"
         )
     # a missing file has its own error
-    needed = taught or (["train"] if training else [])
+    needed = known or (["train"] if training else [])
     train_questions = [question for one in needed for question in load_split(path, one)]
     eval_questions: Sequence[AnyQuestion] = []
     evaluation: Sequence[PromptRow] = []
     if split is not None:
-        if taught and not has_split(path, split):
-            remedy = "--questions FILE.txt" if split == OPEN else "--eval-questions"
+        if known and not has_split(path, split):
+            remedy = "--eval-questions" if split == "eval" else "--questions"
             raise QuestionLoadError(
                 f"{path.parent} has no {split} questions ({split_path(path, split).name}) to "
                 f"measure on: name other data with --data, or import some with {remedy}"

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from shared.actions import ActionType
-from trainer.evaluation.analysis import AGREEMENT_BAR
+from trainer.rollout.vote import AGREE_SHARE
 from trainer.run.console import number, percent_number, rate_text, table
 
 
@@ -61,7 +61,7 @@ def agreement_line(group: Mapping[str, Any]) -> str:
     """Say how much the attempts agree, and how many questions have a label."""
     share, labels = percent_number(group["winning_share"]["rate"]), group["labels"]
     line = f"the winning answer has {share} % of the attempts (mean), and at least "
-    line += f"{100 * AGREEMENT_BAR:.0f} % on {labels['n']} of {group['success']['n']} questions"
+    line += f"{100 * AGREE_SHARE:.0f} % on {labels['n']} of {group['success']['n']} questions"
     known = labels["rate"] is not None
     return f"{line}, of which {percent_number(labels['rate'])} % are right" if known else line
 

@@ -10,10 +10,10 @@ from shared.console import percent
 from shared.dataset import load_questions, split_path
 from shared.run_stats import Rate
 from trainer.config import GRPOConfig, LabelsName
-from trainer.evaluation.analysis import AGREEMENT_BAR
 from trainer.evaluation.records import EvaluationFolder
 from trainer.evaluation.run import EvaluationResult
 from trainer.evaluation.tables import named, p_text
+from trainer.rollout.vote import AGREE_SHARE
 from trainer.run.charts import Baseline, Chart, Point, Series, png
 from trainer.run.folder import write_bytes, write_json, write_text
 from trainer.run.markdown import markdown
@@ -179,5 +179,5 @@ def page(out: Path, result: Result, config: GRPOConfig) -> str:
         )
         played = transcripts(texts, {}, first, last, heading="Transcripts")
     about = {"title": title(result), "paired": paired, "transcripts": played, "p_text": p_text}
-    about |= {"bar": AGREEMENT_BAR, "known": known}
+    about |= {"bar": AGREE_SHARE, "known": known}
     return markdown("improvement.md.j2", **about, **result)

@@ -30,7 +30,7 @@ from shared.run_stats import Rate
 from trainer.cli import configured
 from trainer.config import GRPOConfig, LabelsName
 from trainer.errors import ConfigError, RunError
-from trainer.evaluation.analysis import AGREEMENT_BAR, LEAST_ATTEMPTS
+from trainer.evaluation.analysis import LEAST_ATTEMPTS
 from trainer.evaluation.evaluate import PromptRow, choose
 from trainer.evaluation.inputs import load_inputs, resumed_settings
 from trainer.evaluation.records import EvaluationFolder
@@ -38,6 +38,7 @@ from trainer.evaluation.run import EvaluationResult, run_evaluation
 from trainer.evaluation.settings import EvaluationSettings
 from trainer.grpo.job import run_job
 from trainer.improve.report import Result, Round, result_of, write_report
+from trainer.rollout.vote import AGREE_SHARE
 from trainer.run.console import seconds_text
 from trainer.run.folder import (
     LATEST,
@@ -188,7 +189,7 @@ class Improver:
                 labels = self._play(rounds[-1])
                 if labels and number == 1 and not labels["n"]:
                     raise RunError(
-                        f"no answer has {100 * AGREEMENT_BAR:.0f} % of the attempts at a question: "
+                        f"no answer has {100 * AGREE_SHARE:.0f} % of the attempts at a question: "
                         "start from another --model, or play more --questions"
                     )
                 rounds.append(self._measured(number, self._fine_tune(number), labels))

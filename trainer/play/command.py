@@ -24,11 +24,9 @@ from trainer.cli import (
     settings_of,
 )
 from trainer.presets import TRAINED_MODEL
+from trainer.rollout.vote import AGREE_SHARE
 
 SAMPLES = 5  # attempts of a real model at a question
-# Share of the attempts that must agree, rounded up. Of the shipped adapters' votes of 8 on 120
-# unseen Spider questions, 90 % are right where 6 agree, and 37 % below.
-AGREE_SHARE = 0.75
 TOY = "offline"  # preset of models that play one attempt: they are greedy, and quick to be wrong
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no confirmed answer

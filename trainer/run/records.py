@@ -82,7 +82,8 @@ def turns_of(row: RolloutRow) -> tuple[Turn, ...]:
 class Book:
     """All questions of a run by id, which turn the row of a rollout into an `EpisodeRecord`.
 
-    `train` are all training questions, filtered or not: the databases that they touch are `seen`.
+    `train` are all training and open questions, filtered or not: the databases that they touch are
+    `seen`.
     """
 
     def __init__(self, train: Iterable[AnyQuestion], others: Iterable[AnyQuestion]) -> None:

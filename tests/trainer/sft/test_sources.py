@@ -328,7 +328,7 @@ def test_a_query_that_found_nothing_has_failed(tmp_path: Path, reply: str, nothi
 @pytest.mark.parametrize("kind", RECORDED)
 def test_other_questions_are_never_taught(kind: str, tmp_path: Path) -> None:
     right = ("correct", [LOOK, FOUND, GAVE])
-    played = [right, right, right, ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]
+    played = [*[right] * 6, ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]
     assert scripts(tmp_path, kind, *played)
     assert not scripts(tmp_path, kind, *played, question_id="eval-shop-0")
 

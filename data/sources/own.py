@@ -11,7 +11,7 @@ from data.sources.convert import Source
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
-from data.sources.sqlite_files import SUFFIXES, copy_database
+from data.sources.sqlite_files import DUMP, SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.errors import DataError
 
@@ -42,21 +42,24 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     """Return the SQLite files below a folder, without the copies of an earlier import to `out`."""
     out = out.resolve()
     copies = out if folder.resolve() in out.parents else None
-    files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
-    found = [path for path in files if path.is_file() and copies not in path.resolve().parents]
-    if not found:
-        raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}) below {folder}")
-    return sorted(found)
+    for suffixes in (SUFFIXES, (DUMP,)):  # a database's folder may hold its schema too
+        files = [path for path in folder.rglob("*") if path.suffix.lower() in suffixes]
+        found = [path for path in files if path.is_file() and copies not in path.resolve().parents]
+        if found:
+            return sorted(found)
+    raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}, or a dump: {DUMP}) below {folder}")
 
 
-def read_csv(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
+def read_csv(
+    sources: Sequence[str], asked: Sequence[Path], _out: Path, *, skip_bad_rows: bool = False
+) -> Source:
     """Read a folder of table files as one database with its name, or one file."""
     folder = Path(_only(sources))
-    files = table_files(folder, without=asked)
     report = ImportReport("csv", str(folder.resolve()))
+    files = table_files(folder, report, without=asked)
 
     def write(_folder: Path, target: Path) -> None:
-        write_database(files, target, report)
+        write_database(files, target, report, skip_bad_rows=skip_bad_rows)
 
     return Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
 

@@ -159,13 +159,11 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        ("question;answer\na;b\n", "q.csv", "q.csv line 2: no text in 'query' (or 'sql', "),
+        ("question;answer\na;b\n", "q.csv", "q.csv line 2: no text in 'query' (or sql, "),
         ("", "q.csv", "q.csv holds no question"),
-        ('{"db_id": "d", "questions":\n [{"question": "x", "sql": "SELECT 1"}]}', "q.json",
-         "write an array of questions, or one object per line"),
         ('{"question": "x"', "q.jsonl", "q.jsonl is not JSON: line 1: "),
-        ('"a"', "q.json", "q.json holds no JSON array of questions"),
-        ("question,sql\n\udce9,SELECT 1\n", "q.csv", "q.csv is not UTF-8 ("),
+        ('"a"', "q.json", "q.json line 1: not an object but str"),
+        ("question,sql\n\udc81,SELECT 1\n", "q.csv", "q.csv is not UTF-8 ("),
         ('{"question": "?", "sql": "SELECT nope FROM item"}', "q.jsonl", "no such column: nope"),
         ("[1, 2]", "q.json", "q.json row 0: not an object but int"),
         (None, "q.jsonl", "q.jsonl is missing"),

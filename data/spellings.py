@@ -347,7 +347,7 @@ def _in_utc(value: str, zone: str) -> str:
 @lru_cache(maxsize=1 << 15)
 def _days(text: str) -> dict[str, str]:
     """Return what a date, or a month of a year, is in ISO's form in each format that it fits."""
-    formats = _NAMED_DATES
+    formats: tuple[str, ...] = _NAMED_DATES
     if numbers := _DAY.fullmatch(text):
         marks = (numbers[1], 1 + (numbers[2] is not None))
         formats = tuple(one for one in _DATES if (one[2], one.count(one[2])) == marks)

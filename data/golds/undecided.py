@@ -59,11 +59,11 @@ def find_undecided(
         for rewrite in (_read_values, _put_nulls_last, _read_missing):
             query = original.copy()
             what = rewrite(query, connection)
-            if what is None or not _same(rows, run(original.sql(dialect="sqlite")), ordered):
+            if what is None or not same_rows(rows, run(original.sql(dialect="sqlite")), ordered):
                 continue
             other = run(query.sql(dialect="sqlite"))
-            if not _same(rows, other, ordered):
-                return f"{what}: then the answer is {_short(other)}, not {_short(rows)}"
+            if not same_rows(rows, other, ordered):
+                return f"{what}: then the answer is {short_rows(other)}, not {short_rows(rows)}"
     except (SqlglotError, Unresolved, RecursionError, apsw.SQLError):
         pass
     return None
@@ -190,7 +190,7 @@ def _kind(connection: apsw.Connection, table: str, column: str) -> str | None:
     return None
 
 
-def _same(left: Sequence[Row], right: Sequence[Row], ordered: bool) -> bool:
+def same_rows(left: Sequence[Row], right: Sequence[Row], ordered: bool) -> bool:
     first, second = ([tuple(map(_comparable, row)) for row in rows] for rows in (left, right))
     return first == second if ordered else Counter(first) == Counter(second)
 
@@ -200,7 +200,7 @@ def _comparable(cell: object) -> object:
     return as_date(cell) or cell if number is None else float(f"{number:.9g}")
 
 
-def _short(rows: Sequence[Row]) -> str:
+def short_rows(rows: Sequence[Row]) -> str:
     text = ", ".join(" | ".join(map(str, row)) for row in rows) or "empty"
     return text if len(text) <= 60 else text[:59] + "…"
 

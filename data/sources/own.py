@@ -59,21 +59,25 @@ def read_csv(
     files = table_files(folder, report, without=asked)
 
     def write(_folder: Path, target: Path) -> None:
-        write_database(files, target, report, skip_bad_rows=skip_bad_rows)
+        source.names |= write_database(files, target, report, skip_bad_rows=skip_bad_rows)
 
-    return Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
+    source = Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
+    return source
 
 
 def read_postgres(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
     """Read a PostgreSQL database, named by its URL; golds may be in its SQL."""
-    source = _only(sources)
-    name = database_name(source)
-    report = ImportReport("postgres", shown(source))
+    url = _only(sources)
+    name = database_name(url)
+    report = ImportReport("postgres", shown(url))
 
     def write(_path: Path, target: Path) -> None:
-        write_postgres(source, target, report)
+        golds = dict.fromkeys(row.sql for row in found.rows)
+        found.names, found.answers = write_postgres(url, target, report, golds)
 
-    return Source(report, [], {name: Path(report.path)}, write, list(asked), dialect="postgres")
+    databases = {name: Path(report.path)}
+    found = Source(report, [], databases, write, list(asked), dialect="postgres")
+    return found
 
 
 def _only(sources: Sequence[str]) -> str:

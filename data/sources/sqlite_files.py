@@ -27,7 +27,7 @@ OTHER_DUMPS = {
     r"^-- PostgreSQL database dump|^COPY .* FROM stdin;|^SET statement_timeout": (
         "createdb shop && psql shop --file=DUMP, then import postgres postgresql:///shop"
     ),
-    r"^SET IDENTITY_INSERT |^GO\s*$": "it is SQL Server's: export each table as CSV, and import csv",
+    r"^SET IDENTITY_INSERT |^GO\s*$": "export each table as CSV, and use import csv",
 }
 # what lines of PRAGMA quick_check start with if the file is damaged
 DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")

@@ -60,14 +60,16 @@ def _way_in(path: Path) -> str:
 
 def write_database(
     files: Sequence[Path], target: Path, report: ImportReport, *, skip_bad_rows: bool = False
-) -> None:
-    """Write the database `target`, and list its tables in `report`.
+) -> dict[tuple[str, str], str]:
+    """Write the database `target`, list its tables in `report`, and return those that have another
+    name than their file, by that name.
 
     `skip_bad_rows`: go on even if a file loses more than a few of its rows. Raise one `DataError`
     for all files that can't be read.
     """
     faults: list[str] = []
     taken: set[str] = set()
+    renamed: dict[tuple[str, str], str] = {}
     with new_database(target) as connection:
         for path in files:
             try:
@@ -81,6 +83,7 @@ def write_database(
                                     f"two files would become the table {title.lower()}: rename one"
                                 )
                             taken.add(title.lower())
+                            renamed |= {("", found.stem): title} if title != found.stem else {}
                             _write_table(connection, duck, found.name, title, loaded, report)
             except NotRead as error:
                 report.problems.append(error.message)
@@ -88,6 +91,7 @@ def write_database(
                 faults.append(error.message)
         if faults or not report.tables:
             raise DataError("; ".join(faults or report.problems))
+    return renamed
 
 
 def _tables(

@@ -64,7 +64,7 @@ _AFFIX = r"[^\s\d.,:;'\"()/+-]"
 _NUMBER = re.compile(
     rf"(\()?\s*([+-]?)\s*({_AFFIX}[^\d()+\-\"]{{0,5}}?)?\s*([+-]?)\s*"
     rf"(\d[\d.,' ]*|[.,]\d+)(e[+-]?\d+)?(?<! )(\s*)"
-    rf"({_AFFIX}[^\s\d()+\-:]{{0,11}})?\s*([+-]?)\s*(\))?",
+    rf"({_AFFIX}[^\s\d()+\-:]{{0,11}})?\s*(-?)\s*(\))?",
     re.IGNORECASE,
 )
 # that may follow a number without a space; others have one
@@ -123,7 +123,7 @@ _DURATION = re.compile(
 )
 _BOOLEANS: dict[str, dict[Spelling, Value]] = defaultdict(dict)
 for _pair in (
-    *("true false", "yes no", "t f", "y n", "on off", "wahr falsch", "ja nein", "vrai faux"),
+    *("true false", "yes no", "t f", "wahr falsch", "ja nein", "vrai faux"),
     *("oui non", "sí no", "si no", "verdadero falso", "sim não", "ja nej", "tak nie", "да нет"),
 ):
     for _number, _word in enumerate(reversed(_pair.split())):
@@ -189,7 +189,7 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
             total += number
             found = readings(cell)
             fits.update(dict.fromkeys(found, number))
-            kinds.update(dict.fromkeys({one[0] for one in found if _is_usual(one)}, number))
+            kinds.update(dict.fromkeys({one[0] for one in found if is_usual(one)}, number))
         if max([*fits.values(), *kinds.values()], default=0) <= total / 2:
             return Column()
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
@@ -205,7 +205,7 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
     return Column(note=f"stays text: {what}, and not {shown}")
 
 
-def _is_usual(spelling: Spelling) -> bool:
+def is_usual(spelling: Spelling) -> bool:
     """Return whether cells of this spelling look like its kind: '12 Main' is no number."""
     return spelling[0] != "number" or not spelling[2] or _is_unit(spelling[2], spaced=False)
 

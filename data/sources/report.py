@@ -24,7 +24,7 @@ REMEDIES: dict[str, str] = {
     Reason.NULL: "ask for what is there, or pass --keep empty",
     Reason.TIED: "name more columns in ORDER BY, or pass --keep ties",
     Reason.ORDER: "let ORDER BY or GROUP BY name every column that decides the result",
-    Reason.UNDECIDED: "CAST text to numbers, exclude NULLs, or pass --keep undecided",
+    Reason.UNDECIDED: "write values as the columns hold them, exclude NULLs, or --keep undecided",
     Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
     Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
     UNPARSED: "write the same in more usual SQL",

@@ -21,7 +21,7 @@ PEOPLE = [
 
 CARS = [
     (1, "100", 1.5, "9/1/2020", "2001-05-01", "7", "1,200"),
-    (2, "90", None, "12/1/2020", "1999-01-01", "4", "900"),
+    (2, "90", None, "12/1/2020", "1999-01-01", "b4", "900"),
     (3, "null", 3.0, "1/5/2021", "2010-12-31", "x", "1,100.5"),
     (4, "225", 2.0, "2/28/2019", "1990-07-14", "9", "800"),
 ]
@@ -288,7 +288,7 @@ UNDECIDED = [
     ("SELECT id FROM car ORDER BY horsepower DESC LIMIT 1", "is 4, not 3"),
     ("SELECT id, horsepower FROM car ORDER BY 2 DESC", "car.horsepower holds numbers as text"),
     ("SELECT horsepower AS h FROM car WHERE id < 3 ORDER BY h", "is 90, 100, not 100, 90"),
-    ("SELECT max(horsepower) FROM car", "is 225.0, not null"),
+    ("SELECT max(horsepower) FROM car", "is 225, not null"),
     ("SELECT avg(horsepower) FROM car", "car.horsepower holds numbers as text"),
     ("SELECT sum(weight) FROM car", "is 4000.5, not 1702.0"),
     ("SELECT id FROM car WHERE horsepower > 80", "is 1, 2, 4, not 2, 3"),

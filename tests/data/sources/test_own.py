@@ -194,7 +194,7 @@ def test_bad_databases_are_one_error(home: Path) -> None:
         "empty.db": "empty.db has no table",
         "torn.db": "torn.db is ",
         "absent.db": "no database at absent.db",
-        "folder": "no SQLite file (.sqlite, .sqlite3, .db, .db3) below folder",
+        "folder": "no SQLite file (.sqlite, .sqlite3, .db, .db3, or a dump: .sql) below folder",
     }.items():
         status, text = run_import("sqlite", name, "--questions", "q.jsonl", "--out", "out")
         assert (status, text.count("\n")) == (1, 1), text

@@ -196,7 +196,7 @@ def _rows(table: Table, records: Iterator[Record]) -> Iterator[Record]:
     table.note(
         "with a cell that starts with a quote and doesn't end with one", odd, "the quote is text"
     )
-    table.note("that repeat the header", again, "left out")
+    table.note("like the header", again, "left out")
     table.note("of comments", comments, "left out")
     below = " / ".join(record.cells[0] for record in held)
     table.note("below the table", [record.line for record in held], f"left out: {below[:200]!r}")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import charset_normalizer
 
 from data.spellings import INVISIBLE
+from shared.console import counted
 from shared.errors import DataError
 
 MARKS = {
@@ -22,13 +23,14 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 WESTERN = "cp1252"  # what Windows writes in Western Europe and America
-GUESSES = [WESTERN, "cp1250", "cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr"]
+GUESSES = ["cp1250", "cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr"]
 GUESSED_BYTES, LEAST_GUESSED = 1 << 16, 5  # bytes beyond ASCII that a guess needs
 CHUNK_CHARS = 1 << 20
 MAX_LINE_CHARS = 1 << 26
 MAX_CONTROLS, MIN_CONTROLS = 0.01, 8  # of the characters; a file that has more is no text
 _CONTROLS = dict.fromkeys([*range(9), *range(0x0E, 0x20)])
 DELIMITERS = ",;\t|^~"
+NO_DELIMITER = "\x1f"  # a control character, which no text has
 SAMPLE_LINES = 1_000
 LEAST_SHARE = 0.5  # of records with more than the one cell that the first has
 MOST_ALIKE = 0.9  # of the lines inside a quoted cell; if more could be records, its quote is odd
@@ -74,7 +76,7 @@ def as_utf8(path: Path, target: Path, shown: str) -> list[str]:
         notes = [f"{file_name} is no UTF-8: it is read as {name}"] if problems else []
         if dropped:
             notes.append(
-                f"{file_name}: {dropped:,} control characters (NUL and others) are left out"
+                f"{file_name}: {counted(dropped, 'control character')} left out, such as NUL"
             )
         return notes
     raise DataError(problems[0])
@@ -90,13 +92,13 @@ def _encodings(path: Path) -> list[str]:
         if zeros.count(0) > len(zeros) / 2:
             return [name]
     beyond = sum(byte > 127 for byte in start)
-    guess = WESTERN
-    if beyond >= LEAST_GUESSED and (
-        best := charset_normalizer.from_bytes(start, cp_isolation=GUESSES).best()
-    ):
-        same = str(best) == start.decode(WESTERN, "replace")
-        guess = WESTERN if same else best.encoding
-    return ["utf-8", guess]
+    letters = sum(chr(byte).isalpha() for byte in start)
+    western = [WESTERN] if 2 * beyond < letters else []  # the others write few letters beyond ASCII
+    guess = None
+    if beyond >= LEAST_GUESSED:
+        guess = charset_normalizer.from_bytes(start, cp_isolation=[*western, *GUESSES]).best()
+    same = guess is None or str(guess) == start.decode(WESTERN, "replace")
+    return ["utf-8", WESTERN if guess is None or same else guess.encoding]
 
 
 def lines_of(utf8: Path) -> Iterator[str]:
@@ -125,7 +127,9 @@ def _dialect(lines: list[str], marks: str) -> Dialect:
     text = "\n".join(lines)
     quotes = [('"', '"')] + [('"', "\\")] * ('\\"' in text) + [("'", "'")] * ("'" in text)
     dialects = [Dialect(mark, *quote) for quote in quotes for mark in marks if mark in text]
-    return max(dialects, key=lambda one: _fit(lines, one), default=Dialect(marks[0]))
+    fits = {dialect: _fit(lines, dialect) for dialect in dialects}
+    best = max(fits, key=lambda one: fits[one], default=None)
+    return best if best and fits[best][0] else Dialect(NO_DELIMITER)
 
 
 def _fit(lines: list[str], dialect: Dialect) -> tuple[float, int, int, int]:

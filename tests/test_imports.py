@@ -52,7 +52,7 @@ FLOORS = {
         ("__main__",), ("commands",), ("introspection",),
         ("audit", "generate"), ("build", "sources"),
         ("choose",),
-        ("domains",), ("golds",),
+        ("domains",), ("golds",), ("spellings",),
     ),
 }  # fmt: skip
 

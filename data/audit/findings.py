@@ -26,7 +26,7 @@ from data.golds.execute import (
     Reason,
     run_gold,
 )
-from data.golds.undecided import table_of
+from data.golds.quoted import table_of
 from shared.console import percent
 from shared.dataset import Question, database_path, is_dev_question
 from shared.order_by import parse_query
@@ -53,7 +53,7 @@ ERRORS: dict[str, str] = {
     Reason.NULL: "the gold returns nothing but NULL",
     Reason.TIED: "equal sort keys allow more than one right answer",
     Reason.ORDER: "the result depends on the order in which rows are scanned",
-    Reason.UNDECIDED: "numbers or dates as text, or NULLs, can be read with another answer",
+    Reason.UNDECIDED: "values or names in double quotes can be read with another answer",
     Reason.OVERSIZE: "the result is larger than what an agent is shown",
     Reason.RUNAWAY: "the gold takes more steps than an agent's query may",
     Reason.UNSTABLE: "the result is non-deterministic, or not a number or text",

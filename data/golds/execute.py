@@ -139,7 +139,12 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
     with _mapped_errors():
         most = MAX_KEPT_ROWS if Reason.OVERSIZE in keep else MAX_ROWS
         rows = _fetch(connection, sql, most + 1)
-        kept = _check_rows(rows, keep)
+        run_again = partial(_fetch, connection, most=most + 1)
+        try:
+            kept = _check_rows(rows, keep)
+        except GoldRejected as error:
+            doubt = error.reason in KEEP_EMPTY and find_undecided(sql, rows, run_again, connection)
+            raise GoldRejected(Reason.UNDECIDED, doubt) if doubt else error from None
         shown, original = tuple(rows), sql
         tie = find_tie(sql, partial(_stream, connection)) if _ORDER_OR_LIMIT.search(sql) else None
         if tie is not None:
@@ -149,7 +154,6 @@ def run_gold(connection: apsw.Connection, sql: str, keep: Collection[Reason] = (
             # what nothing but the tie may leave open: all rows that the answer may hold
             sql, rows = tie.whole, _fetch(connection, tie.whole, MAX_TIE_ROWS)
         _check_order(connection, sql, rows)
-        run_again = partial(_fetch, connection, most=most + 1)
         if undecided := find_undecided(original, shown, run_again, connection):
             if Reason.UNDECIDED not in keep:
                 raise GoldRejected(Reason.UNDECIDED, undecided)

@@ -29,7 +29,7 @@ def _fetch() -> None:
     """Keep the name of the only command."""
 
 
-Reader = Callable[[list[str], list[Path], Path], Source]
+Reader = Callable[..., Source]  # of the sources, the files of questions, and OUT
 FILES = "SQLite files, or folders with some. They are only read."
 Databases = Annotated[list[str], typer.Argument(help=FILES)]
 Out = Annotated[
@@ -66,6 +66,9 @@ EvalShare = Annotated[
     float, typer.Option(min=0.01, max=0.9, help="Share of questions held out for evaluation.")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
+SkipBadRows = Annotated[
+    bool, typer.Option("--skip-bad-rows", help="Go on if a CSV file loses over 3 % of its rows.")
+]
 
 
 def _add_own(name: str, about: str, sources_are: str, reader: Reader) -> None:
@@ -79,18 +82,21 @@ def _add_own(name: str, about: str, sources_are: str, reader: Reader) -> None:
         seed: Seed = Splitting.seed,
         force: Force = False,
         keep: Keep = "",
+        skip_bad_rows: SkipBadRows = False,
     ) -> None:
         def read(target: Path) -> Source:
             asked = [path for path in (questions, eval_questions) if path]
-            return add_questions(reader(sources, asked, target), questions, eval_questions)
+            more = {"skip_bad_rows": True} if skip_bad_rows else {}
+            found = reader(sources, asked, target, **more)
+            return add_questions(found, questions, eval_questions)
 
         _import(read, sources[0], out, force, keep, Splitting(eval_share, seed))
 
 
 SQLITE = "Import your own SQLite databases with questions about them."
-CSV = "Import CSV, Parquet or JSON-lines files as one database, with questions if you have some."
+CSV = "Import CSV, Excel, JSON or Parquet files as one database, with questions if you have some."
 POSTGRES = "Copy a PostgreSQL database, which is only read, with questions if you have some."
-TABLES = "Folder of .csv, .tsv, .parquet, .jsonl or .ndjson files: a table each; or one such file."
+TABLES = "Folder of .csv, .xlsx, .ods, .json, .parquet or such files, or one such file."
 _add_own("sqlite", SQLITE, FILES, read_sqlite)
 _add_own("csv", CSV, TABLES, read_csv)
 _add_own("postgres", POSTGRES, "URL of a PostgreSQL database: postgresql://...", read_postgres)

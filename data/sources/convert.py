@@ -10,22 +10,23 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import apsw
 import sqlglot
-from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
+from data.golds.undecided import same_rows, short_rows
+from data.sources.dialects import to_sqlite
 from data.sources.questions import Row
-from data.sources.report import UNPARSED, ImportReport, SplitCount
+from data.sources.report import DIALECT, UNPARSED, ImportReport, SplitCount
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from shared.console import counted, progress_bar
@@ -38,6 +39,7 @@ from shared.dataset import (
     questions_path,
 )
 from shared.errors import DatabaseLoadError, DataError
+from shared.order_by import Row as SqlRow
 
 SQL_HINT = "Answer with the SQL query, as its result is too long to write."
 
@@ -51,7 +53,9 @@ class Source:
     inputs     what the output must not overlap
     open       the questions without SQL
     only       the database that is written even if no question is kept
-    dialect    sqlglot's name for the SQL dialect to try on golds that SQLite rejects
+    dialect    sqlglot's name for the SQL dialect of golds, beside SQLite's
+    names       new names of tables, by schema ("" for any) and name
+    answers    what the source's own database answers to golds, by their SQL
     """
 
     report: ImportReport
@@ -62,6 +66,12 @@ class Source:
     only: str | None = None
     dialect: str = "sqlite"
     open: Sequence[OpenQuestion] = ()
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+    answers: Mapping[str, list[SqlRow]] = field(default_factory=dict)
+
+
+class _OtherAnswer(Exception):
+    """SQLite answers a gold otherwise than the database that it is for."""
 
 
 class _Kept(NamedTuple):
@@ -224,32 +234,50 @@ def _convert_row(
         reason, detail = str(error.reason), error.detail
     except (SqlglotError, RecursionError) as error:
         reason, detail = UNPARSED, str(error).splitlines()[0]
+    except _OtherAnswer as error:
+        reason, detail = DIALECT, str(error)
     source.report.drop(row.flagged(reason, detail))
     return None
 
 
 def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, GoldResult]:
     """Run a gold as it is, or else translated from the source's dialect; return what ran."""
-    try:
-        return sql, run_gold(connection, sql, source.report.keep)
-    except GoldRejected as error:
-        if error.reason is not Reason.FAILING or source.dialect == "sqlite":
-            raise
+    wanted, failed, other = source.answers.get(sql), None, ""
+    for candidate in _candidates(source, sql):
         try:
-            translated = _translated(sql, source.dialect)
-            gold = run_gold(connection, translated, source.report.keep)
-        except (GoldRejected, SqlglotError, RecursionError):
-            raise error from None
-    source.report.translated += 1
-    return translated, gold
+            gold = run_gold(connection, candidate, source.report.keep)
+        except GoldRejected as error:
+            if failed is None or (candidate != sql and error.reason is not Reason.FAILING):
+                failed = error
+            if wanted is None and error.reason is not Reason.FAILING:
+                break
+            continue
+        if (
+            wanted is None
+            or Reason.TIED in gold.kept
+            or _agree(gold.rows, wanted, sql, source.dialect)
+        ):
+            source.report.translated += candidate != sql
+            return candidate, gold
+        other = f"SQLite answers {short_rows(gold.rows)}, and its own database {short_rows(wanted)}"
+    if failed is None or (other and failed.reason is Reason.FAILING):
+        raise _OtherAnswer(other)
+    raise failed
 
 
-def _translated(sql: str, dialect: str) -> str:
-    """Return `sql` in SQLite's dialect, without the schemas before names of tables."""
-    tree = cast(exp.Expression, sqlglot.parse_one(sql, dialect=dialect))
-    for node in tree.find_all(exp.Table, exp.Column):
-        node.set("db", None)
-    return str(tree.sql(dialect="sqlite"))
+def _candidates(source: Source, sql: str) -> Iterator[str]:
+    yield sql
+    if source.names or source.dialect != "sqlite":
+        columns = [table.columns.items() for table in source.report.tables]
+        booleans = {name.lower() for one in columns for name, kind in one if kind == "BOOLEAN"}
+        with suppress(SqlglotError, RecursionError, ValueError):
+            yield to_sqlite(sql, source.names, booleans, source.dialect)
+
+
+def _agree(rows: Sequence[SqlRow], wanted: Sequence[SqlRow], sql: str, dialect: str) -> bool:
+    """Return whether two databases answer the same: in the same order if the gold has one."""
+    ordered = sqlglot.parse_one(sql, dialect=dialect).args.get("order") is not None
+    return same_rows(rows, wanted, ordered)
 
 
 def _write_splits(

@@ -12,7 +12,7 @@ from data.sources.open_questions import SUFFIX, open_questions
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
-from data.sources.sqlite_files import SUFFIXES, copy_database
+from data.sources.sqlite_files import DUMP, SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.dataset import OPEN, check_inside
 from shared.errors import DataError
@@ -46,36 +46,43 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     """Return the SQLite files below a folder, without the copies of an earlier import to `out`."""
     out = out.resolve()
     copies = out if folder.resolve() in out.parents else None
-    files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES]
-    found = [path for path in files if path.is_file() and copies not in path.resolve().parents]
-    if not found:
-        raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}) below {folder}")
-    check_inside(folder, found)
-    return sorted(found)
+    for suffixes in (SUFFIXES, (DUMP,)):  # a database's folder may hold its schema too
+        files = [path for path in folder.rglob("*") if path.suffix.lower() in suffixes]
+        found = [path for path in files if path.is_file() and copies not in path.resolve().parents]
+        if found:
+            check_inside(folder, found)
+            return sorted(found)
+    raise DataError(f"no SQLite file ({', '.join(SUFFIXES)}, or a dump: {DUMP}) below {folder}")
 
 
-def read_csv(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
+def read_csv(
+    sources: Sequence[str], asked: Sequence[Path], _out: Path, *, skip_bad_rows: bool = False
+) -> Source:
     """Read a folder of table files as one database with its name, or one file."""
     folder = Path(_only(sources))
-    files = table_files(folder, without=asked)
     report = ImportReport("csv", str(folder.resolve()))
+    files = table_files(folder, report, without=asked)
 
     def write(_folder: Path, target: Path) -> None:
-        write_database(files, target, report)
+        source.names |= write_database(files, target, report, skip_bad_rows=skip_bad_rows)
 
-    return Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
+    source = Source(report, [], {name_of(folder): folder}, write, [*files, *asked])
+    return source
 
 
 def read_postgres(sources: Sequence[str], asked: Sequence[Path], _out: Path) -> Source:
     """Read a PostgreSQL database, named by its URL; golds may be in its SQL."""
-    source = _only(sources)
-    name = database_name(source)
-    report = ImportReport("postgres", shown(source))
+    url = _only(sources)
+    name = database_name(url)
+    report = ImportReport("postgres", shown(url))
 
     def write(_path: Path, target: Path) -> None:
-        write_postgres(source, target, report)
+        golds = dict.fromkeys(row.sql for row in found.rows)
+        found.names, found.answers = write_postgres(url, target, report, golds)
 
-    return Source(report, [], {name: Path(report.path)}, write, list(asked), dialect="postgres")
+    databases = {name: Path(report.path)}
+    found = Source(report, [], databases, write, list(asked), dialect="postgres")
+    return found
 
 
 def _only(sources: Sequence[str]) -> str:

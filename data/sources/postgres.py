@@ -1,7 +1,9 @@
-"""Copy a PostgreSQL database, named by its URL, into a SQLite file."""
+"""Copy a PostgreSQL database, named by its URL, into a SQLite file, and ask it for answers."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ from data.sources.sqlite_files import new_database
 from shared.errors import DataError
 from shared.sqltext import quote_identifier
 
+Row = tuple[Any, ...]
+
 SCHEMES = ("postgres", "postgresql")
 CONNECT_TIMEOUT_S = 15
+MAX_ANSWER_ROWS, ANSWER_TIMEOUT_S = 1_000, 30  # more than any gold may have
 MAX_INTEGER_DIGITS = 18  # that SQLite's integers, of 64 bits, can hold
 # formats that do not depend on the server's settings
 SETTINGS = {
@@ -86,8 +91,14 @@ def database_name(source: str) -> str:
     return Path(path).name or "postgres"
 
 
-def write_postgres(source: str, target: Path, report: ImportReport) -> None:
-    """Write the SQLite file `target`, and list its tables in `report`. Raises `DataError`."""
+def write_postgres(
+    source: str, target: Path, report: ImportReport, golds: Iterable[str] = ()
+) -> tuple[dict[tuple[str, str], str], dict[str, list[Row]]]:
+    """Write the SQLite file `target`, and list its tables in `report`.
+
+    Return the new names of tables by schema and name, and the rows that PostgreSQL answers to each
+    of the `golds` that it runs. Raises `DataError`.
+    """
     try:
         import psycopg
     except ImportError as error:
@@ -100,20 +111,40 @@ def write_postgres(source: str, target: Path, report: ImportReport) -> None:
         ) as connection:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one moment's rows
-            tables = _read_tables(connection)
+            tables = _read_tables(connection, report)
             if not tables:
                 raise DataError(f"{report.path} has no table")
-            _copy(connection, tables, target, report)
+            names = _copy(connection, tables, target, report)
+            answers = {}
+            for gold in golds:
+                with suppress(psycopg.Error), connection.transaction():
+                    answers[gold] = _answer(connection, gold)
+            return names, answers
     except psycopg.Error as error:
         reason = " ".join(str(error).split())
         raise DataError(f"cannot copy {shown(source)}: {reason}; check the URL") from error
 
 
-def _read_tables(connection: Any) -> dict[int, _Table]:
+def _answer(connection: Any, gold: str) -> list[Row]:
+    """Return the first rows of a query, as SQLite would hold them."""
+    connection.execute(f"SET LOCAL statement_timeout = {1_000 * ANSWER_TIMEOUT_S}")
+    inner = f"SELECT * FROM ({gold}) AS gold"
+    columns = connection.execute(f"{inner} LIMIT 0").description
+    named = "SELECT format_type(%s, NULL)"
+    types = [connection.execute(named, [column.type_code]).fetchone()[0] for column in columns]
+    kinds = list(map(sqlite_type, types))
+    with connection.cursor().copy(f"COPY ({inner} LIMIT {MAX_ANSWER_ROWS}) TO STDOUT") as rows:
+        return [tuple(map(value_of, row, kinds)) for row in rows.rows()]
+
+
+def _read_tables(connection: Any, report: ImportReport) -> dict[int, _Table]:
     """Return the tables by their oid."""
     tables: dict[int, _Table] = {}
     for oid, schema, name in connection.execute(_TABLES).fetchall():
         columns = {one: sqlite_type(kind) for one, kind in connection.execute(_COLUMNS, [oid])}
+        if not columns:
+            report.notes.append(f"{schema}.{name} has no column, and is left out")
+            continue
         table = tables[oid] = _Table(schema, name, columns)
         for primary, own, other, others in connection.execute(_KEYS, [oid]).fetchall():
             if primary:
@@ -145,17 +176,16 @@ def value_of(text: str | None, kind: str) -> Any:
             return int(text == "t")
         case "BLOB":
             return bytes.fromhex(text.removeprefix("\\x"))
-        case "TIMESTAMP" if text.endswith("+00"):  # as SETTINGS has it; SQLite reads +00:00
-            return f"{text}:00"
+        case "TIMESTAMP":
+            return text.removesuffix("+00")  # of UTC, as SETTINGS has it
     return text
 
 
-def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: ImportReport) -> None:
-    plain = [table.name.lower() for table in tables.values()]
-    names = {  # with the schema where two have the same
-        oid: table.name if plain.count(table.name.lower()) == 1 else f"{table.schema}_{table.name}"
-        for oid, table in tables.items()
-    }
+def _copy(
+    connection: Any, tables: dict[int, _Table], target: Path, report: ImportReport
+) -> dict[tuple[str, str], str]:
+    """Copy the tables; return their new names."""
+    names = _names(tables, report)
     with new_database(target) as database:
         for oid, table in tables.items():
             try:
@@ -174,6 +204,25 @@ def _copy(connection: Any, tables: dict[int, _Table], target: Path, report: Impo
                 )
             count: Any = database.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
             report.tables.append(ConvertedTable(names[oid], count, table.columns))
+    renamed = {(table.schema, table.name): names[oid] for oid, table in tables.items()}
+    return renamed | {
+        ("", name): new for (schema, name), new in renamed.items() if schema == "public"
+    }
+
+
+def _names(tables: dict[int, _Table], report: ImportReport) -> dict[int, str]:
+    """Return the tables' names in SQLite, which ignores case: of two, with the schema."""
+    plain = Counter(table.name.lower() for table in tables.values())
+    names: dict[int, str] = {}
+    for oid, table in tables.items():
+        base = table.name if plain[table.name.lower()] == 1 else f"{table.schema}_{table.name}"
+        name, number = base, 2
+        while name.lower() in map(str.lower, names.values()):
+            name, number = f"{base}_{number}", number + 1
+        names[oid] = name
+        if name != table.name:
+            report.notes.append(f"{table.schema}.{table.name} is called {name}")
+    return names
 
 
 def _create(table: _Table, name: str, names: dict[int, str]) -> str:

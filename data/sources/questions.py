@@ -1,28 +1,41 @@
-"""The rows of question files: JSON arrays, JSON lines or CSV, under the usual names of the keys."""
+"""The rows of question files, in JSON or as tables, under the usual names of the keys."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
+from data.sources.files import SHEETS, TEXTS, Found, tables_in, unpacked
 from data.sources.report import Flagged, ImportReport
+from data.sources.rows import as_utf8
+from data.spellings import INVISIBLE, plain
 from shared.errors import DataError
 
 # our name -> the names that are accepted, in any letter case; the first with a text counts
 KEYS = {
-    "question": ("question", "question_text"),
-    "query": ("query", "sql", "gold_sql"),
+    "question": (
+        *("question", "question_text", "nl_question", "natural_language_question", "utterance"),
+        *("nl", "nlq", "instruction", "prompt", "user", "human", "input"),
+    ),
+    "query": (
+        *("query", "sql", "gold_sql", "sql_query", "gold_query", "sqlite", "sql_code", "statement"),
+        *("answer", "output", "completion", "response", "target", "gold", "assistant", "gpt"),
+    ),
     "db_id": ("db_id", "database_name", "database", "db"),
     "evidence": ("evidence",),
     "difficulty": ("difficulty",),
 }
-DELIMITERS = ",;\t|"
+PERHAPS_SQL = KEYS["query"][8:]  # names of other things too
+_STARTS = re.compile(r"\s*(?:```|select\b|with\b|values\b|\()", re.IGNORECASE)
+_FENCED = re.compile(r"```[ \t]*\w*\s*(.*?)\s*```", re.DOTALL)
+# what word processors write for quotes and spaces
+_TYPED = {ord(char): "'" for char in "‘’‚"} | {ord(char): '"' for char in "“”„"}
+_TYPED |= dict.fromkeys(map(ord, "\u00a0\u2007\u202f\u3000"), " ")
 # one by one, what may be left out at the ends, quoted parts, words and other characters
 _SQL = re.compile(
     r"(?P<around>\s+|;|--[^\n]*|/\*.*?(?:\*/|\Z))"
@@ -59,13 +72,28 @@ class _RawRow(NamedTuple):
     number: int
     value: Any
 
+    def keys(self) -> dict[str, Any]:
+        """Return its values by keys in lower case; the messages of a chat by their roles."""
+        if not isinstance(self.value, dict):
+            return {}
+        known = {re.sub(r"[\W_]+", "_", plain(str(k)).lower()): v for k, v in self.value.items()}
+        for name in ("messages", "conversations"):
+            chat = known.get(name)
+            for one in chat if isinstance(chat, list) else []:
+                if isinstance(one, dict):
+                    role = str(one.get("role", one.get("from"))).lower()
+                    known[role] = one.get("content", one.get("value"))
+        return known
+
     def text(self, key: str) -> str:
         """Return the text of one of `KEYS`, or "" without one."""
-        if not isinstance(self.value, dict):
-            return ""
-        known = {str(name).strip().lower(): value for name, value in self.value.items()}
-        texts = [known.get(name) for name in KEYS[key]]
-        return next((text for text in texts if isinstance(text, str) and text.strip()), "")
+        known = self.keys()
+        for name in KEYS[key]:
+            text = known.get(name)
+            bare = text.translate(INVISIBLE) if isinstance(text, str) else ""
+            if bare.strip() and (name not in PERHAPS_SQL or _STARTS.match(bare)):
+                return bare
+        return ""
 
     def fault(self, database: str | None) -> str | None:
         """Return what is wrong with it, if anything; `database` is for rows without a name."""
@@ -73,8 +101,8 @@ class _RawRow(NamedTuple):
             return f"not an object but {type(self.value).__name__}"
         for key in ("question", "query") if database else ("db_id", "question", "query"):
             if not (text := self.text(key)):
-                others = ", ".join(map(repr, KEYS[key][1:]))
-                return f"no text in '{key}' (or {others})"
+                others, there = ", ".join(KEYS[key][1:]), ", ".join(map(str, self.value))
+                return f"no text in '{key}' (or {others}), but there is: {there[:100]}"
             if not _is_plain(text):
                 return f"'{key}' holds a NUL or half a surrogate pair"
         name = database or self.text("db_id")
@@ -98,7 +126,7 @@ def rows_of(
     call it by another name, or not name it. `evidence`: whether to append it to the question.
     Raises `DataError` for a file that holds no rows.
     """
-    raws = _read_rows(path)
+    raws = _read_rows(path, report)
     if not raws:
         raise DataError(f"{path} holds no question")
     named = {raw.text("db_id") for raw in raws} - {""}
@@ -112,7 +140,7 @@ def rows_of(
             faults.append(detail)
             report.drop(Flagged(row_id, split or TRAIN, raw.text("db_id"), "bad row", detail))
             continue
-        question, hint = raw.text("question").strip(), " ".join(raw.text("evidence").split())
+        question, hint = plain(raw.text("question")), " ".join(raw.text("evidence").split())
         if evidence and hint and _is_plain(hint):
             question = f"{question} Hint: {hint}"
         sql, level = bare_sql(raw.text("query")), raw.text("difficulty").strip() or None
@@ -123,64 +151,69 @@ def rows_of(
     return rows
 
 
-def _read_rows(path: Path) -> list[_RawRow]:
+def _read_rows(path: Path, report: ImportReport) -> list[_RawRow]:
     """Return the rows of a questions file. Raises `DataError`, with the path and the remedy."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        path.stat()
+        with TemporaryDirectory(prefix="sqlenv-import-") as scratch:
+            return [
+                row
+                for found in unpacked(path, Path(scratch))
+                for row in _rows_in(found, Path(scratch), report)
+            ]
     except FileNotFoundError as error:
         remedy = "write it (docs/own-data.md), or run 'python -m data questions DATABASE'"
         raise DataError(f"{path} is missing: {remedy}") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
-    if path.suffix.lower() in (".csv", ".tsv"):
-        return list(_csv_rows(path, text))
-    if text.lstrip().startswith("{"):
-        return list(_json_lines(path, text))
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # nested too deeply
-        raise DataError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, list):
-        raise DataError(f"{path} holds no JSON array of questions")
-    return [_RawRow("row", number, row) for number, row in enumerate(value)]
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[_RawRow]:
-    header = io.StringIO(text, newline="").readline()
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter_of(path, header))
-    before = 1  # the header's line
-    try:
-        for row in reader:
-            yield _RawRow("line", before + 1, row)
-            before = reader.line_num
-    except csv.Error as error:
-        raise DataError(f"{path} line {reader.line_num}: {error}") from error
+def _rows_in(found: Found, scratch: Path, report: ImportReport) -> Iterator[_RawRow]:
+    if found.suffix in (*TEXTS, *SHEETS):
+        for _, table in tables_in(found, scratch):
+            for record in table.rows:
+                value = dict(zip(table.header, record.cells, strict=True))
+                yield _RawRow(table.unit, record.line, value)
+            report.notes += table.notes
+            report.problems += table.lost
+        return
+    report.notes += as_utf8(found.path, scratch / "utf8", found.shown)
+    yield from _json_rows(found.shown, (scratch / "utf8").read_text(encoding="utf-8"))
 
 
-def _json_lines(path: Path, text: str) -> Iterator[_RawRow]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield _RawRow("line", number, json.loads(line))
-            except (ValueError, RecursionError) as error:
-                remedy = "write an array of questions, or one object per line"
-                raise DataError(f"{path} is not JSON: line {number}: {error}: {remedy}") from error
+def _json_rows(shown: str, text: str) -> Iterator[_RawRow]:
+    """Yield the rows of an array, of one inside an object, or of objects one after the other."""
+    at, decoder = 0, json.JSONDecoder()
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        line = text.count("\n", 0, at) + 1
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:  # nested too deeply
+            remedy = "write an array of questions, or one object per line"
+            raise DataError(f"{shown} is not JSON: line {line}: {error}: {remedy}") from error
+        found = list(filter(_is_rows, value.values())) if isinstance(value, dict) else []
+        if len(found) == 1 and not {"messages", "conversations"} & value.keys():
+            value = found[0]
+        if isinstance(value, list):
+            yield from (_RawRow("row", number, row) for number, row in enumerate(value))
+        else:
+            yield _RawRow("line", line, value)
 
 
-def delimiter_of(path: Path, header: str) -> str:
-    """Return a tab for a .tsv file, else the delimiter with the most cells in the first line."""
-    if path.suffix.lower() == ".tsv":
-        return "\t"
-    cells = {mark: len(next(csv.reader([header], delimiter=mark), [])) for mark in DELIMITERS}
-    return max(cells, key=lambda mark: cells[mark])
+def _is_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
 
 
 def bare_sql(sql: str) -> str:
-    """Return SQL without the comments and semicolons around it."""
-    code = [found for found in _SQL.finditer(sql) if not found["around"]]
-    return sql[code[0].start() : code[-1].end()] if code else ""
+    """Return SQL without the fence, comments and semicolons around it, with plain quotes."""
+    fenced = _FENCED.search(sql)
+    parts = (found[0] for found in _SQL.finditer(fenced[1] if fenced else sql))
+    text = "".join(part if part[0] in "'\"`[" else part.translate(_TYPED) for part in parts)
+    code = [found for found in _SQL.finditer(text) if not found["around"]]
+    return text[code[0].start() : code[-1].end()] if code else ""
 
 
 def _is_plain(text: str) -> bool:

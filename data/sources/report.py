@@ -16,6 +16,7 @@ from shared.errors import DataError
 
 MAX_SHOWN_LINES = 20  # of problems, notes and dropped questions
 UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
+DIALECT = "dialect"  # SQLite answers otherwise than the database that the SQL is for
 # what a user can do about a dropped question
 REMEDIES: dict[str, str] = {
     Reason.FAILING: "correct the SQL: it must be exactly one SELECT in SQLite's dialect",
@@ -23,10 +24,11 @@ REMEDIES: dict[str, str] = {
     Reason.NULL: "ask for what is there, or pass --keep empty",
     Reason.TIED: "name more columns in ORDER BY, or pass --keep ties",
     Reason.ORDER: "let ORDER BY or GROUP BY name every column that decides the result",
-    Reason.UNDECIDED: "CAST text to numbers, exclude NULLs, or pass --keep undecided",
+    Reason.UNDECIDED: "write values as the columns hold them, exclude NULLs, or --keep undecided",
     Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
     Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
     UNPARSED: "write the same in more usual SQL",
+    DIALECT: "write it in SQLite's SQL, for the tables as they are called in the copy",
     Reason.UNSTABLE: "select numbers and text, and no random or present-time values",
 }
 
@@ -133,7 +135,7 @@ class ImportReport:
             if reason in REMEDIES and reason not in self.keep:
                 print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:
-            golds = f"{counted(self.translated, 'gold')}; read them: LIKE, casts and dates differ"
+            golds = f"{counted(self.translated, 'gold')}; each answers as its own database does"
             print_line(console, f"translated to SQLite: {golds}")
 
     def _show_counts(self, console: Console) -> None:

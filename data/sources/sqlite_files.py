@@ -1,5 +1,6 @@
 """Copy and check SQLite files. The user's own file is only read, never opened as a database."""
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,11 +12,23 @@ import apsw
 from data.golds.execute import open_readonly
 from shared.errors import DatabaseLoadError, DataError
 
-SUFFIXES = (".sqlite", ".sqlite3", ".db", ".db3")
+SUFFIXES, DUMP = (".sqlite", ".sqlite3", ".db", ".db3"), ".sql"
 SIDECARS = ("-wal", "-journal")  # beside a file: its write-ahead log, or its rollback journal
 COPIES = 5  # attempts to copy a file that changes meanwhile
 WAIT_S = 0.2
 WAL = b"\2"
+MAX_DUMP_STEPS = 20_000  # millions of SQLite's steps: some minutes
+# what a dump of another database has -> what to do with it
+OTHER_DUMPS = {
+    r"^-- (MySQL|MariaDB) dump|^\) ENGINE *=|^LOCK TABLES `": (
+        "load it into MySQL, and copy that with 'pip install mysql-to-sqlite3' and "
+        "mysql2sqlite -f shop.sqlite -d shop -u USER, then import shop.sqlite"
+    ),
+    r"^-- PostgreSQL database dump|^COPY .* FROM stdin;|^SET statement_timeout": (
+        "createdb shop && psql shop --file=DUMP, then import postgres postgresql:///shop"
+    ),
+    r"^SET IDENTITY_INSERT |^GO\s*$": "export each table as CSV, and use import csv",
+}
 # what lines of PRAGMA quick_check start with if the file is damaged
 DAMAGE = ("***", "Tree ", "Page ", "Freelist", "On tree", "database disk image")
 
@@ -34,10 +47,13 @@ def copy_database(source: Path, target: Path) -> None:
             header = file.read(100)
     except OSError as error:
         raise DatabaseLoadError(f"can't open {source}: {error.strerror}") from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix.lower() == DUMP:
+        _restore(source, target)
+        return
     if header and not header.startswith(b"SQLite format 3\0"):
         remedy = "for CSV use 'import csv', for PostgreSQL 'import postgres'"
         raise DatabaseLoadError(f"{source} is not a SQLite database: {remedy}")
-    target.parent.mkdir(parents=True, exist_ok=True)
     real = source.resolve()
     for _ in range(COPIES):
         before = _state(real)
@@ -52,6 +68,37 @@ def copy_database(source: Path, target: Path) -> None:
         raise DatabaseLoadError(f"{source} is being written to: {remedy}")
     if len(copied) > 1 or header[18:19] == WAL:
         _settle(source, target)
+
+
+def _restore(source: Path, target: Path) -> None:
+    """Write the database that a dump of SQLite's holds. Others are refused with the way in."""
+    try:
+        dump = source.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatabaseLoadError(f"{source} is not UTF-8 ({error}): save it as UTF-8") from error
+    for mark, remedy in OTHER_DUMPS.items():
+        if re.search(mark, dump, re.MULTILINE | re.IGNORECASE):
+            raise DatabaseLoadError(f"{source} is no dump of SQLite: {remedy}")
+    steps = 0
+
+    def over_budget() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > MAX_DUMP_STEPS
+
+    try:
+        with closing(apsw.Connection(str(target))) as connection:
+            connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)  # it writes no other file
+            connection.set_progress_handler(over_budget, 1_000_000)
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(dump)
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+    except apsw.Error as error:
+        remedy = "write it again with: sqlite3 FILE .dump"
+        raise DatabaseLoadError(
+            f"{source} is no dump that SQLite reads: {error}; {remedy}"
+        ) from error
 
 
 @contextmanager

@@ -55,12 +55,12 @@ INSERT INTO long VALUES (9, 9), (10, 'NaN'), (9223372036854775807, -1),
 """
 CUSTOMERS = [
     (
-        1, "Ann", "happy", 1, "1990-05-01", "2024-01-02 03:04:05+00:00", 1990,
+        1, "Ann", "happy", 1, "1990-05-01", "2024-01-02 03:04:05", 1990,
         "two\nlines\tand a tab \\ backslash; semicolon", b"\xde\xad\xbe\xef", '{a,"b c"}', 12.5,
         123456789012, 1.5,
     ),
     (
-        2, "Bo'b; O\"x", "sad", 0, None, "2024-06-02 03:04:05.25+00:00", None, "", None, None, None,
+        2, "Bo'b; O\"x", "sad", 0, None, "2024-06-02 03:04:05.25", None, "", None, None, None,
         None, None,
     ),
     (3, "Éva", None, None, "2001-12-31", None, 2001, "\\N", None, "{}", -0.01, 7, -2.5),
@@ -161,7 +161,7 @@ def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -
     args = ("--questions", questions, "--out", tmp_path / "out")
     status, text = run_import("postgres", url, *args)
     assert status == 0, text
-    assert "translated to SQLite: 3 golds; read them" in text
+    assert "translated to SQLite: 3 golds; each answers as its own database does" in text
     splits = load_splits(tmp_path / "out")
     found = {one.question_text: one for many in splits.values() for one in many}
     assert found[QUESTIONS[0][0]].gold_sql == "SELECT COUNT(*) FROM orders"
@@ -193,3 +193,45 @@ def test_a_url_without_the_package_is_one_error(
     status, text = run_import("postgres", "postgresql://ann@host/shop", "--out", tmp_path / "out")
     assert (status, text.count("\n")) == (1, 1)
     assert "pip install 'psycopg[binary]'" in text
+
+
+def test_golds_answer_as_postgresql_does(server: str, tmp_path: Path) -> None:
+    """LIKE's letter case, NULLs, booleans, enums, intervals and the rest: right, or dropped."""
+    import psycopg
+
+    folder = Path(__file__).parent / "files/24-postgres"
+    name = f"sqlenv_{uuid.uuid4().hex[:12]}"
+    path, mark, rest = server.partition("?")
+    made = f"{path.rpartition('/')[0]}/{name}{mark}{rest}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    try:
+        with psycopg.connect(made) as connection:
+            connection.execute((folder / "odd.sql").read_text(encoding="utf-8"))
+            connection.execute("CREATE TABLE fl (id int, nm text, v int)")
+            connection.execute("INSERT INTO fl VALUES (1, 'apple', 5), (2, 'Avocado', NULL)")
+        asked = ("--questions", folder / "questions.jsonl", "--out", tmp_path / "out")
+        status, text = run_import("postgres", made, *asked)
+    finally:
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} (FORCE)")
+    assert status == 0, text
+    splits = load_splits(tmp_path / "out")
+    answers = {one.question_text: one.gold_answer for many in splits.values() for one in many}
+    right = {
+        "How many with ok mood?": 1, "Year of ts of 1?": 2024, "Share?": 0.5, "Days since?": 365,
+        "Month trunc?": "2024-12-01 00:00:00", "interval?": 1, "true count?": 1, "bool as text?": 1,
+        "How many start with a (LIKE)?": 1, "Highest v with nulls?": "Avocado", "Any?": 2,
+        "Left?": "A", "to_char?": "2024-12", "like case?": 0,
+    }  # fmt: skip
+    assert {question: answers[question] for question in right} == right
+    assert not {"nulls last?", "now?", "Age?", "power?"} & set(answers)
+    assert "note: public.empty_table has no column, and is left out" in text
+
+
+def test_a_gold_that_only_sqlite_answers_otherwise_is_dropped(url: str, tmp_path: Path) -> None:
+    other = "SELECT count(*) FROM customer WHERE name || 1 LIKE lower('ANN1')"
+    questions = write_questions(tmp_path / "q.jsonl", [*QUESTIONS[:2], ("Ann?", other)])
+    status, text = run_import("postgres", url, "--questions", questions, "--out", tmp_path / "out")
+    assert status == 0, text
+    assert "dialect: SQLite answers 1, and its own database 0" in text

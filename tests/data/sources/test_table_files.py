@@ -147,10 +147,14 @@ def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None
 def test_rows_of_another_length_are_reported(home: Path) -> None:
     (home / "shop" / "t.csv").write_text("id,name,n\n1,a,1\n2\n3,b,2,c\n\n4,c,3,,\n5,d,4, \n")
     status, text = run_import("csv", "shop")
+    assert (status, text.count("\n")) == (1, 1), text
+    assert "(line 4), left out: quote cells" in text
+    assert "1 of 5 are too many: correct them, or pass --skip-bad-rows" in text
+    status, text = run_import("csv", "shop", "--skip-bad-rows")
     assert status == 0
     assert table(home) == [(1, "a", 1), (2, None, None), (4, "c", 3), (5, "d", 4)]
-    assert "t.csv: 1 row of fewer cells than the header's 3: the others are NULL" in text
-    assert "t.csv: 1 row of more cells than the header's 3 (first: row 3), left out" in text
+    assert "t.csv: 1 row of fewer cells than the header's 3 (line 3), the others are NULL" in text
+    assert "problem: t.csv: 1 row of more cells than the header's 3 (line 4), left out" in text
 
 
 def test_names_become_plain_and_distinct(home: Path) -> None:
@@ -177,11 +181,13 @@ def test_the_old_name_of_a_column_is_no_text(home: Path) -> None:
 
 
 def test_a_column_of_which_most_cells_are_numbers_is_told(home: Path) -> None:
-    (home / "shop" / "t.csv").write_text("n,x\n$2.00,1\n$3.00,2\n($2.00),c\n")
+    (home / "shop" / "t.csv").write_text("n,x\n$2.00,1\n$3.00,2\n$2.00?,c\n")
     status, text = run_import("csv", "shop")
     assert status == 0
-    assert "note: t.n stays text: 2 of 3 cells are numbers, and not '($2.00)'" in text
-    assert "note: t.x stays text: 2 of 3 cells are numbers, and not 'c'" in text
+    assert (
+        "note: t.n stays text: 2 of 3 cells are numbers in one spelling, and not '$2.00?'" in text
+    )
+    assert "note: t.x stays text: 2 of 3 cells are numbers in one spelling, and not 'c'" in text
 
 
 def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
@@ -240,8 +246,11 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "no .csv, .tsv, .jsonl, .ndjson, .parquet file at shop"),
-        ({"t.csv": "id\n\x81\x00\n"}, "shop/t.csv is not UTF-8 (it has the control character"),
+        ({}, "file at shop: name a folder that has some"),
+        (
+            {"t.csv": "id\n" + "\x01" * 99},
+            "shop/t.csv is no text: 99 of 102 characters are controls",
+        ),
         ({"my t.csv": "id\n1\n", "My_T.tsv": "id\n"}, "two files would become the table my_t: re"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         (
@@ -308,7 +317,7 @@ def test_a_small_file_of_large_cells_takes_bounded_memory(
     rows = "SELECT repeat('a', 1000000) AS x FROM range(100)"
     duckdb.execute(f"COPY ({rows}) TO '{path}' (COMPRESSION zstd)")
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr("data.sources.table_files.MEMORY", "50MB")
+    monkeypatch.setattr("data.sources.duck_tables.MEMORY", "50MB")
     status, text = run_import("csv", "shop")
     assert status == 1
     assert "large.parquet takes over 50MB of memory to read: split it" in " ".join(text.split())

@@ -1,0 +1,263 @@
+"""Load the table of a file into DuckDB, and find out how SQLite is to hold its columns.
+
+A text column becomes numbers, dates, times or booleans if all its cells are written so
+(`data.spellings`). DuckDB decides the usual case, plain numbers, by itself.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
+
+import duckdb
+
+from data.sources.files import Found
+from data.sources.layout import Table
+from data.sources.rows import MAX_LINE_CHARS, as_utf8
+from data.spellings import MISSING, Column, Value, column_of
+from shared.errors import DataError
+from shared.sqltext import quote_identifier, quote_text
+
+JSON = (".json", ".jsonl", ".ndjson")
+MAX_COLUMNS = 500  # of a file: each is read on its own, 15 s for 500, and 6 GB for 1,000
+MEMORY = "2GB"  # of DuckDB, which spills to the disk
+# DuckDB's types as SQLite's; all others become text
+INTEGERS = (
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER"),
+)
+REALS = ("FLOAT", "DOUBLE", "DECIMAL")
+WHOLE = r"-?(?:0|[1-9]\d*)"
+NUMBER = rf"(?:{WHOLE}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?"
+LONG = 80  # characters: no number or date has more
+SAMPLE = 10_000  # rows of a column by which most texts are known to be texts
+# what the name of a column says of its numbers
+CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
+DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])")
+SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
+COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
+TOTAL = re.compile(
+    r"(?:grand |sub-?)?(?:totals?|sum|gesamt(?:summe)?|summe|insgesamt|somme|totale|suma|totaal"
+    r"|итого|всего|合计|合計)\W*|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
+    re.IGNORECASE,
+)
+
+Duck = duckdb.DuckDBPyConnection
+
+
+class Loaded(NamedTuple):
+    """A column of the table t: its name in the file, its type in SQLite, the SQL of its values,
+    what reads them further, and what a user should know."""
+
+    name: str
+    kind: str
+    values: str
+    read: Callable[[str | None], Value | None] | None = None
+    note: str = ""
+
+
+def connect(scratch: Path) -> Duck:
+    """Open an empty database with limits, which spills to `scratch`."""
+    limits: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": MEMORY,
+        "threads": 1,
+        "temp_directory": str(scratch / "spilled"),
+    }
+    return duckdb.connect(Path(mkdtemp(dir=scratch)) / "duck.db", config=limits)
+
+
+def check_width(shown: str, columns: int) -> None:
+    """Raise `DataError` for a table of too many columns."""
+    if columns > MAX_COLUMNS:
+        raise DataError(
+            f"{shown} has {columns:,} columns, more than {MAX_COLUMNS}: leave some out, or make"
+            " rows of them (one row per cell: key, name of the column, value)"
+        )
+
+
+def load_text(duck: Duck, table: Table, scratch: Path) -> list[Loaded]:
+    """Load a table of text into t; return its columns, without those that have no name or cell."""
+    plain = scratch / "plain.csv"
+    with plain.open("w", encoding="utf-8", newline="") as file:
+        rows = (record.cells for record in table.rows)
+        csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    declared = ", ".join(f"'c{at}': 'VARCHAR'" for at in range(len(table.header)))
+    duck.execute(
+        "CREATE TABLE t AS FROM read_csv(?, auto_detect = false, header = false, delim = ',', "
+        f"quote = '\"', escape = '\"', columns = {{{declared}}}, new_line = '\\n', "
+        "parallel = false, max_line_size = ?)",
+        [str(plain), 4 * MAX_LINE_CHARS],
+    )
+    plain.unlink()
+    while _drop_total(duck, table):
+        pass
+    columns = (_text_column(duck, f"c{at}", name) for at, name in enumerate(table.header))
+    return [column for column in columns if column]
+
+
+def _cells(duck: Duck, cell: str, source: str = "t") -> Iterator[tuple[str, int]]:
+    """Yield the different cells of a column, each with its number, as they come first."""
+    duck.execute(
+        f"SELECT left({cell}, {LONG + 1}), count(*) FROM {source} WHERE {cell} <> '' "
+        "GROUP BY 1 ORDER BY min(rowid)"
+    )
+    while some := duck.fetchmany(SAMPLE):
+        yield from some
+
+
+def _drop_total(duck: Duck, table: Table) -> bool:
+    """Remove the last row if it holds the totals or means of the rows above it; return whether."""
+    last: Any = duck.execute("FROM t ORDER BY rowid DESC LIMIT 1").fetchone()
+    filled = [cell for cell in last or () if cell]
+    if len(filled) < 2 or not TOTAL.fullmatch(filled[0]):
+        return False
+    for at, cell in enumerate(last):
+        column = column_of(lambda at=at: _cells(duck, f"c{at}"))  # type: ignore[misc]
+        if cell and column.spelling and column.spelling[0] == "number":
+            numbers = [(column.read(one), count) for one, count in _cells(duck, f"c{at}")]
+            known = [(float(number), count) for number, count in numbers if number is not None]
+            own = float(column.read(cell) or 0)
+            total = math.fsum(number * count for number, count in known) - own
+            rows = sum(count for _, count in known) - 1
+            close = 0.005 * max(1, abs(own))
+            if rows and min(abs(total - own), abs(total / rows - own)) <= close:
+                duck.execute("DELETE FROM t WHERE rowid = (SELECT max(rowid) FROM t)")
+                table.read_rows -= 1
+                table.notes.append(
+                    f"{table.name}: a last row of totals is left out: {', '.join(filled)}"
+                )
+                return True
+    table.notes.append(f"{table.name}: the last row may be one of totals: {', '.join(filled)}")
+    return False
+
+
+def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
+    """Return how to read a column of text; None if it has no name and no cell."""
+    missing = f"lower({cell}) IN ({', '.join(map(quote_text, sorted(MISSING)))})"
+    number, whole = (f"regexp_full_match({cell}, {quote_text(form)})" for form in (NUMBER, WHOLE))
+    double = f"try_cast({cell} AS DOUBLE)"
+    filled, known, numbers, wholes, large, finite, least, most = duck.execute(
+        f"SELECT count(*) FILTER ({cell} <> ''), count(*) FILTER (NOT {missing}), "
+        f"count(*) FILTER ({number}), count(*) FILTER ({whole}), "
+        f"coalesce(bool_or({whole} AND try_cast({cell} AS BIGINT) IS NULL), false), "
+        f"coalesce(bool_and(isfinite({double})) FILTER ({number}), false), "
+        f"min({double}) FILTER ({number}), max({double}) FILTER ({number}) FROM t"
+    ).fetchall()[0]
+    if not filled:
+        return Loaded(name, "TEXT", "NULL") if name else None
+    text = f"nullif(nullif({cell}, ''), '\\N')"  # of dumps of MySQL and PostgreSQL
+    nulls = ""
+    if filled > known:
+        absent: Any = duck.execute(
+            f"SELECT {cell} FROM t WHERE {missing} AND {cell} <> '' GROUP BY 1 ORDER BY min(rowid)"
+        ).fetchmany(3)
+        nulls = f"has NULL for {' and '.join(repr(one) for (one,) in absent)}"
+    if not known or known > numbers:
+        sample = f"(SELECT {cell}, rowid FROM t LIMIT {SAMPLE})"
+        column = column_of(lambda: _cells(duck, cell, sample))
+        if column != Column():
+            column = column_of(lambda: _cells(duck, cell))
+        if not column.spelling:
+            return Loaded(name, "TEXT", text, None, column.note)
+        return Loaded(name, column.kind, text, column.read, _joined(column.note, nulls))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    if large or not finite or CODES.search(words):
+        return Loaded(name, "TEXT", text)
+    kind, cast = ("INTEGER", "BIGINT") if wholes == known else ("REAL", "DOUBLE")
+    value, note = f"CAST({cell} AS {cast})", ""
+    if DAYS.search(words):
+        value, note = _as_days(duck, cell, value, least, most, wholes == known)
+    values = f"CASE WHEN NOT {missing} THEN {value} END"
+    return Loaded(name, "TEXT" if note else kind, values, None, _joined(note, nulls))
+
+
+def _joined(*notes: str) -> str:
+    return ", and ".join(filter(None, notes))
+
+
+def _as_days(
+    duck: Duck, cell: str, value: str, least: float, most: float, whole: bool
+) -> tuple[str, str]:
+    """Return the SQL of values that are days as Excel numbers them, or YYYYMMDD, with a note."""
+    if whole and COMPACT[0] <= least and most <= COMPACT[1]:
+        day = f"try_strptime({cell}, '%Y%m%d')"
+        if duck.execute(f"SELECT bool_and({day} IS NOT NULL) FROM t WHERE {value} > 0").fetchall()[
+            0
+        ][0]:
+            return f"strftime({day}, '%Y-%m-%d')", f"is read as dates: {least:.0f} is YYYYMMDD"
+    if SERIALS[0] <= least and most <= SERIALS[1]:
+        moment = f"(TIMESTAMP '1899-12-30' + to_seconds(round({value} * 86400)))"
+        form = "%Y-%m-%d" if whole else "%Y-%m-%d %H:%M:%S"
+        return f"strftime({moment}, '{form}')", "is read as dates: its numbers are Excel's days"
+    return value, ""
+
+
+def load_typed(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
+    """Load a Parquet file, or one of JSON objects, into the table t; return its columns."""
+    if found.suffix in JSON:
+        return _load_json(duck, found, scratch)
+    described = duck.execute("DESCRIBE FROM read_parquet(?)", [str(found.path)]).fetchall()
+    check_width(found.shown, len(described))
+    duck.execute("CREATE TABLE t AS FROM read_parquet(?)", [str(found.path)])
+    kinds = duck.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't'"
+    ).fetchall()
+    return [_typed_column(duck, str(name), str(kind).partition("(")[0]) for name, kind in kinds]
+
+
+def _typed_column(duck: Duck, name: str, kind: str) -> Loaded:
+    cell = quote_identifier(name)
+    if kind in INTEGERS:
+        return Loaded(name, "INTEGER", f"CAST({cell} AS BIGINT)")
+    if kind in REALS:
+        number = f"CAST({cell} AS DOUBLE)"
+        return Loaded(name, "REAL", f"CASE WHEN NOT isnan({number}) THEN {number} END")
+    if kind == "BLOB":
+        return Loaded(name, "BLOB", cell)
+    if kind == "VARCHAR":
+        return _cleaned(_text_column(duck, cell, name) or Loaded(name, "TEXT", cell))
+    if "TIME ZONE" in kind or "TZ" in kind:
+        # in UTC, whatever the machine's zone
+        cell = f"make_timestamp(epoch_us(CAST({cell} AS TIMESTAMPTZ)))"
+    return Loaded(name, "TEXT", f"CAST({cell} AS VARCHAR)")
+
+
+def _cleaned(column: Loaded) -> Loaded:
+    """Let a text column lose what nobody sees, which files of text have lost before."""
+    texts = column.kind == "TEXT" and column.read is None
+    return column._replace(read=Column().read) if texts else column
+
+
+def _load_json(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
+    """Load the objects of a file, one per line, in an array or in an object, as columns of text."""
+    path = scratch / "utf8"
+    as_utf8(found.path, path, found.shown)
+    read = (
+        "read_json(?, records = true, maximum_depth = 1, sample_size = -1, "
+        "map_inference_threshold = -1, maximum_object_size = ?)"
+    )
+    for _ in range(2):
+        described = duck.execute(
+            f"DESCRIBE FROM {read}", [str(path), 4 * MAX_LINE_CHARS]
+        ).fetchall()
+        names = [str(one[0]) for one in described]
+        check_width(found.shown, len(names))
+        duck.execute(f"CREATE OR REPLACE TABLE raw AS FROM {read}", [str(path), 4 * MAX_LINE_CHARS])
+        cells = list(map(quote_identifier, names))
+        objects = [f"coalesce(json_type({cell}->0) = 'OBJECT', false)" for cell in cells]
+        wrapped = duck.execute(f"SELECT {', '.join(objects)} FROM raw LIMIT 2").fetchall()
+        if len(wrapped) != 1 or sum(wrapped[0]) != 1:
+            break
+        cell, path = cells[wrapped[0].index(True)], scratch / "unwrapped"
+        duck.execute(
+            f"COPY (SELECT unnest(CAST({cell} AS JSON[])) FROM raw) TO '{path}' "
+            "(FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER '\x01')"
+        )
+    texts = (f"CASE WHEN json_type({cell}) <> 'NULL' THEN {cell}->>'$' END" for cell in cells)
+    shown = ", ".join(f"{text} AS c{at}" for at, text in enumerate(texts))
+    duck.execute(f"CREATE TABLE t AS SELECT {shown} FROM raw ORDER BY rowid; DROP TABLE raw")
+    loaded = (_text_column(duck, f"c{at}", name) for at, name in enumerate(names))
+    return [_cleaned(column) for column in loaded if column]

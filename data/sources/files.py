@@ -1,0 +1,165 @@
+"""Open the files of people: compressed ones, workbooks with sheets, and text, as tables of text."""
+
+import bz2
+import gzip
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import python_calamine as calamine
+
+from data.sources.layout import Table, find_table
+from data.sources.rows import Record, as_utf8, text_records
+from shared.errors import DataError
+
+TEXTS = (".csv", ".tsv", ".txt", ".tab", ".psv", ".dat")
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.GzipFile,
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+}
+PACKED = (*OPENERS, ".zip")
+CHUNK_BYTES = 1 << 20
+MAX_UNPACKED_BYTES = 1 << 33
+MAX_SHEET_BYTES = 1 << 28  # of a workbook's parts unpacked, which are in memory together
+
+
+class NotRead(DataError):
+    """A file that is not what its name says: it holds no table."""
+
+
+class Found(NamedTuple):
+    """A file with data: where it is, its own name, and where people see it."""
+
+    path: Path
+    name: str
+    shown: str
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name).suffix.lower()
+
+    @property
+    def stem(self) -> str:
+        return Path(self.name).stem
+
+
+def unpacked(path: Path, scratch: Path) -> Iterator[Found]:
+    """Yield the file itself, or what it is compressed from, or the files of an archive.
+
+    Raises `NotRead` if it is damaged, `DataError` if it is too large.
+    """
+    found = Found(path, path.name, str(path))
+    try:
+        if found.suffix in OPENERS:
+            with OPENERS[found.suffix](path) as source:
+                yield _copied(source, scratch / "unpacked", found.stem, found.shown)
+        elif found.suffix == ".zip" or (found.suffix == ".xlsx" and _is_archive(path)):
+            with zipfile.ZipFile(path) as archive:
+                members = [one for one in archive.infolist() if not one.is_dir()]
+                for number, member in enumerate(members):
+                    if "__MACOSX" not in member.filename:
+                        with archive.open(member) as source:
+                            name = Path(member.filename).name
+                            yield _copied(
+                                source, scratch / f"unpacked-{number}", name, f"{path}, {name}"
+                            )
+        elif path.is_fifo():  # it can be read once
+            with path.open("rb") as source:
+                yield _copied(source, scratch / "unpacked", path.name, found.shown)
+        else:
+            yield found
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+        zipfile.BadZipFile,
+        RuntimeError,
+        NotImplementedError,
+    ) as error:
+        raise NotRead(f"{path} is not read: it can't be unpacked ({error})") from error
+
+
+def _is_archive(path: Path) -> bool:
+    """Return whether a file is an archive, but no workbook."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return "[Content_Types].xml" not in archive.namelist()
+
+
+def _copied(source: IO[bytes], target: Path, name: str, shown: str) -> Found:
+    size = 0
+    with target.open("wb") as copy:
+        while some := source.read(CHUNK_BYTES):
+            size += len(some)
+            if size > MAX_UNPACKED_BYTES:
+                raise DataError(f"{shown} is over {MAX_UNPACKED_BYTES:,} bytes unpacked: split it")
+            copy.write(some)
+    return Found(target, name, shown)
+
+
+def tables_in(found: Found, scratch: Path) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of a text file or a workbook, with the sheet's name if there are several."""
+    if found.suffix in SHEETS:
+        yield from _sheets(found)
+        return
+    utf8 = scratch / "utf8"
+    notes = as_utf8(found.path, utf8, found.shown)
+    if table := find_table(found.name, text_records(utf8, found.suffix)):
+        table.notes[:0] = notes
+        yield "", table
+
+
+def _sheets(found: Found) -> Iterator[tuple[str, Table]]:
+    if zipfile.is_zipfile(found.path):
+        with zipfile.ZipFile(found.path) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+    else:
+        size = found.path.stat().st_size
+    if size > MAX_SHEET_BYTES:
+        raise DataError(f"{found.shown} is {size:,} bytes unpacked: save its sheets as CSV")
+    try:
+        workbook = calamine.CalamineWorkbook.from_path(str(found.path))
+        sheets = [workbook.get_sheet_by_name(name) for name in workbook.sheet_names]
+    except calamine.PasswordError as error:
+        raise DataError(f"{found.shown} has a password: save it without") from error
+    except (calamine.CalamineError, OSError) as error:
+        raise NotRead(f"{found.shown} is not read: it is no workbook ({error})") from error
+    filled = [sheet for sheet in sheets if sheet.height]
+    for sheet in filled:
+        name = f"{found.name}, {sheet.name}" if len(filled) > 1 else found.name
+        if table := find_table(name, _sheet_records(sheet), "row"):
+            yield sheet.name if len(filled) > 1 else "", table
+
+
+def _sheet_records(sheet: Any) -> Iterator[Record]:
+    rows = sheet.to_python(skip_empty_area=True)
+    timed = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, datetime)}
+    for number, row in enumerate(rows, (sheet.start or (0, 0))[0] + 1):
+        yield Record(number, [_cell_text(cell, at in timed) for at, cell in enumerate(row)])
+
+
+def _cell_text(cell: Any, timed: bool) -> str:
+    """Return a cell of a sheet as a person would write it in CSV."""
+    match cell:
+        case bool():
+            return str(cell).upper()
+        case float() if cell.is_integer() and abs(cell) < 2**63:
+            return str(int(cell))
+        case datetime():
+            return cell.isoformat(" ")
+        case date():
+            return f"{cell} 00:00:00" if timed else str(cell)
+        case time():
+            return cell.isoformat("seconds")
+        case timedelta():
+            seconds = round(cell.total_seconds())
+            return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return str(cell).replace("\r\n", "\n")

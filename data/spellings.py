@@ -1,0 +1,366 @@
+"""Read cells as people write them: numbers, times, durations and booleans.
+
+A cell has a reading in each spelling that it fits: '1,234' is 1234 with commas that separate
+thousands, and 1.234 with a decimal comma. A column is read in a spelling that all of its cells fit,
+but for missing ones, if no other such spelling reads them differently; else it stays text.
+"""
+
+import math
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from itertools import islice
+
+from babel import Locale
+from babel.numbers import list_currencies
+
+Value = int | float | str
+Spelling = tuple[str, ...]  # its kind, and what tells it from others of its kind
+
+KINDS = ("number", "boolean", "date", "time")  # the first that all cells fit counts
+MISSING = frozenset(
+    (
+        *(
+            "",
+            "-",
+            "--",
+            "–",
+            "—",
+            "?",
+            ".",
+            "...",
+            "na",
+            "n/a",
+            "n.a.",
+            "nan",
+            "nat",
+            "nil",
+            "null",
+        ),
+        *("none", "(null)", "<null>", "<na>", "\\n", "unknown"),
+        *("#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),  # of Excel
+    )
+)
+INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u180e\u200b\u200e\u200f\u2060\u2061\u2062\u2063\ufeff"))
+# the nine of each script's digits: Arabic, Persian, Hindi, Bengali, Thai and full-width
+_DIGITS = {ord(nine) - 9 + digit: str(digit) for nine in "٩۹९৯๙９" for digit in range(10)}
+_MARKS = str.maketrans("−–－﹣＋（）．，٫٬：／％年月’ʼ′＇`´", "----+().,.,:/%--''''''", "日")
+_SPACES = dict.fromkeys(map(ord, "\t\u00a0\u1680\u2007\u2009\u202f\u205f\u3000"), " ")
+_ASCII = {**INVISIBLE, **_DIGITS, **_MARKS, **_SPACES}
+# what separates thousands, and decimals -> the whole part, in threes or as in India, and decimals
+_FORMS = {
+    (group, decimal): re.compile(
+        rf"((?:0|[1-9]\d*|[1-9]\d{{0,2}}(?:[{group}]\d{{3}})+|[1-9]\d?(?:[{group}]\d\d)*[{group}]\d{{3}})?)"
+        rf"(?:[{decimal}](\d*))?"
+    )
+    for group, decimal in (",.", ".,", " .", " ,", "'.", "',")
+}
+_AFFIX = r"[^\s\d.,:;'\"()/+-]"
+_NUMBER = re.compile(
+    rf"(\()?\s*([+-]?)\s*({_AFFIX}[^\d()+\-\"]{{0,5}}?)?\s*([+-]?)\s*"
+    rf"(\d[\d.,' ]*|[.,]\d+)(e[+-]?\d+)?(?<! )(\s*)"
+    rf"({_AFFIX}[^\s\d()+\-:]{{0,11}})?\s*(-?)\s*(\))?",
+    re.IGNORECASE,
+)
+# that may follow a number without a space; others have one
+_UNITS = frozenset(
+    (
+        *("%", "‰", "°", "°c", "°f", "k", "m", "b", "bn", "g", "kg", "mg", "t", "lb", "oz", "cm"),
+        *("mm", "km", "mi", "ft", "in", "yd", "l", "ml", "cl", "s", "sec", "ms", "h", "hr", "min"),
+        *(
+            "d",
+            "w",
+            "kw",
+            "mw",
+            "kwh",
+            "v",
+            "hz",
+            "khz",
+            "mhz",
+            "ghz",
+            "px",
+            "pt",
+            "kb",
+            "mb",
+            "gb",
+        ),
+        *("tb", "kib", "mib", "gib", "m²", "m³", "km²", "ha", "pa", "hpa", "cal", "kcal", "kj"),
+        *("mph", "km/h", "m/s", "rpm", "db", "st", "nd", "rd", "th"),
+    )
+)
+_MONEY = frozenset(
+    ("rs", "rs.", "kr", "kr.", "zł", "kč", "fr", "fr.", "lei", "din", "руб", "руб.", "лв")
+)
+_PHONE_DIGITS = 8  # of a whole number with a plus sign
+_DATES = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%y-%m-%d", "%d.%m.%Y", "%d.%m.%y"),
+    *("%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y"),
+    *("%d-%m-%Y", "%m-%d-%Y", "%d-%m-%y", "%m-%d-%y"),
+    *("%m/%Y", "%m.%Y", "%m-%Y", "%Y/%m", "%Y-%m"),
+)
+_DAY = re.compile(r"\d{1,4}([-/.])\d{1,4}(?:\1(\d{1,4}))?")
+_NAMED_DATES = ("%d %b %Y", "%b %d %Y", "%d %b %y", "%b %d %y", "%Y %b %d", "%b %Y", "%Y %b")
+_LANGUAGES = (
+    *("en", "de", "fr", "es", "it", "pt", "nl", "pl", "sv", "da", "nb", "fi", "cs", "ru", "uk"),
+    *("tr", "hu", "ro", "el"),
+)
+_TIME = re.compile(
+    r"(?:^|(?<=\d)T|,? *(?<=[ ,]))(\d{1,2})(?::([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,9}))?)?)?"
+    r" *([ap]\.?m\.?)? *(Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?)?$",
+    re.IGNORECASE,
+)
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?")
+_CLOCK = re.compile(r"(\d{1,5}):([0-5]\d):([0-5]\d)()")
+_DURATION = re.compile(
+    r"P?(?:(\d+) ?d(?:ays?)?,? ?)?T?(?:(\d+) ?h(?:(?:ou)?rs?)?,? ?)?"
+    r"(?:(\d+) ?m(?:in(?:ute)?s?)?,? ?)?(?:(\d+) ?s(?:ec(?:ond)?s?)?)?",
+    re.IGNORECASE,
+)
+_BOOLEANS: dict[str, dict[Spelling, Value]] = defaultdict(dict)
+for _pair in (
+    *("true false", "yes no", "t f", "wahr falsch", "ja nein", "vrai faux"),
+    *("oui non", "sí no", "si no", "verdadero falso", "sim não", "ja nej", "tak nie", "да нет"),
+):
+    for _number, _word in enumerate(reversed(_pair.split())):
+        _BOOLEANS[_word]["boolean", _pair] = _number
+_ZEROS = re.compile(r"0\d+")
+_ENOUGH = 1_000  # different cells after which a column that is mostly text is not read further
+
+
+@dataclass(frozen=True)
+class Column:
+    """How to read a column: `kind` is SQLite's type, `spelling` None for one that stays text.
+
+    `note` is what a user should know: how it is read, or two cells that keep it text.
+    """
+
+    kind: str = "TEXT"
+    spelling: Spelling | None = None
+    note: str = ""
+
+    def read(self, cell: str | None) -> Value | None:
+        """Return the value of a cell: NULL for one that is missing, or empty."""
+        if cell is None or self.spelling is None:
+            return plain((cell or "").replace("\0", "")) or None
+        value = None if is_missing(cell) else readings(cell, self.spelling[0])[self.spelling]
+        return float(value) if self.kind == "REAL" and value is not None else value
+
+
+def plain(text: str) -> str:
+    """Return a text without characters that nobody sees: invisible ones, and spaces at its ends."""
+    return text.translate(INVISIBLE).strip()
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell stands for no value."""
+    return plain(cell).lower() in MISSING
+
+
+@lru_cache(maxsize=1 << 15)
+def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
+    """Return what a cell is in each spelling that it fits, of `kind` at least."""
+    text = " ".join(cell.translate(_ASCII).split())
+    found = dict(_BOOLEANS.get(text.lower(), {}))
+    if len(text) < 80 and any(map(str.isdigit, text)):
+        if kind in (None, "number"):
+            found.update(_numbers(text))
+        if kind in (None, "date", "time"):
+            found.update(_times(text))
+    return found
+
+
+def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
+    """Return how to read a column: `cells` gives its different cells, each with its number."""
+    fits: Counter[Spelling] = Counter()
+    kinds: Counter[str] = Counter()
+    total = 0
+
+    def known() -> Iterator[tuple[str, int]]:
+        return ((cell, number) for cell, number in cells() if not is_missing(cell))
+
+    stream = known()
+    while some := list(islice(stream, _ENOUGH)):
+        for cell, number in some:
+            total += number
+            found = readings(cell)
+            fits.update(dict.fromkeys(found, number))
+            kinds.update(dict.fromkeys({one[0] for one in found if is_usual(one)}, number))
+        if max([*fits.values(), *kinds.values()], default=0) <= total / 2:
+            return Column()
+    if fitting := [spelling for spelling in fits if fits[spelling] == total]:
+        return _settled(lambda: (cell for cell, _ in known()), fitting)
+    if not fits:
+        return Column()
+    best, most = fits.most_common(1)[0]
+    odd = list(islice((cell for cell, _ in known() if best not in readings(cell)), _ENOUGH))
+    if all(map(_ZEROS.fullmatch, odd)):  # codes
+        return Column()
+    shown = " and not ".join(map(repr, odd[:2]))
+    what = f"{most:,} of {total:,} cells are {best[0]}s in one spelling"
+    return Column(note=f"stays text: {what}, and not {shown}")
+
+
+def is_usual(spelling: Spelling) -> bool:
+    """Return whether cells of this spelling look like its kind: '12 Main' is no number."""
+    return spelling[0] != "number" or not spelling[2] or _is_unit(spelling[2], spaced=False)
+
+
+def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling]) -> Column:
+    """Return the column of cells that all fit; as text if it is open what they are."""
+    first, *others = sorted(fitting, key=lambda one: (KINDS.index(one[0]), one))
+    rivals = [other for other in others if other[0] == first[0] and other[-1] != "duration"]
+    types: set[type] = set()
+    bits: set[Value] = set()
+    shapes: set[int | None] = set()
+    footnotes, example = True, None
+    for cell in cells():
+        found = readings(cell, first[0])
+        value = found[first]
+        for rival in rivals:
+            if (other := found[rival]) != value:
+                return Column(note=f"stays text: {cell!r} can be {value} and {other}")
+        types.add(type(value))
+        if first[0] == "boolean":
+            bits.add(value)
+        if first[0] == "date" and len(shapes) < 2:
+            shapes.add(len(cell) if _ISO.fullmatch(cell) else None)
+        footnotes = footnotes and cell.startswith("(")
+        if example is None and str(value) != cell:
+            example = cell
+    if footnotes:
+        return Column(note=f"stays text: {example!r} can be a negative number or a note's")
+    single = first[0] == "boolean" and first[1] != "true false" and len(bits) < 2
+    if single or (len(shapes) == 1 and None not in shapes):  # ISO's form, already
+        return Column()
+    column = Column("TEXT" if str in types else "REAL" if float in types else "INTEGER", first)
+    if example is None:
+        return column
+    kind = f"{first[0]}s, in seconds" if first[-1] == "duration" else f"{first[0]}s"
+    return replace(column, note=f"is read as {kind}: {example!r} is {column.read(example)!r}")
+
+
+def _numbers(text: str) -> Iterator[tuple[Spelling, Value]]:
+    found = _NUMBER.fullmatch(text)
+    if not found:
+        return
+    opened, *signs, digits, exponent, space, behind, after, closed = (
+        found[number] or "" for number in (1, 2, 4, 5, 6, 7, 8, 9, 10)
+    )
+    front = (found[3] or "").strip()
+    sign = "".join((*signs, after))
+    if len(sign) + len(opened) > 1 or bool(opened) != bool(closed) or (front and behind):
+        return
+    if front and not _is_money(front):
+        return
+    if behind and not _is_unit(behind, bool(space)):
+        return
+    if sign == "+" and sum(map(str.isdigit, digits)) >= _PHONE_DIGITS and "." not in digits:
+        return
+    unit = re.sub(
+        r"(?<=[^\W\d_]{2})s$|^(?:st|nd|rd)$", lambda m: "" if m[0] == "s" else "th", front + behind
+    )
+    for (group, decimal), form in _FORMS.items():
+        parts = form.fullmatch(digits)
+        if not parts or not (parts[1] or parts[2]):
+            continue
+        whole = parts[1].replace(group, "")
+        if exponent or parts[2] is not None:
+            number: int | float = float(f"{whole or 0}.{parts[2] or 0}{exponent}")
+        else:
+            number = int(whole)
+        if math.isfinite(number) and (isinstance(number, float) or number < 2**63):
+            yield ("number", group + decimal, unit), -number if sign == "-" or opened else number
+
+
+def _is_money(text: str) -> bool:
+    symbol = len(text) < 4 and any(unicodedata.category(char) == "Sc" for char in text)
+    return symbol or text in _currencies() or text.lower() in _MONEY
+
+
+def _is_unit(text: str, spaced: bool) -> bool:
+    lower = text.lower().strip(".")
+    free = spaced and text[0].isalpha() and lower not in ("am", "pm", "a.m", "p.m", *months())
+    return free or lower in _UNITS or _is_money(text)
+
+
+@cache
+def _currencies() -> frozenset[str]:
+    return frozenset(list_currencies())
+
+
+@cache
+def months() -> dict[str, str]:
+    """Return the words of dates in several languages, in lower case: months -> '%b' in English,
+    and those that say nothing more -> ''."""
+    found: dict[str, str] = {"sept": "Sep"}
+    for kind in ("months", "days"):
+        for language in _LANGUAGES:
+            for form in ("format", "stand-alone"):
+                for width in ("wide", "abbreviated"):
+                    for number, name in getattr(Locale(language), kind)[form][width].items():
+                        month = datetime(2000, number, 1).strftime("%b") if kind == "months" else ""
+                        found.setdefault(name.lower().rstrip("."), month)
+    return {**found, **dict.fromkeys(("de", "del", "of", "the"), "")}
+
+
+def _times(text: str) -> Iterator[tuple[Spelling, Value]]:
+    if (clock := _CLOCK.fullmatch(text)) or (clock := _DURATION.fullmatch(text)):
+        parts = [0, *clock.groups()[:3]] if clock.re is _CLOCK else clock.groups()
+        factors = (86_400, 3_600, 60, 1)
+        seconds = sum(int(part or 0) * size for part, size in zip(parts, factors, strict=True))
+        yield ("time", "duration"), seconds
+    found = _TIME.search(text)
+    if not found or not (found[2] or found[5]):
+        for form, day in _days(text).items():
+            yield ("date", form), day
+        return
+    hour, half, zone = int(found[1]), found[5], found[6]
+    if (hour > 23) if not half else not 1 <= hour <= 12:
+        return
+    if half:
+        hour = hour % 12 + 12 * half.lower().startswith("p")
+    time, clock_of = f"{hour:02}:{found[2] or '00'}", "12" if half else "24"
+    if not (date := text[: found.start()].rstrip(" ,")):
+        if not zone:
+            yield ("time", clock_of), f"{time}:{found[3]}" if found[3] else time
+        return
+    fraction = f".{found[4][:6]}".rstrip("0.") if found[4] else ""
+    for form, day in _days(date).items():
+        if len(day) == 10:
+            value = f"{day} {time}:{found[3] or '00'}{fraction}"
+            with suppress(OverflowError):  # the first or the last day of all
+                value = _in_utc(value, zone) if zone else value
+                yield ("date", form, clock_of, "zone" * bool(zone)), value
+
+
+def _in_utc(value: str, zone: str) -> str:
+    offset = re.sub(r"[^\d+-]", "", zone).ljust(5, "0") if re.search(r"\d", zone) else "+0000"
+    moment = datetime.fromisoformat(value + offset).astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat(" ")
+
+
+@lru_cache(maxsize=1 << 15)
+def _days(text: str) -> dict[str, str]:
+    """Return what a date, or a month of a year, is in ISO's form in each format that it fits."""
+    formats: tuple[str, ...] = _NAMED_DATES
+    if numbers := _DAY.fullmatch(text):
+        marks = (numbers[1], 1 + (numbers[2] is not None))
+        formats = tuple(one for one in _DATES if (one[2], one.count(one[2])) == marks)
+    else:
+        words = re.findall(r"\d+|[^\W\d_]+", re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", text))
+        if not any(word.lower() in months() for word in words):
+            return {}
+        text = " ".join(filter(None, (months().get(word.lower(), word) for word in words)))
+    found = {}
+    for form in formats:
+        try:
+            day = datetime.strptime(text, form)
+        except ValueError:
+            continue
+        found[form] = day.date().isoformat()[: 10 if "%d" in form else 7]
+    return found

@@ -204,13 +204,17 @@ class SQLEnvironment:
 
     def _query(self, episode: EpisodeState, action: SQLAction) -> Jobs[Effect]:
         limits, gold = self.bank.limits, episode.gold_cells
+        withheld = episode.rewards == "end"
         # one row more than the gold has shows whether the query returns as many
-        max_rows = min(max(limits.shown_rows, gold.rows + 1), limits.gold_rows)
+        wanted = 0 if withheld else gold.rows + 1
+        max_rows = min(max(limits.shown_rows, wanted), limits.gold_rows)
         explain = tuple(one for one in episode.explain if one != "values")
         result = yield from self._run_agent_sql(episode, action.argument, max_rows, explain)
         if result.error is not None:
             return Effect(error=result.error, error_code=result.error_code)
-        progress = potential(result.rows, result.truncated, gold, result.reads_data)
+        progress = 0.0  # where rewards are withheld: the time to compare would tell the gold
+        if not withheld:
+            progress = potential(result.rows, result.truncated, gold, result.reads_data)
         text = render_rows(result, limits.shown_rows)
         return Effect(text, tuple(result.remarks), potential=progress)
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+
+from shared.sql_parser import parse_sql
 
 Row = tuple[Any, ...]
 
@@ -50,7 +51,7 @@ class TieQuery:
 @lru_cache(maxsize=4096)
 def parse_query(sql: str) -> exp.Query:
     """Parse a SQLite query. The tree is shared: do not change it. Raises `SqlglotError`."""
-    tree = sqlglot.parse_one(sql, dialect="sqlite")
+    tree = parse_sql(sql)
     if not isinstance(tree, exp.Query):
         raise SqlglotError(f"not a query but {tree.key}")
     return tree

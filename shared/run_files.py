@@ -16,14 +16,17 @@ and the report, which is drawn from the others.
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from gzip import GzipFile
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from pydantic import ConfigDict, ValidationError
 
-from shared.errors import first_problem
+from shared.errors import DataError, first_problem
 from shared.models import SQLObservation, StandardName
 from shared.run_stats import Counts, Measurement, PlayedEpisode, Rate
 
@@ -32,6 +35,8 @@ METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 CHECKSUMS, REPORT, EVALUATION = "SHA256SUMS", "report.html", "evaluation.json"
 UNSUMMED = ("checkpoints", "server.log", "wall.json", CHECKSUMS, REPORT)
 
+MAX_FILE_BYTES = 4 * 1024**3  # episodes of a long training have 1 GB
+MAX_LINE_BYTES = 64 * 1024**2  # an episode's longest observations have 1 MB
 DIGEST_CHARS = 16  # per observation: 64 bits, for up to 101 of them per line
 _SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"}\Z')
 _SUM = re.compile(r"([0-9a-f]{64})  (\S.*)")
@@ -182,10 +187,38 @@ def read_episode(line: bytes) -> EpisodeLine:
         raise LineError(first_problem(error, "not an episode")) from None
 
 
+def opened(path: Path) -> BufferedReader:
+    """Open a file of a run's folder, which may come from elsewhere.
+
+    Raises `OSError`, and `DataError` for a link, which could lead to any file, for a pipe, which
+    may never end, and for a file of over `MAX_FILE_BYTES`.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise DataError(f"{path} is a link, or no file: copy the file into its place")
+    if found.st_size > MAX_FILE_BYTES:
+        raise DataError(f"{path} is over {MAX_FILE_BYTES:,} bytes: no run writes such a file")
+    return path.open("rb")
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a run's file; raises as `opened`."""
+    with opened(path) as file:
+        return file.read()
+
+
+def lines_of(file: BufferedReader | GzipFile) -> Iterator[bytes]:
+    """Yield the lines of a file; `DataError` for one of over `MAX_LINE_BYTES`, as a bomb has."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise DataError(f"{file.name} has a line of over {MAX_LINE_BYTES:,} bytes")
+        yield line
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file with their numbers, from 1."""
-    with path.open("rb") as file:
-        yield from enumerate(file, start=1)
+    """Yield the lines of a file with their numbers, from 1. Raises as `opened` and `lines_of`."""
+    with opened(path) as file:
+        yield from enumerate(lines_of(file), start=1)
 
 
 def checksums(run: Path) -> dict[str, str]:
@@ -194,7 +227,7 @@ def checksums(run: Path) -> dict[str, str]:
     for path in sorted(run.rglob("*")):
         inside = path.relative_to(run)
         if path.is_file() and inside.parts[0] not in UNSUMMED:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 digests[inside.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests
 

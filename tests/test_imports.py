@@ -35,7 +35,8 @@ FLOORS = {
     "shared": (
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
         ("models", "pages"), ("actions", "answer_text", "console"),
-        ("cells", "errors", "key_files", "order_by", "seeds", "shipped", "sqltext", "subset"),
+        ("order_by",),
+        ("cells", "errors", "key_files", "sql_parser", "seeds", "shipped", "sqltext", "subset"),
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
@@ -180,7 +181,9 @@ def test_the_floors_see_a_violation(module: str, name: str, climbing: bool) -> N
 
 EXTRAS = {
     "shared": [],
-    "shared.order_by": ["server"],  # of shared, but imported only by env_server and data
+    # of shared, but imported only by env_server, data, and play, which hosts a server
+    "shared.order_by": ["server"],
+    "shared.sql_parser": ["server"],
     "shared.pages": ["server"],
     "shared.agents": ["gymnasium", "openenv"],
     "env_server": ["server", "mcp"],

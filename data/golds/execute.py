@@ -14,6 +14,7 @@ do not decide, and those whose answers are too large to show.
 import math
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -45,6 +46,9 @@ MAX_KEPT_ROWS, MAX_KEPT_BYTES = 999, 200_000  # of an answer too large to show, 
 MAX_KEPT_CELLS = 10_000  # that the server reads of a query: `SqlLimits.max_result_cells`
 MAX_VM_STEPS = 30_000_000  # below the server's own budget, so that an agent can run any gold
 HANDLER_VM_STEPS = 1_000
+# of a file from elsewhere: single steps of functions can take long, and much memory
+MAX_CPU_S = 60.0
+MAX_LENGTH_BYTES, MAX_HEAP_BYTES = 1_000_000, 512 * 1024 * 1024
 
 _READS = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _VOLATILE = re.compile(
@@ -251,11 +255,12 @@ def _stream(connection: apsw.Connection, sql: str) -> Generator[tuple[Any, ...]]
     Sets the connection's progress handler until the generator is closed.
     """
     calls = statements = 0
+    until = time.process_time() + MAX_CPU_S
 
     def over_budget() -> bool:
         nonlocal calls
         calls += 1
-        return calls * HANDLER_VM_STEPS > MAX_VM_STEPS
+        return calls * HANDLER_VM_STEPS > MAX_VM_STEPS or time.process_time() > until
 
     def one_statement(cursor: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
         nonlocal statements
@@ -267,11 +272,14 @@ def _stream(connection: apsw.Connection, sql: str) -> Generator[tuple[Any, ...]]
     cursor = connection.cursor()
     cursor.exec_trace = one_statement
     connection.set_progress_handler(over_budget, HANDLER_VM_STEPS)
+    longest = connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_LENGTH_BYTES)
+    apsw.hard_heap_limit(MAX_HEAP_BYTES)  # of the process
     try:
         yield from cursor.execute(sql)
     finally:
         cursor.close(True)
         connection.set_progress_handler(None)
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, longest)
 
 
 def _fetch(connection: apsw.Connection, sql: str, most: int) -> list[tuple[Any, ...]]:
@@ -284,7 +292,8 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except apsw.InterruptError as error:
-        raise GoldRejected(Reason.RUNAWAY, f"over {MAX_VM_STEPS:,} SQLite VM steps") from error
+        most = f"over {MAX_VM_STEPS:,} SQLite VM steps, or {MAX_CPU_S:g} s of CPU"
+        raise GoldRejected(Reason.RUNAWAY, most) from error
     except apsw.Error as error:
         raise GoldRejected(Reason.FAILING, str(error)) from error
     except UnicodeDecodeError as error:

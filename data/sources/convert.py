@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import apsw
-import sqlglot
 from sqlglot.errors import SqlglotError
 
 from data.choose import EVAL, TRAIN
@@ -40,6 +39,7 @@ from shared.dataset import (
 )
 from shared.errors import DatabaseLoadError, DataError
 from shared.order_by import Row as SqlRow
+from shared.sql_parser import parse_sql
 
 SQL_HINT = "Answer with the SQL query, as its result is too long to write."
 
@@ -276,7 +276,7 @@ def _candidates(source: Source, sql: str) -> Iterator[str]:
 
 def _agree(rows: Sequence[SqlRow], wanted: Sequence[SqlRow], sql: str, dialect: str) -> bool:
     """Return whether two databases answer the same: in the same order if the gold has one."""
-    ordered = sqlglot.parse_one(sql, dialect=dialect).args.get("order") is not None
+    ordered = parse_sql(sql, dialect).args.get("order") is not None
     return same_rows(rows, wanted, ordered)
 
 

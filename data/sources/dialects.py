@@ -6,8 +6,9 @@ What PostgreSQL itself answers decides whether a translation is right.
 from collections.abc import Collection, Mapping
 from typing import cast
 
-import sqlglot
 from sqlglot import exp
+
+from shared.sql_parser import parse_sql
 
 Names = Mapping[tuple[str, str], str]  # schema, "" for any, and table -> the table's name in SQLite
 _PARTS = {
@@ -27,7 +28,7 @@ def to_sqlite(sql: str, names: Names, booleans: Collection[str], dialect: str = 
 
     Raises sqlglot's errors.
     """
-    tree = cast(exp.Expression, sqlglot.parse_one(sql, dialect=dialect))
+    tree = parse_sql(sql, dialect)
     for table in tree.find_all(exp.Table, exp.Column):
         column = isinstance(table, exp.Column)
         name = table.table if column else table.name

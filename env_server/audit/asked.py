@@ -13,7 +13,7 @@ from env_server.audit.replay import RunFolder
 from env_server.questions import QuestionBank
 from shared.dataset import OPEN, AnyQuestion
 from shared.errors import first_problem
-from shared.run_files import EVALUATION, EpisodeLine
+from shared.run_files import EVALUATION, EpisodeLine, read_file
 from shared.run_stats import MODES
 from shared.subset import choose
 
@@ -98,7 +98,7 @@ def _of_evaluation(
             yield f"{one.question_id} was played as {one.phase} ({one.mode})"
     path, result = run.path / EVALUATION, None
     try:
-        result = _Result.model_validate_json(path.read_bytes()) if path.exists() else None
+        result = _Result.model_validate_json(read_file(path)) if path.exists() else None
     except ValidationError as error:
         yield f"{EVALUATION}: {first_problem(error, 'not JSON')}"
     samples = result.samples if result else said.samples

@@ -45,6 +45,7 @@ def verify(
     _console.print(table)
     for line in (*(f"note: {note}" for note in audit.notes), *audit.problems):
         print_line(_console, str(line))
+    print_line(_console, f"judged by {audit.judged_by}")
     compared = (
         f"{audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "
         f"{audit.files:,} files in {audit.wall_s:.1f} s"

@@ -24,6 +24,7 @@ from shared.run_files import (
     check_seal,
     numbered_lines,
     read_episode,
+    read_file,
 )
 
 IN_FLIGHT = 128  # episodes played concurrently
@@ -88,7 +89,7 @@ class RunFolder(RunFiles):
             raise DataError(f"no run at {path}; pass the folder of a run, such as runs/latest")
         config = RunFiles(path).config
         try:
-            return cls(path, _Settings.model_validate_json(config.read_bytes()))
+            return cls(path, _Settings.model_validate_json(read_file(config)))
         except OSError as error:
             reason = f"can't read {config}: {error.strerror}"
             raise DataError(f"{path} is not a run: {reason}") from error
@@ -103,6 +104,11 @@ class RunFolder(RunFiles):
         """
         # as passed to the trainer: relative to the folder in which it ran
         place = data_directory(data_dir or self.settings.config.db_dir.parent)
+        if data_dir is None and place.resolve().is_relative_to(self.path.resolve()):
+            raise DataError(
+                f"the data of {self.path} are inside it: who made the run could have made them to "
+                "fit; name data that you trust with --data"
+            )
         if not place.is_dir():
             remedy = "" if data_dir else f", which {self.path} used: pass the directory with --data"
             raise DataError(f"no data at {place}{remedy}")

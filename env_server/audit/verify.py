@@ -34,6 +34,7 @@ from shared.run_files import (
     numbered_lines,
     observation_digest,
     read_checksums,
+    read_file,
 )
 from shared.run_stats import SEEN, UNSEEN
 
@@ -58,6 +59,7 @@ class Report:
 
     # (phase, mode) -> counts of episodes, correct ones, observations and rewards
     phases: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    judged_by: str = ""  # which data and rules
     metrics_rows: int = 0
     files: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -92,6 +94,11 @@ async def verify_run(
     start = time.monotonic()
     run = RunFolder.open(path)
     bank, report = run.bank(data_dir), Report()
+    config = run.settings.config
+    report.judged_by = (
+        f"the data in {data_dir or config.db_dir.parent} (digest {bank.data_digest[:12]}), by the "
+        f"standard {config.standard}, with {config.step_budget} steps per episode"
+    )
     _check_versions(run, bank, report)
     lines = list(_read_lines(run, report))
     unread, train_databases = len(report.problems), run.train_databases(bank)
@@ -219,7 +226,7 @@ def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Re
         for number, text in metrics_differences(rows, episodes, finished):
             report.add(run.metrics, text, number)
     if finished:
-        summary = _object(run.summary.read_bytes(), run.summary, 0, report)
+        summary = _object(read_file(run.summary), run.summary, 0, report)
         if summary is not None:
             for text in summary_differences(summary, episodes):
                 report.add(run.summary, text)
@@ -251,7 +258,7 @@ def _compare_files(run: RunFolder, report: Report) -> None:
             report.notes.append(f"no {CHECKSUMS}: files not derived from episodes are not compared")
         return
     try:
-        listed = read_checksums(run.checksums.read_bytes())
+        listed = read_checksums(read_file(run.checksums))
     except LineError as error:
         report.add(run.checksums, str(error))
         return

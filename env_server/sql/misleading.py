@@ -1,55 +1,34 @@
 """Where a result is not what it seems."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 
-from env_server.sql.jobs import SqlResult
 from env_server.sql.lookup import READ, Lookup, Names, Place, Scope
+from env_server.sql.text_dates import TEXT_DATE
 from shared.order_by import Unresolved, resolve_term
+from shared.sql_parser import parse_sql
 from shared.sqltext import quote_identifier, quote_text
 
+MAX_DIVISIONS = 5  # of a statement; each is written three times to look it up
 FEW_DATES = 20  # values of a column that show whether it has dates
 _FLAG = "fraction_was_dropped"
 ORDERED = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _COMPARED = (exp.EQ, exp.NEQ, exp.Is, exp.Like, exp.Glob, exp.In, exp.Between, *ORDERED)
-_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-# 31.12.1999, 12/31/99, 31 Dec 1999, December 31, 1999: as text, not in the order of time
-_TEXT_DATE = re.compile(
-    rf"\d{{1,2}}([./-])\d{{1,2}}\1\d{{2,4}}(?!\d).*"
-    rf"|(?:\d{{1,2}}[. -]*)?(?:{_MONTHS})[a-z]*[. ,-]*\d{{1,4}}(?!\d).*",
-    re.IGNORECASE,
-)
 
 
-def misleading_in(tree: exp.Expression, result: SqlResult, lookup: Lookup) -> Iterator[str]:
+def misleading_in(tree: exp.Expression, lookup: Lookup) -> Iterator[str]:
     """Yield remarks on what the result of a statement does not show."""
     names = Names(tree, lookup)
     scopes = [(one, Scope(one, names, lookup)) for one in tree.find_all(exp.Select)]
     for select, scope in scopes:
         yield from _names_read_as_text(select, scope)
-    if result.rows and _is_constant(tree, names):
-        yield "the result is written in the statement, not read from a table"
     if isinstance(tree, exp.Select) and _cuts_fractions(tree, lookup):
         yield "whole numbers were divided, which drops the fraction; to keep it, write 1.0 * a / b"
     for select, scope in scopes:
         yield from _counted_nulls(select, scope, lookup)
         yield from _ordered_dates(select, scope, lookup)
-
-
-def _is_constant(tree: exp.Expression, names: Names) -> bool:
-    """Return whether no column of a result is read from a table."""
-    if not any(map(names.table, tree.find_all(exp.Table))):
-        return True
-    if not isinstance(tree, exp.Query):
-        return False
-    read = (exp.Column, exp.Star, exp.AggFunc, exp.Window, exp.Query)
-    if isinstance(tree, exp.SetOperation):
-        return _is_constant(tree.left, names) and _is_constant(tree.right, names)
-    return not any(one.find(*read) for one in tree.selects)
 
 
 def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
@@ -94,7 +73,7 @@ def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
 def _text_date(place: Place, lookup: Lookup) -> str | None:
     """Return a value of a column, if its values are dates in a form whose order is another."""
     rows = lookup.rows(place.select("DISTINCT {c}", "{c} IS NOT NULL"), FEW_DATES) or []
-    dates = [one for [one] in rows if isinstance(one, str) and _TEXT_DATE.fullmatch(one)]
+    dates = [one for [one] in rows if isinstance(one, str) and TEXT_DATE.fullmatch(one)]
     return dates[0] if len(dates) == len(rows) > 1 else None
 
 
@@ -127,7 +106,7 @@ def _cuts_fractions(select: exp.Select, lookup: Lookup) -> bool:
         if div.find_ancestor(exp.Mul, exp.Ordered, exp.Mod, exp.Select) is div.parent_select
         and not isinstance(div.this.unnest(), (exp.Add, exp.Sub))
     ]
-    if not divisions or select.args.get("distinct"):
+    if not 0 < len(divisions) <= MAX_DIVISIONS or select.args.get("distinct"):
         return False
     flags = []
     for div in divisions:
@@ -136,7 +115,7 @@ def _cuts_fractions(select: exp.Select, lookup: Lookup) -> bool:
         cut = f"({whole} AND ({left}) % ({right}) <> 0)"
         # of a group, any row's
         flags.append(cut if div.find(exp.AggFunc) or not select.args.get("group") else f"max{cut}")
-    flag = sqlglot.parse_one(f"SELECT {' OR '.join(flags)} AS {_FLAG}", **READ).expressions[0]
+    flag = parse_sql(f"SELECT {' OR '.join(flags)} AS {_FLAG}").expressions[0]
     asked = select.copy()
     asked.append("expressions", flag)  # the others stay: ORDER BY and GROUP BY may name them
     rows = lookup.rows(f"SELECT max({_FLAG}) FROM ({asked.sql(**READ)})")

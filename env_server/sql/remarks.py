@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import chain, count
 
-import sqlglot
 from sqlglot import exp
 
 from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import Cell, Row, SqlResult
-from env_server.sql.lookup import READ, Lookup, Names, Place, Scope
+from env_server.sql.lookup import Lookup, Names, Place, Scope
 from env_server.sql.misleading import ORDERED, misleading_in
+from shared.sql_parser import parse_sql
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 MAX_REMARKS = 2
@@ -45,13 +45,12 @@ def remarks_on(
     if sql.count("(") > MAX_BRACKETS:
         return []
     try:
-        tree = sqlglot.parse_one(sql, **READ)
+        tree = parse_sql(sql)
     except Exception:  # sqlglot reads less than SQLite, and fails in many ways
         return []
     lookup = Lookup(connection, trusted, connection.limits.max_vm_steps - result.vm_steps)
     found = chain(
-        _why_empty(tree, lookup) if empty else (),
-        misleading_in(tree, result, lookup) if misleading else (),
+        _why_empty(tree, lookup) if empty else (), misleading_in(tree, lookup) if misleading else ()
     )
     remarks = list[str]()
     try:

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import apsw
 
@@ -27,6 +28,7 @@ from env_server.sql.statement import (
     tables_hint,
     unreadable,
 )
+from env_server.sql.text_dates import text_date_columns
 from env_server.sql.values import column_values
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
@@ -50,11 +52,8 @@ _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _QUOTED_OUTPUT = re.compile(
     r"""(?:\bSELECT\b(?:(?!\bFROM\b)[^"])*|\b(?:GROUP|ORDER)\s+BY\b[^"]*)\"""", re.IGNORECASE
 )
-_MISLEADING = re.compile(
-    r"""[/<>]|\b(?:ORDER|BETWEEN)\b|\bM(?:IN|AX)\s*\(|\bSELECT\s+(?:DISTINCT\s+)?['\d(+-]"""
-    r"""|\A(?!.*\bFROM\b)""",
-    re.IGNORECASE | re.DOTALL,
-)
+_ORDERS = re.compile(r"[<>]|\b(?:ORDER|BETWEEN|MIN|MAX)\b", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
 EXPLAINABLE = ("sql_error", "no_such_table")  # errors that may have a remedy
 
 
@@ -130,6 +129,7 @@ class SqlRunner:
         limit_heap(self.limits.max_heap_bytes)
         self._deadline = Deadline(self.limits.max_cpu_s, asked_to_stop)
         self._open: OrderedDict[tuple[str, str], SqlConnection] = OrderedDict()
+        self._dates: dict[str, frozenset[str]] = {}  # by database: its columns with text dates
 
     def __enter__(self) -> "SqlRunner":
         return self
@@ -206,7 +206,8 @@ class SqlRunner:
         if len(job.sql) > MAX_STATEMENT_CHARS:
             return []
         empty = "empty" in job.explain and found_nothing(result)
-        misleading = "remarks" in job.explain and may_mislead(job.sql)
+        dates = partial(self._text_dates, job.db_path)
+        misleading = "remarks" in job.explain and may_mislead(job.sql, dates)
         if not (empty or misleading):
             return []
         # sqlglot takes 14 MB and 0.15 s
@@ -214,6 +215,13 @@ class SqlRunner:
 
         trusted = self._connection(JobKind.DESCRIBE, job.db_path)
         return remarks_on(connection, trusted, job.sql, result, empty=empty, misleading=misleading)
+
+    def _text_dates(self, path: str) -> frozenset[str]:
+        if path not in self._dates:
+            if len(self._dates) >= self.limits.open_connections:
+                self._dates.clear()
+            self._dates[path] = text_date_columns(self._connection(JobKind.DESCRIBE, path))
+        return self._dates[path]
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
         key = (_JAILED.get(kind, "trusted"), path)
@@ -235,11 +243,14 @@ def found_nothing(result: SqlResult) -> bool:
     )
 
 
-def may_mislead(sql: str) -> bool:
-    """Return whether a statement divides, orders, compares or reads no column, or has a name in
-    quotes outside its conditions."""
+def may_mislead(sql: str, text_dates: Callable[[], frozenset[str]]) -> bool:
+    """Return whether a statement divides, has a name in quotes outside its conditions, or may order
+    or compare one of the columns `text_dates`."""
     outside = _TEXTS.sub("''", sql)
-    return _MISLEADING.search(outside) is not None or _QUOTED_OUTPUT.search(outside) is not None
+    if "/" in outside or ('"' in outside and _QUOTED_OUTPUT.search(outside)):
+        return True
+    orders = _ORDERS.search(outside) is not None
+    return orders and not text_dates().isdisjoint(_WORD.findall(outside.lower()))
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:

@@ -86,7 +86,8 @@ class AsyncClient:
         self.stats = ClientStats()
         self._http = httpx.AsyncClient(
             transport=transport or ProxyTransport(),
-            headers=bearer(api_key),
+            # a small compressed reply could become a large one
+            headers={"Accept-Encoding": "identity", **bearer(api_key)},
             # the replica sets one deadline for the whole request
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, limits.timeout_s)),
             # A gateway's cookie would tie every episode to one server.

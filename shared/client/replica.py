@@ -44,6 +44,7 @@ SINGLES_IN_FLIGHT = 4
 AFFINITY, SHARDS = "X-Affinity", "X-Affinity-Lanes"
 MAX_SHARDS = 64
 CLOSE_ATTEMPTS, CLOSE_TIMEOUT_S = 3, 5.0
+MAX_REPLY_BYTES = 256 * 1024**2  # a server sends 16 MiB, unless its settings say otherwise
 ATTEMPTS_BEFORE_LOST = 2  # one broken connection does not mean a lost server
 
 # What httpx raises where a connection breaks, and what the layers below it sometimes let through.
@@ -168,6 +169,19 @@ class Replica:
                     raise
                 await attempts.wait(error)
 
+    async def _replied(
+        self, method: str, url: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[httpx.Response, bytes]:
+        """Return a reply and its body, of which at most `MAX_REPLY_BYTES` are read."""
+        async with self._http.stream(method, url, content=content, headers=headers) as response:
+            reply = bytearray()
+            async for piece in response.aiter_bytes():
+                reply += piece
+                if len(reply) > MAX_REPLY_BYTES:
+                    problem = f"{self._name} replied with over {MAX_REPLY_BYTES:,} bytes"
+                    raise WrongAddress(f"{problem}: is it an environment server?", url=self.url)
+            return response, bytes(reply)
+
     async def request_once(
         self,
         method: str,
@@ -192,7 +206,7 @@ class Replica:
         try:
             async with scope, self._watching(scope) if watched else nullcontext():
                 url = self.url + path
-                response = await self._http.request(method, url, content=content, headers=headers)
+                response, reply = await self._replied(method, url, content, headers)
         except TimeoutError as error:
             raise self._unreachable(f"no reply within {perf_counter() - began:.3g} s") from error
         except _BROKEN as error:
@@ -207,7 +221,7 @@ class Replica:
             message = f"{self._name} redirects to {response.headers['Location']}: write that URL"
             raise WrongAddress(message, url=self.url)
         try:
-            body = from_json(response.content) if response.content else None
+            body = from_json(reply) if reply else None
         except ValueError:
             body = None
         if response.is_success and (body is not None or response.status_code == 204):

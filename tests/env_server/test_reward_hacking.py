@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, cycle, repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from env_server.questions import QuestionBank
-from env_server.rewards import OPERATIONAL, RULES
+from env_server.rewards import OPERATIONAL, RULES, potential
 from env_server.sql import SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.dataset import Question
@@ -250,10 +251,14 @@ def test_killing_the_worker_does_not_pay(bank: QuestionBank) -> None:
     check(replies, Bound(0.0, 0.05))
 
 
-def test_an_agents_last_reply_says_only_whether_the_answer_is_right(tiny_data: Path) -> None:
+def test_an_agents_last_reply_says_only_whether_the_answer_is_right(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever the queries were, near the gold or far from it, a wrong episode pays nothing; and an
     error in a row shows, however many rows the gold has."""
     bank, seen = QuestionBank.load(tiny_data), []
+    compared = Mock(side_effect=potential)  # whose time would tell how near a result is
+    monkeypatch.setattr("env_server.environment.potential", compared)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000)"
     with SqlRunner() as runner:
         env = LocalEnvironment(bank, runner)
@@ -268,3 +273,7 @@ def test_an_agents_last_reply_says_only_whether_the_answer_is_right(tiny_data: P
             env.reset(question_id="shop-1", rewards="end")
             failing = f"QUERY: {numbers} SELECT iif(i = {row}, json('x'), i) FROM n"
             assert "malformed JSON" in (env.step(failing).observation.error or "")
+        assert not compared.called
+        env.reset(question_id="shop-1")
+        env.step(f"QUERY: {gold}")
+        assert compared.called

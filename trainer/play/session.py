@@ -17,6 +17,7 @@ from shared.actions import ActionType
 from shared.console import errors, print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import Outcome, StepResult
+from shared.sql_parser import is_constant
 from trainer.errors import PlayError
 from trainer.play.agent import RETRY_TEMPERATURE, Agent
 from trainer.play.database import Database, host
@@ -33,6 +34,7 @@ from trainer.rollout.prompts import NOTE
 from trainer.rollout.vote import attempt_of
 from trainer.runtime.server import SupervisedServer
 
+WRITTEN = "the result is written in the statement, not read from a table"
 Reply = TypeVar("Reply", bound=StepResult)
 
 
@@ -144,6 +146,7 @@ def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAtt
     for query, reply in zip(queries, _all(client.step_many(steps)), strict=True):
         lines = reply.observation.result.split("\n")
         remarks = [line[len(NOTE) : -1] for line in lines if line.startswith(NOTE)]
+        remarks += [WRITTEN] if is_constant(query) else []
         for attempt in attempts:
             if remarks and query in (one.argument for one in attempt.sources):
                 attempt.doubts[query] = remarks

@@ -18,7 +18,16 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from shared.run_files import REPORT, EpisodeLine, InFolder, RunFiles, checksums, render_checksums
+from shared.run_files import (
+    REPORT,
+    EpisodeLine,
+    InFolder,
+    RunFiles,
+    checksums,
+    numbered_lines,
+    read_file,
+    render_checksums,
+)
 from trainer.errors import RunError
 
 LATEST, OBSERVATIONS, SERVER_LOG = "latest", "observations.jsonl.gz", "server.log"
@@ -88,7 +97,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read a JSON file of a run. `RunError` names it if that fails."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_file(path))
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror}") from error
     except ValueError as error:
@@ -141,14 +150,16 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """
     if not path.exists():
         return
-    with path.open("rb") as file:  # as bytes: a cut may be inside a character
-        for number, line in enumerate(file, start=1):
+    try:
+        for number, line in numbered_lines(path):
             if not line.endswith(b"\n"):
                 return
             try:
                 yield json.loads(line)
             except ValueError as error:
                 raise RunError(f"line {number} of {path} is not JSON: {error}") from error
+    except OSError as error:
+        raise RunError(f"can't read {path}: {error.strerror}") from error
 
 
 def episode_lines(path: Path) -> Iterator[EpisodeLine]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.dataset import AnyQuestion
-from shared.run_files import sealed
+from shared.run_files import lines_of, opened, sealed
 from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
 from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.row import RolloutRow
@@ -144,9 +144,9 @@ def read_observations(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines, none if the file is missing, without those of a member cut by a crash."""
     if not path.exists():
         return
-    with gzip.open(path, "rb") as file:
+    with opened(path) as packed, gzip.open(packed) as file:
         try:
-            for line in file:
+            for line in lines_of(file):
                 yield json.loads(line)
         except (EOFError, ValueError, zlib.error, gzip.BadGzipFile):
             return

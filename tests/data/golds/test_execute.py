@@ -218,6 +218,34 @@ def test_runaway_gold_is_stopped_and_the_connection_lives_on(
     assert run_gold(connection, "SELECT count(*) FROM person").answer == 5
 
 
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT length(max(hex(zeroblob(490000000)), hex(zeroblob(490000000))))", "too big"),
+        ("SELECT 1 FROM person" + " JOIN person" * 60 + " ORDER BY 1", "ambiguous|too many|parse"),
+    ],
+)
+def test_a_gold_of_a_strangers_file_takes_little(
+    connection: apsw.Connection, sql: str, reason: str
+) -> None:
+    with pytest.raises(GoldRejected, match=reason):
+        run_gold(connection, sql)
+
+
+def test_a_gold_has_a_limit_of_cpu_time(
+    connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Single steps of functions can take long: 30 million of them, days."""
+    monkeypatch.setattr(execute, "MAX_CPU_S", 0.2)
+    slow = (
+        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) "
+        "SELECT count(instr(hex(zeroblob(400000)), 'x' || n)) FROM c"
+    )
+    with pytest.raises(GoldRejected) as rejected:
+        run_gold(connection, slow)
+    assert rejected.value.reason == Reason.RUNAWAY
+
+
 def test_opened_connection_cannot_write_or_attach(
     connection: apsw.Connection, tmp_path: Path
 ) -> None:

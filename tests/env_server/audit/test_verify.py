@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import shutil
 from collections import Counter
@@ -325,6 +326,29 @@ def test_other_data_are_refused_and_the_remedy_named(
         verify(tmp_path / "nowhere")
     with pytest.raises(DataError, match="is not a run"):
         verify(other)
+
+
+def test_data_inside_the_run_are_not_trusted(run: Path, tiny_data: Path) -> None:
+    shutil.copytree(tiny_data, run / "data")
+    config = json.loads((run / "config.json").read_text())
+    config["config"]["db_dir"] = str(run / "data" / "databases")
+    write(run / "config.json", config)
+    with pytest.raises(DataError, match=r"inside it: .* name data that you trust with --data"):
+        verify(run)
+    report = verify(run, tiny_data)
+    assert report.judged_by.startswith(f"the data in {tiny_data} (digest ")
+
+
+@pytest.mark.parametrize("name", ["config.json", "episodes.jsonl", "metrics.jsonl", "summary.json"])
+def test_a_file_that_is_a_link_or_a_pipe_is_not_read(run: Path, name: str) -> None:
+    (run / name).rename(run / "moved")
+    (run / name).symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=rf"{name} is a link, or no file"):
+        verify(run)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(DataError, match=rf"{name} is a link, or no file|has no {name}"):
+        verify(run)
 
 
 def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import gzip
 import threading
 import time
 from copy import copy
@@ -22,6 +23,7 @@ from shared.errors import (
     SQLEnvError,
     Unauthorized,
     UnknownEpisode,
+    WrongAddress,
 )
 from tests.shared.client.fake_server import (
     FakeServer,
@@ -295,3 +297,19 @@ def test_a_step_is_started_without_waiting_and_given_up() -> None:
         server.faults.clear()
         history = client.step("e", "DESCRIBE: v").observation.action_history
         assert history == ["DESCRIBE: t", "DESCRIBE: u", "DESCRIBE: v"]
+
+
+async def test_a_reply_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be another program, or hostile: a small compressed reply could fill memory."""
+    monkeypatch.setattr("shared.client.replica.MAX_REPLY_BYTES", 100_000)
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        assert dict(scope["headers"])[b"accept-encoding"] == b"identity"
+        packed = [(b"content-encoding", b"gzip")]
+        await send({"type": "http.response.start", "status": 200, "headers": packed})
+        await send({"type": "http.response.body", "body": gzip.compress(b"[" * 10_000_000)})
+
+    transport = httpx.ASGITransport(endless)
+    async with SQLEnvClient("http://one", transport=transport, resolve=None) as client:
+        with pytest.raises(WrongAddress, match="over 100,000 bytes"):
+            await client.metadata()

@@ -1,3 +1,4 @@
+import gzip
 import json
 import math
 import os
@@ -5,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.errors import DataError
 from shared.run_files import check_seal, read_episode
 from tests.trainer.conftest import record
 from tests.trainer.played_run import record_run
@@ -135,6 +137,16 @@ def test_a_line_has_what_an_audit_compares() -> None:
 
 def test_a_record_is_read_back() -> None:
     assert EpisodeRecord.model_validate(json.loads(to_json(RECORD.model_dump()))) == RECORD
+
+
+def test_a_line_of_observations_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gzip.open(tmp_path / "bomb.gz", "wb") as file:
+        file.write(b" " * 20_000)
+    monkeypatch.setattr("shared.run_files.MAX_LINE_BYTES", 10_000)
+    with pytest.raises(DataError, match=r"bomb\.gz has a line of over 10,000 bytes"):
+        list(read_observations(tmp_path / "bomb.gz"))
 
 
 def test_observations_belong_to_the_training_lines(tmp_path: Path) -> None:

@@ -190,9 +190,10 @@ class SqlPool:
         """Whether slow jobs may have every worker that is up."""
         if any(worker.is_awaited for worker in self.processes):
             return False
-        now = time.monotonic()
-        quiet = not self._fresh and now - self._fresh_at > SLICE_S
-        return quiet or (self.workers_up == 1 and now - self._slow_at > ROUND_S)
+        now, alone = time.monotonic(), self.workers_up == 1
+        pause_s = ROUND_S if alone else SLICE_S
+        quiet = not self._fresh and now - self._fresh_at > pause_s
+        return quiet or (alone and now - self._slow_at > ROUND_S)
 
     def _send_fresh(self) -> None:
         """Send fresh jobs; if every worker has a slow job, stop the one that began last."""

@@ -2,8 +2,6 @@
 what users import."""
 
 import asyncio
-import logging
-import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,16 +20,9 @@ from shared.client.failover import REBUILT, Failover, OpenEpisode
 from shared.client.fleet import Fleet
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import ProxyTransport
-from shared.client.replica import Replica, encode, is_loss
+from shared.client.replica import Replica, encode, is_loss, until_ready
 from shared.client.resolver import Resolve, system_addresses
-from shared.errors import (
-    DigestMismatch,
-    ServerUnreachable,
-    SQLEnvError,
-    TimedOut,
-    UnknownEpisode,
-    is_retryable,
-)
+from shared.errors import DigestMismatch, SQLEnvError, TimedOut, UnknownEpisode
 from shared.models import (
     AnswerForm,
     Explanation,
@@ -42,15 +33,12 @@ from shared.models import (
     StepResult,
 )
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 Call = Callable[[Replica], Awaitable[T]]
 
 # A running host accepts within milliseconds; one that is down should not use up the whole timeout.
 CONNECT_TIMEOUT_S = 5.0
 ENDED_KEPT = 10_000  # ended episodes whose server is remembered
-READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
-REPORT_AFTER_S = 9.0  # of a wait
 
 
 class AsyncClient:
@@ -267,7 +255,7 @@ class AsyncClient:
         deadline = perf_counter() + timeout_s
         with self._call():
             for replica in await self._fleet.open():
-                await _until_ready(replica, deadline, timeout_s)
+                await until_ready(replica, deadline, timeout_s)
 
     @contextmanager
     def _call(self) -> Iterator[None]:
@@ -361,26 +349,6 @@ class AsyncClient:
             self._leaving[leaving] = episode_id, task
             leaving.add_done_callback(self._leaving.pop)
             raise
-
-
-async def _until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
-    report_at = deadline - timeout_s + REPORT_AFTER_S
-    while True:
-        left_s = max(0.1, deadline - perf_counter())
-        try:
-            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
-            return
-        except SQLEnvError as error:
-            if not is_retryable(error):
-                raise
-            if perf_counter() + READY_POLL_S > deadline:
-                problem = f"not ready after {timeout_s:.3g} s: {error}"
-                details = error.details | {"url": replica.url}
-                raise ServerUnreachable(problem, **details) from error
-            if perf_counter() > report_at:
-                report_at = math.inf
-                log.warning("waiting up to %.3g s: %s", timeout_s, error)
-        await asyncio.sleep(READY_POLL_S)
 
 
 async def _gather(calls: Sequence[Awaitable[T]]) -> list[T | SQLEnvError]:

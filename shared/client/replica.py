@@ -2,6 +2,7 @@
 requests that hang."""
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -36,6 +37,7 @@ from shared.errors import (
 )
 from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
 
+log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 # Requests without a batch form (close, state) under way; httpx slows down with each further one.
@@ -45,6 +47,8 @@ AFFINITY, SHARDS = "X-Affinity", "X-Affinity-Lanes"
 MAX_SHARDS = 64
 CLOSE_ATTEMPTS, CLOSE_TIMEOUT_S = 3, 5.0
 MAX_REPLY_BYTES = 256 * 1024**2  # a server sends 16 MiB, unless its settings say otherwise
+READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
+REPORT_AFTER_S = 9.0  # of a wait
 ATTEMPTS_BEFORE_LOST = 2  # one broken connection does not mean a lost server
 
 # What httpx raises where a connection breaks, and what the layers below it sometimes let through.
@@ -361,3 +365,25 @@ class Replica:
             " 'python -m env_server', or correct the URL",
             url=self.url,
         )
+
+
+async def until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
+    """Return when a server is ready; `ServerUnreachable` if it is not at `deadline`, `timeout_s`
+    after the begin of the wait, in seconds of `perf_counter`."""
+    report_at = deadline - timeout_s + REPORT_AFTER_S
+    while True:
+        left_s = max(0.1, deadline - perf_counter())
+        try:
+            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
+            return
+        except SQLEnvError as error:
+            if not is_retryable(error):
+                raise
+            if perf_counter() + READY_POLL_S > deadline:
+                problem = f"not ready after {timeout_s:.3g} s: {error}"
+                details = error.details | {"url": replica.url}
+                raise ServerUnreachable(problem, **details) from error
+            if perf_counter() > report_at:
+                report_at = math.inf
+                log.warning("waiting up to %.3g s: %s", timeout_s, error)
+        await asyncio.sleep(READY_POLL_S)

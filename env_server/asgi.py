@@ -10,5 +10,5 @@ from env_server.app import create_app
 from env_server.settings import Settings
 
 settings = Settings()
-hosts = settings.hosts or os.environ.get("SPACE_HOST", "")
+hosts = ",".join(filter(None, (settings.hosts, os.environ.get("SPACE_HOST"))))
 app = create_app(settings.model_copy(update={"host": "", "hosts": hosts}))

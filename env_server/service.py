@@ -106,8 +106,8 @@ class Service:
         limit, under_way = self.settings.max_client_items, self._under_way[client]
         if under_way and under_way + items > limit:
             raise QueueFull(
-                f"{under_way:,} of your requests and items of batches are under way, and at most "
-                f"{limit:,} may be: wait for replies, or raise SQLENV_MAX_CLIENT_ITEMS",
+                f"{under_way:,} of your requests, items and replayed actions are under way, and at "
+                f"most {limit:,} may be: wait for replies, or raise SQLENV_MAX_CLIENT_ITEMS",
                 limit="max_client_items",
                 retry_after_s=1,
             )
@@ -131,7 +131,7 @@ class Service:
         try:
             if self._waiting[client] > MAX_LARGE:
                 raise QueueFull(
-                    f"{MAX_LARGE} of your large requests wait for each other: wait for replies",
+                    f"{MAX_LARGE} of your requests over 64 KiB are queued: wait for their replies",
                     limit="large_requests",
                     retry_after_s=1,
                 )

@@ -92,15 +92,15 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = None
     """Trainer's bearer token for all paths but /operator and /metrics."""
     api_key_file: Path | None = None
-    """File that holds it instead, such as a secret of Compose or Kubernetes."""
+    """File that holds SQLENV_API_KEY, such as a secret of Compose or Kubernetes."""
     agent_keys: SecretStr | None = None
     """Other agents' tokens, comma-separated; each has its own episodes, and no rewards of steps."""
     agent_keys_file: Path | None = None
-    """File that holds them instead, comma-separated or one per line."""
+    """File that holds SQLENV_AGENT_KEYS, comma-separated or one per line."""
     operator_key: SecretStr | None = None
     """Token for all paths. Without any key /metrics is open, and /operator on loopback only."""
     operator_key_file: Path | None = None
-    """File that holds it instead."""
+    """File that holds SQLENV_OPERATOR_KEY."""
     drain_s: float = Field(default=0.0, ge=0)
     """Seconds after SIGTERM in which episodes continue, none starts and /ready is 503."""
     shutdown_grace_s: int = Field(default=20, ge=1)
@@ -117,7 +117,8 @@ class Settings(BaseSettings):
     @property
     def agents(self) -> list[str]:
         keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
-        return [key.strip() for key in keys.replace("\n", ",").split(",")] if keys else []
+        lines = [line for line in keys.split("\n") if line.strip()]
+        return [key.strip() for line in lines for key in line.split(",")]
 
     @model_validator(mode="before")
     @classmethod

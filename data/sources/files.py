@@ -62,13 +62,13 @@ def unpacked(path: Path, scratch: Path) -> Iterator[Found]:
         elif found.suffix == ".zip" or (found.suffix == ".xlsx" and _is_archive(path)):
             with zipfile.ZipFile(path) as archive:
                 members = [one for one in archive.infolist() if not one.is_dir()]
+                size = 0
                 for number, member in enumerate(members):
                     if "__MACOSX" not in member.filename:
+                        name, target = Path(member.filename).name, scratch / f"unpacked-{number}"
                         with archive.open(member) as source:
-                            name = Path(member.filename).name
-                            yield _copied(
-                                source, scratch / f"unpacked-{number}", name, f"{path}, {name}"
-                            )
+                            yield _copied(source, target, name, f"{path}, {name}", size)
+                        size += target.stat().st_size
         elif path.is_fifo():  # it can be read once
             with path.open("rb") as source:
                 yield _copied(source, scratch / "unpacked", path.name, found.shown)
@@ -94,8 +94,9 @@ def _is_archive(path: Path) -> bool:
         return "[Content_Types].xml" not in archive.namelist()
 
 
-def _copied(source: IO[bytes], target: Path, name: str, shown: str) -> Found:
-    size = 0
+def _copied(source: IO[bytes], target: Path, name: str, shown: str, before: int = 0) -> Found:
+    """Copy an unpacked file; `before` are the bytes of those that the same archive had before."""
+    size = before
     with target.open("wb") as copy:
         while some := source.read(CHUNK_BYTES):
             size += len(some)

@@ -15,7 +15,7 @@ SAMPLE = 200  # records that are looked at for the header
 MAX_NAMED = 10  # lines that a note names
 MAX_LOST = 0.03  # of a file's rows, without a person's leave
 YEARS = range(1900, 2101)
-_UNIT = re.compile(r"[(\[][^)\]]*[)\]]|[^\d\s]{1,6}|-")
+_UNIT = re.compile(r"[(\[][^)\]]*[)\]]|[^\d\s]{1,6}")
 
 
 @dataclass
@@ -134,7 +134,8 @@ def _is_data(header: Sequence[str], body: Sequence[Record]) -> bool:
 def _are_units(header: Sequence[str], body: Sequence[Record]) -> bool:
     """Return whether the first row below the header holds units: they are where numbers follow."""
     units = [plain(cell) for cell in body[0].cells]
-    if len(body) < 2 or not any(units) or not all(_UNIT.fullmatch(cell) for cell in units if cell):
+    given = [cell for cell in units if not is_missing(cell)]
+    if len(body) < 2 or not given or not all(map(_UNIT.fullmatch, given)):
         return False
     for at, unit in enumerate(units):
         column = [
@@ -143,9 +144,9 @@ def _are_units(header: Sequence[str], body: Sequence[Record]) -> bool:
             if at < len(one.cells) and not is_missing(one.cells[at])
         ]
         numbers = bool(column) and all(_kinds(cell) for cell in column)
-        if unit and unit[0] not in "([-" and not numbers:
+        if not is_missing(unit) and unit[0] not in "([" and not numbers:
             return False
-    return any(map(is_missing, units)) or any(unit[0] in "([" for unit in units) or all(units)
+    return True
 
 
 def _rows(table: Table, records: Iterator[Record]) -> Iterator[Record]:

@@ -17,6 +17,8 @@ from data.spellings import INVISIBLE, plain
 from shared.errors import DataError
 
 # our name -> the names that are accepted, in any letter case; the first with a text counts
+# names of the query, and of other things too
+PERHAPS_SQL = "answer", "output", "completion", "response", "target", "gold", "assistant", "gpt"
 KEYS = {
     "question": (
         *("question", "question_text", "nl_question", "natural_language_question", "utterance"),
@@ -24,13 +26,12 @@ KEYS = {
     ),
     "query": (
         *("query", "sql", "gold_sql", "sql_query", "gold_query", "sqlite", "sql_code", "statement"),
-        *("answer", "output", "completion", "response", "target", "gold", "assistant", "gpt"),
+        *PERHAPS_SQL,
     ),
     "db_id": ("db_id", "database_name", "database", "db"),
     "evidence": ("evidence",),
     "difficulty": ("difficulty",),
 }
-PERHAPS_SQL = KEYS["query"][8:]  # names of other things too
 _STARTS = re.compile(r"\s*(?:```|select\b|with\b|values\b|\()", re.IGNORECASE)
 _FENCED = re.compile(r"```[ \t]*\w*\s*(.*?)\s*```", re.DOTALL)
 # what word processors write for quotes and spaces

@@ -4,7 +4,7 @@ llhttp gathers a header until its end, so bytes are counted before they reach it
 request has beside its body (request line, headers, chunk sizes and extensions, trailers) shares one
 limit. Of pipelined requests one is parsed at a time, apart from what one slice holds. When the
 server has too many connections, or bytes of unfinished bodies, the oldest unfinished request gives
-way, so that requests which arrive promptly are served.
+way, first those of connections that sent no key, so that requests which arrive promptly are served.
 """
 
 import asyncio
@@ -114,7 +114,8 @@ class Connections:
         next(chain(crowded, unknown, waiting()), newest).evict(message)
 
     def shed(self) -> None:
-        """Close connections with unfinished bodies until the rest fit the limit, in that order."""
+        """Close connections with unfinished bodies until the rest fit the limit: the oldest first,
+        and those that sent no key before the others."""
         for one in sorted(self.unfinished, key=lambda one: one.known):
             if self.body_bytes <= self.settings.max_unfinished_bytes:
                 return

@@ -81,8 +81,10 @@ async def read_body(
 
 
 def _too_large(max_bytes: int, settings: Settings) -> BodyTooLarge:
-    raisable = max_bytes == settings.max_body_bytes
-    remedy = "raise SQLENV_MAX_BODY_BYTES" if raisable else "shorten the action"
+    remedy = "raise SQLENV_MAX_EPISODE_BYTES"
+    if max_bytes in (settings.max_body_bytes, MAX_STEP_BYTES):
+        raisable = max_bytes == settings.max_body_bytes
+        remedy = "raise SQLENV_MAX_BODY_BYTES" if raisable else "shorten the action"
     return BodyTooLarge(
         f"the body is over {max_bytes:,} bytes: send less, or {remedy}", max_bytes=max_bytes
     )

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from env_server.sql.connection import SqlConnection
-from env_server.sql.jobs import STOPPED, Row
-from env_server.sql.statement import ALL_ROWS, COLUMNS, OUT_OF_MEMORY, LookupStopped, run_query
+from env_server.sql.jobs import Row
+from env_server.sql.statement import ALL_ROWS, COLUMNS, check_lookup, run_query
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 READ = {"dialect": "sqlite"}
@@ -25,10 +25,7 @@ class Lookup:
         if self._steps < self._connection.limits.handler_vm_steps:
             return None
         result = run_query(self._connection, sql, most, max_vm_steps=self._steps)
-        if result.error_code == STOPPED:
-            raise LookupStopped
-        if result.error == OUT_OF_MEMORY:
-            raise MemoryError
+        check_lookup(result)
         self._steps -= max(result.vm_steps, self._connection.limits.handler_vm_steps)
         return None if result.error is not None else result.rows
 

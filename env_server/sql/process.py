@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Protocol
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 MAX_START_FAILURES = 3  # in a row; after that, no job waits for the worker
 AWAITED_S = 2.0  # a start takes 0.2 s; after that, the others do the worker's share
 RETRY_START_S = 1.0
+EXIT_S = 0.2  # of a process that failed to start, which says why before it exits
 
 
 class Pool(Protocol):
@@ -257,7 +259,7 @@ class WorkerProcess(asyncio.Protocol):
         number = self.current
         self._transport = None
         self.came_up = False
-        end = self._reap()
+        end = self._reap(0.0 if was_up else EXIT_S)
         running, stalled, self._stalled = self.sent.get(number), self._stalled, False
         if running is not None:
             running.kills += not stalled
@@ -284,7 +286,8 @@ class WorkerProcess(asyncio.Protocol):
         elif now - self._heard > self.pool.limits.start_timeout_s:
             self._failed(f"no answer within {self.pool.limits.start_timeout_s:g} s")
         else:
-            self._failed(f"it exited with status {end}" if end >= 0 else signal.strsignal(-end))
+            by = signal.strsignal(-end) or f"signal {-end}" if end < 0 else ""
+            self._failed(by or f"it exited with status {end}")
         self.start_again()
         self.pool.dispatch()
 
@@ -322,10 +325,15 @@ class WorkerProcess(asyncio.Protocol):
         self.came_up = False
         self._reap()
 
-    def _reap(self) -> int:
-        """End the process and return its exit status; minus the signal that ended it."""
+    def _reap(self, patience_s: float = 0.0) -> int:
+        """End the process and return its exit status; minus the signal that ended it.
+
+        It may first end by itself for `patience_s`, in which the event loop waits.
+        """
         status = 0
         if self.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience_s)
             self.kill()
             status = self.process.wait()
             self.process = None

@@ -53,7 +53,6 @@ _QUOTED_OUTPUT = re.compile(
     r"""(?:\bSELECT\b(?:(?!\bFROM\b)[^"])*|\b(?:GROUP|ORDER)\s+BY\b[^"]*)\"""", re.IGNORECASE
 )
 _ORDERS = re.compile(r"[<>]|\b(?:ORDER|BETWEEN|MIN|MAX)\b", re.IGNORECASE)
-_WORD = re.compile(r"\w+")
 EXPLAINABLE = ("sql_error", "no_such_table")  # errors that may have a remedy
 
 
@@ -249,8 +248,9 @@ def may_mislead(sql: str, text_dates: Callable[[], frozenset[str]]) -> bool:
     outside = _TEXTS.sub("''", sql)
     if "/" in outside or ('"' in outside and _QUOTED_OUTPUT.search(outside)):
         return True
-    orders = _ORDERS.search(outside) is not None
-    return orders and not text_dates().isdisjoint(_WORD.findall(outside.lower()))
+    return _ORDERS.search(outside) is not None and any(
+        name in outside.lower() for name in text_dates()
+    )
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:

@@ -40,6 +40,14 @@ class LookupStopped(Exception):
     """The worker was asked to stop: the job must run again, or its remarks would depend on load."""
 
 
+def check_lookup(result: SqlResult) -> None:
+    """Raise `LookupStopped`, or `MemoryError`, if a look-up ended for a reason outside of it."""
+    if result.error_code == STOPPED:
+        raise LookupStopped
+    if result.error == OUT_OF_MEMORY:
+        raise MemoryError
+
+
 def run_query(
     connection: SqlConnection,
     sql: str,

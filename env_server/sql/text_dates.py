@@ -3,26 +3,34 @@
 import re
 
 from env_server.sql.connection import SqlConnection
-from env_server.sql.statement import run_query
+from env_server.sql.statement import check_lookup, run_query
 from shared.sqltext import quote_identifier
 
 LOOKED_AT = 20  # rows of a table
 MAX_TABLES, MAX_VM_STEPS = 200, 20_000  # a view may take long
-_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-# 31.12.1999, 12/31/99, 31 Dec 1999, December 31, 1999
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DAY, _TIME = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:,?[ T]+\d{1,2}:\d{2}.*)?"
+# 31.12.1999, 12/31/99, 31 Dec 1999, December 31, 1999, each with or without a time
 TEXT_DATE = re.compile(
-    rf"\d{{1,2}}([./-])\d{{1,2}}\1\d{{2,4}}(?!\d).*"
-    rf"|(?:\d{{1,2}}[. -]*)?(?:{_MONTHS})[a-z]*[. ,-]*\d{{1,4}}(?!\d).*",
+    rf"(?:{_DAY}([./-]){_DAY}\1(?:\d{{4}}|\d{{2}})|{_DAY}\.?[ -]{_MONTH}[ ,-]+\d{{2,4}}"
+    rf"|{_MONTH} {_DAY},? \d{{4}}|{_MONTH} \d{{4}}){_TIME}",
     re.IGNORECASE,
 )
 
 
 def text_date_columns(trusted: SqlConnection) -> frozenset[str]:
-    """Return the names, in lower case, of columns with such a date in a table's first rows."""
+    """Return the names, in lower case, of columns with such a date in a table's first rows.
+
+    Raises `LookupStopped` and `MemoryError`, after which the connection must be closed.
+    """
     found = set[str]()
     for table in trusted.tables[:MAX_TABLES]:
         statement = f"SELECT * FROM {quote_identifier(table)}"
         first = run_query(trusted, statement, LOOKED_AT, max_vm_steps=MAX_VM_STEPS)
+        check_lookup(first)
         for name, *cells in zip(first.columns, *first.rows, strict=True):
             if any(isinstance(one, str) and TEXT_DATE.fullmatch(one) for one in cells):
                 found.add(name.lower())

@@ -28,7 +28,6 @@ LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agre
 class EvaluatedEpisode(EpisodeLine):
     """A line of an evaluation's episodes.jsonl; a run's line lacks the further fields."""
 
-    sample: int = 0  # number among the episodes of its question, from 0
     prompt_tokens: int = 0  # read by a model
     sampled_tokens: int = 0  # written by a model
     answer: str | None = None  # `trainer.rollout.vote.answer_key`

@@ -181,19 +181,24 @@ def is_nothing(answer: str) -> bool:
 
 
 def confirms(result: str, answer: str) -> bool:
-    """Return whether every value of an answer is a cell of a result, numbers up to rounding.
+    """Return whether every value of an answer is a cell of a result, decimals up to rounding.
 
     An answer that there is nothing needs a result without a value.
     """
-    cells = {read_value(cell) for row in result_rows(result) for cell in row}
+    texts = [cell for row in result_rows(result) for cell in row]
+    cells = set(map(read_value, texts))
     values = [value for row in read_answer(answer, [result]) for value in row if value is not None]
     if not values:
         return cells <= {None}
-    numbers = [cell for cell in cells if isinstance(cell, int | float)]
+    # of a whole number, such as a year or an id, none is near
+    decimals = [read_value(text) for text in texts if "." in text]
+    numbers = [one for one in decimals if isinstance(one, int | float)]
 
     def found(value: Value) -> bool:
-        if isinstance(value, int | float):
-            return any(math.isclose(value, one, rel_tol=REL_TOLERANCE) for one in numbers)
-        return value in cells
+        if value in cells:
+            return True
+        return isinstance(value, int | float) and any(
+            math.isclose(value, one, rel_tol=REL_TOLERANCE) for one in numbers
+        )
 
     return all(map(found, values))

@@ -12,6 +12,7 @@ import pytest
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.jobs import encode_columns
 from env_server.sql.run import SqlRunner
+from env_server.sql.text_dates import TEXT_DATE
 from env_server.sql.values import MAX_ROWS, Value, describe_values
 
 SCRIPT = """
@@ -501,3 +502,16 @@ def test_a_remark_does_not_depend_on_what_ran_before(tmp_path: Path) -> None:
     finally:
         apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
     assert alone.remarks == ["a.x and b.x have no value in common"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_date"),
+    [
+        *((date, True) for date in ("31.12.1999", "1/2/99", "31 Dec 1999", "December 31, 1999")),
+        *((date, True) for date in ("Mar 2020", "02-01-2000 10:15", "31. Dec 1999")),
+        *((other, False) for other in ("01.23.45.67.89", "10.12.14.5", "1.2.10.3", "Marathon 5")),
+        *((other, False) for other in ("Mark 2", "2020-01-31", "45.12.1999", "May", "1/2")),
+    ],
+)
+def test_a_date_as_text_is_not_a_number_or_a_name(text: str, is_date: bool) -> None:
+    assert bool(TEXT_DATE.fullmatch(text)) is is_date

@@ -73,6 +73,7 @@ def test_an_answer_that_a_query_returned_is_shown_with_it(
         ((QUERIED,), "[" * 20_000),
         ((QUERIED,), "110"),
         ((QUERIED,), "(first 3 rows; there are more)"),
+        ((("QUERY: SELECT y FROM t", "y\n1999", None),), "2010"),  # near, as numbers go
         ((QUERIED, EMPTY), "1"),
     ],
 )

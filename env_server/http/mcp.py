@@ -22,6 +22,7 @@ from shared.errors import InvalidRequest
 MCP = "/mcp"
 INVALID_REQUEST, NOT_INSTALLED = -32600, -32001
 MISSING = "this server lacks the package mcp: run 'pip install mcp' (extra 'mcp'), then restart it"
+MAX_CONTAINERS = 1_000  # each costs 2 us; a call with 100 actions has 103
 mcp = APIRouter()
 
 
@@ -33,11 +34,25 @@ async def call(request: Request) -> Response:
             message = read_json(body)
         except InvalidRequest as error:
             return rpc_error(INVALID_REQUEST, error.message)
+    if _is_crowded(message):
+        problem = f"the message has over {MAX_CONTAINERS:,} objects and arrays: send less"
+        return rpc_error(INVALID_REQUEST, problem)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return rpc_error(INVALID_REQUEST, "not JSON-RPC 2.0; expected an MCP request, such as ping")
     if find_spec("mcp") is None:
         return rpc_error(NOT_INSTALLED, MISSING, message.get("id"))
     return Call(body)
+
+
+def _is_crowded(message: Any) -> bool:
+    """Return whether a message has more objects and arrays than the package can parse quickly."""
+    containers = [message]
+    for one in containers:  # which grows
+        inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        containers += [value for value in inside if isinstance(value, dict | list)]
+        if len(containers) > MAX_CONTAINERS:
+            return True
+    return False
 
 
 def rpc_error(code: int, message: str, request_id: Any = None) -> Response:

@@ -34,6 +34,17 @@ async def test_what_is_no_rpc_gets_an_rpc_error_with_200(
     assert reply.json()["error"]["code"] == -32600
 
 
+@pytest.mark.parametrize("crowd", [[[]] * 2_000, {str(n): {} for n in range(2_000)}])
+async def test_a_crowded_message_is_not_given_to_the_package(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, crowd: Any
+) -> None:
+    monkeypatch.setattr(route, "Call", None)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": [crowd]}}
+    reply = await http.post("/mcp", json=message)
+    assert reply.json()["error"]["code"] == -32600
+    assert "over 1,000 objects and arrays" in reply.json()["error"]["message"]
+
+
 async def test_without_the_package_one_line_names_it(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

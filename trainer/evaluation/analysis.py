@@ -135,7 +135,9 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
             str(k): success_of([right for agreeing, right in votes if agreeing >= k])
             for k in range(1, max(ks) + 1)
         },
-        "labels": success_of([voted(one)[1] for one in attempts if label_of(one) is not None]),
+        "labels": success_of(
+            [right for one, (_, right) in zip(attempts, votes, strict=True) if label_of(one)]
+        ),
         "winning_share": share([winning_share(one) for one in attempts]),
         "episodes": len(episodes),
         "mean_reward": mean(one.reward for one in episodes),

@@ -49,6 +49,10 @@ def received(connection: socket.socket) -> bytes:
 def get(connection: socket.socket, path: str, headers: bytes = b"") -> bytes:
     """The body of one reply, on a connection that stays open."""
     connection.sendall(b"GET %s HTTP/1.1\r\nHost: e\r\n%b\r\n" % (path.encode(), headers))
+    return body_of_reply(connection)
+
+
+def body_of_reply(connection: socket.socket) -> bytes:
     content = b""
     while b"\r\n\r\n" not in content:
         content += connection.recv(65_536)
@@ -298,12 +302,12 @@ def test_a_body_that_is_refused_is_dropped_and_the_connection_stays(server: Serv
         for _ in range(2):
             before = server.cpu_s()
             connection.sendall(b"POST /step HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body))
-            assert b"body_too_large" in connection.recv(4096)
+            assert b"body_too_large" in body_of_reply(connection)
             connection.sendall(body)
             assert get(connection, "/health") == HEALTHY
             assert server.cpu_s() - before < 0.5
         connection.sendall(b"POST /step HTTP/1.1\r\nContent-Length: 300000\r\n\r\n")
-        assert b"body_too_large" in connection.recv(4096)
+        assert b"body_too_large" in body_of_reply(connection)
         connection.sendall(b" " * 300_000 + HEAD + b"\r\n" + HEAD + b"\r\n")
         content = b""
         while content.count(HEALTHY) < 2:

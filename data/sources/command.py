@@ -12,6 +12,7 @@ from data.golds.execute import KEEP, Reason
 from data.sources.bird import read_bird
 from data.sources.convert import Source, import_source
 from data.sources.own import add_questions, name_of, read_csv, read_postgres, read_sqlite
+from data.sources.quoted_names import add_quoted_copies
 from data.sources.report import ImportReport
 from data.sources.spider import SPIDER_URL, fetch_spider, read_spider
 from data.sources.split import Splitting
@@ -133,11 +134,23 @@ def import_spider_command(
         typer.Argument(help="Spider's folder, with database/, train_spider.json and dev.json."),
     ],
     out: Out = None,
+    quoted: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Add copies of so many training databases whose names have spaces, hyphens or "
+            "accents or are words of SQL, so that a model learns to quote names.",
+        ),
+    ] = 0,
     force: Force = False,
     keep: Keep = "",
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
-    _import(lambda _: read_spider(directory), directory, out, force, keep)
+
+    def read(_: Path) -> Source:
+        return add_quoted_copies(read_spider(directory), quoted)
+
+    _import(read, directory, out, force, keep)
 
 
 @fetch_app.command("spider")

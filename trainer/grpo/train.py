@@ -18,7 +18,7 @@ from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.run.folder import checkpoint_step, read_json
 from trainer.runtime.interrupt import Interrupted
-from trainer.runtime.lora import lora_config, save_adapter
+from trainer.runtime.lora import adapted, continues, lora_config, save_adapter
 from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from trainer.runtime.precision import check_extras
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
@@ -75,6 +75,8 @@ def build_trainer(
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
     check_enough_questions(len(prompts), config)
     ranks = ranks or Ranks()
+    if goes_on := continues(config):
+        model = adapted(model, config)
     shrink_frozen_weights(model, config)
     guard = Guard(ranks, config)
     rollout = functools.partial(
@@ -97,7 +99,7 @@ def build_trainer(
             args=trl_config(config, ranks.count, **trl_options),
             train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
             rollout_func=rollout,
-            peft_config=lora_config(config),
+            peft_config=None if goes_on else lora_config(config),
             callbacks=[guard, *callbacks],
             updates=config.updates_per_batch,
             sampled_elsewhere=sampler is not None,
@@ -121,7 +123,7 @@ def save_trained(trainer: Any, path: Path) -> Any:
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
         if trainer.is_world_process_zero():
-            save_adapter(model, path.parent / "adapter", guard_of(trainer).config.model_name)
+            save_adapter(model, path.parent / "adapter", guard_of(trainer).config)
         model.float()  # bfloat16 would round small changes away
         model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
         model.requires_grad_(True)  # autocast keeps its casts of such weights only

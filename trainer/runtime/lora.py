@@ -78,19 +78,49 @@ def merged(model: Any, adapter: Path) -> Any:
     return whole
 
 
-def save_adapter(model: Any, folder: Path, base: str) -> None:
-    """Save the adapter of a PEFT model in bfloat16, with the hub name of its `base`."""
+def adapted(model: Any, config: GRPOConfig) -> Any:
+    """Return a PEFT model that trains a new adapter of `model`, which is `config.model_name`.
+
+    If that is an adapter of the same rank, it goes on: `merged` is undone, in place. So what is
+    saved is an adapter of the whole model again.
+    """
+    from peft import PeftModel, get_peft_model
+    from peft.tuners.lora import LoraLayer
+
+    new = lora_config(config)
+    if not continues(config):
+        return get_peft_model(model, new)
+    found = PeftModel.from_pretrained(model, config.model_name, is_trainable=True)
+    for layer in found.modules():
+        if isinstance(layer, LoraLayer):
+            layer.get_base_layer().weight.data -= layer.get_delta_weight("default")
+    return found
+
+
+def continues(config: GRPOConfig) -> bool:
+    """Return whether the start model is an adapter that training goes on with: see `adapted`."""
+    folder, new = Path(config.model_name), lora_config(config)
+    if new is None or not is_adapter(folder):
+        return False
+    own = json.loads((folder / CONFIG).read_bytes())
+    return bool((own["r"], own["lora_alpha"]) == (new.r, new.lora_alpha))
+
+
+def save_adapter(model: Any, folder: Path, config: GRPOConfig) -> None:
+    """Save the adapter of a PEFT model in bfloat16, with the hub name of its base."""
     import torch
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
     weights = get_peft_model_state_dict(model, save_embedding_layers=False)
     half = {name: one.detach().to("cpu", torch.bfloat16) for name, one in weights.items()}
-    config = copy.copy(model.active_peft_config)
-    config.base_model_name_or_path, config.inference_mode = hub_name(base), True
+    begun = config.model_name
+    base = base_of(Path(begun), config.base_model or "") if continues(config) else begun
+    kept = copy.copy(model.active_peft_config)
+    kept.base_model_name_or_path, kept.inference_mode = hub_name(base), True
     folder.mkdir(parents=True, exist_ok=True)
     save_file(half, folder / WEIGHTS, metadata={"format": "pt"})
-    config.save_pretrained(str(folder))
+    kept.save_pretrained(str(folder))
     save_settings(model, folder)
 
 

@@ -113,7 +113,9 @@ def shrink_frozen_weights(model: Any, config: GRPOConfig) -> None:
     compute = precision(config.device, config.dtype)[1]
     if not config.lora_rank or compute is torch.float32:
         return
-    for layer in model.base_model.modules():
-        if isinstance(layer, nn.Linear):
+    inner = getattr(model, "get_base_model", lambda: model)()
+    wrapped = inner is not model
+    for layer in inner.base_model.modules():
+        if isinstance(layer, nn.Linear) and not (wrapped and layer.weight.requires_grad):
             for name, one in list(layer.named_parameters(recurse=False)):
                 setattr(layer, name, nn.Parameter(one.detach().to(compute)))

@@ -14,7 +14,7 @@ from trainer.config import GRPOConfig
 from trainer.grpo.checkpoint import Guard, WholeCheckpoints
 from trainer.grpo.train import ignore_renamed
 from trainer.grpo.trl_config import shared_arguments
-from trainer.runtime.lora import lora_config
+from trainer.runtime.lora import adapted
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.precision import shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
@@ -125,12 +125,10 @@ def build_trainer(
     ignore_renamed()
     avoid_uncompiled_kernels()
     prepare(model)
-    if (adapters := lora_config(config)) is not None:
-        from peft import get_peft_model
-
-        shrink_frozen_weights(model, config)
+    if config.lora_rank:
         torch.manual_seed(config.seed)
-        model = get_peft_model(model, adapters)
+        model = adapted(model, config)
+        shrink_frozen_weights(model, config)
     trainer = DemonstrationTrainer(
         model,
         TrainingArguments(**{**values, **options}),

@@ -161,21 +161,23 @@ def test_a_folder_without_an_adapter_is_refused(command: str, home: Path) -> Non
         find_model(str(home / "cut"))
 
 
-@pytest.mark.parametrize("on_an_adapter", [False, True])
+@pytest.mark.parametrize(("on_an_adapter", "rank"), [(False, 4), (True, 4), (True, 2)])
 def test_training_saves_its_adapter_beside_the_merged_model(
-    config: GRPOConfig, home: Path, adapter: Path, tmp_path: Path, on_an_adapter: bool
+    config: GRPOConfig, home: Path, adapter: Path, tmp_path: Path, on_an_adapter: bool, rank: int
 ) -> None:
     base = adapter if on_an_adapter else home / "qwen2.5-coder-0.5b"
     settings = {
         "step_budget": 2,
         "max_new_tokens": 4,
         "learning_rate": 1e-2,
-        "lora_rank": 4,
+        "lora_rank": rank,
         "save_steps": 1,
     }
     config = short_training(config, tmp_path, model_name=base, **settings)
     model, tokenizer = load_model_and_tokenizer(config)
+    before = logits(model)
     trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    assert torch.allclose(logits(trainer.model), before, atol=1e-4)
     run_training_with_metrics(trainer)
     merged = save_trained(trainer, tmp_path / "run" / "model")
     saved = tmp_path / "run" / "adapter"
@@ -183,7 +185,8 @@ def test_training_saves_its_adapter_beside_the_merged_model(
         torch.bfloat16
     }
     named = json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"]
-    assert named == (str(adapter) if on_an_adapter else HUB_NAME)
+    # an adapter of the same rank goes on
+    assert named == (str(adapter) if on_an_adapter and rank == 2 else HUB_NAME)
     for folder in (saved, tmp_path / "checkpoint-1"):
         assert preset_of(str(folder)).settings["step_budget"] == 2
         load_model_and_tokenizer(config_of(folder))

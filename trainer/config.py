@@ -26,7 +26,7 @@ from trainer.errors import ConfigError
 from trainer.presets import PRESETS
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
-PromptKind = Literal["full", "short"]
+PROMPTS = ("full", "short")  # the names of system prompts; others are given as a file
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
 LabelsName = Literal["gold", "rewards", "agreement"]  # what `improve` takes as right
 ApiName = Literal["chat", "completions"]  # what a model server exchanges: texts or ids
@@ -39,6 +39,18 @@ REWARD_WEIGHTS = {"correctness": 1.0, "progress": 0.15, "operational": 1.0}
 def _split(value: Any) -> Any:
     """Split comma-separated text."""
     return list(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+def _prompt(value: Any) -> Any:
+    """Return the name of a system prompt, or the text of one, or that of the file it is in."""
+    text = str(value) if isinstance(value, Path) else value
+    if not isinstance(text, str) or text in PROMPTS or len(text.split()) > 1:
+        return text
+    try:
+        return Path(text).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        names = ", ".join(PROMPTS)
+        raise ValueError(f"it should be {names} or a file with the prompt in UTF-8") from error
 
 
 _Count = Annotated[int, Field(ge=1)]
@@ -89,7 +101,9 @@ class GRPOConfig:
     # maximum fraction of lost episodes in a generation batch or an evaluation; above it the run
     # stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
-    system_prompt: PromptKind = "full"
+    # full: instructions, also after each observation; short: one line, for a model that was trained
+    # on it; else a file, whose text replaces the instructions, or that text
+    system_prompt: Annotated[str, Field(min_length=1), BeforeValidator(_prompt)] = "full"
     # what observations explain beside the data (docs/api.md#explanations); empty: nothing
     explain: Annotated[list[Explanation], _Split] = field(default_factory=lambda: [*EXPLANATIONS])
     # end a turn after its first action, a line or an SQL statement; otherwise only at the model's
@@ -109,6 +123,11 @@ class GRPOConfig:
     max_steps: int = -1  # training steps; -1: set by num_train_epochs
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: _Natural = 0
+    # weights of correctness, progress and operational in the reward that is trained on; by default
+    # it is the total of the server's ledger
+    reward_weights: Annotated[list[_NotNegative], Field(min_length=3, max_length=3), _Split] = (
+        field(default_factory=lambda: [*REWARD_WEIGHTS.values()])
+    )
     beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
     # optimizer steps per generation batch, each on a part of its rollouts
     updates_per_batch: _Count = 1
@@ -224,5 +243,6 @@ def _config_error(error: ValidationError) -> ConfigError:
     """Return the first problem that pydantic found as one line."""
     first = error.errors()[0]
     name = str(first["loc"][0])
-    rule = re.sub("^(Input|String|List) should", "it should", first["msg"])
+    rule = re.sub("^(Value error, |(Input|String|List) (?=should))", "", first["msg"])
+    rule = f"it {rule}" if rule.startswith("should") else rule
     return ConfigError(f"{name} is {first['input']!r}: {rule}", field=name)

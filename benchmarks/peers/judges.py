@@ -87,11 +87,11 @@ async def sqlenv(folder: str) -> AsyncIterator[Answer]:
                 episode = (await client.reset(question_id=case["question_id"])).episode_id
                 reply = await client.step(episode, f"QUERY: {case['sql']}")
                 if reply.done:  # the query killed its worker twice
-                    return 0.0, format_observation(reply)
+                    return 0.0, format_observation(reply, "short")
                 seen = reply.observation
                 answer = None if seen.error else answer_shown(seen.result)
                 last = await client.step(episode, f"ANSWER: {answer or 'nothing'}")
-                shown = f"{format_observation(reply)}\n{format_observation(last)}"
+                shown = f"{format_observation(reply, 'short')}\n{format_observation(last, 'short')}"
                 return float(last.info.outcome == "correct"), shown
 
             yield judge

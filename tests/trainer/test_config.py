@@ -126,7 +126,9 @@ def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:
 
     def shown(value: object) -> str:
         if isinstance(value, list):
-            return ",".join(value) or "empty"
+            return (
+                ",".join(f"{one:g}" if isinstance(one, float) else one for one in value) or "empty"
+            )
         if isinstance(value, bool):
             return str(value).lower()
         return f"{value:g}" if isinstance(value, float) else str(value) or "empty"

@@ -7,7 +7,7 @@ import torch
 import trl
 from transformers import TrainingArguments
 
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config import GRPOConfig
 from trainer.runtime.precision import precision
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, transformers still saves the last step
@@ -58,7 +58,7 @@ def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.
         "router_aux_loss_coef": 0.0,  # of a mixture of experts: it would need every token's logits
         "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
         "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
-        "reward_weights": list(REWARD_WEIGHTS.values()),
+        "reward_weights": config.reward_weights,
         "data_seed": config.seed,
     }
     return trl.GRPOConfig(**{**values, **overrides})

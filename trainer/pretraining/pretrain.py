@@ -188,10 +188,10 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
         for question_id in ids[:: max(1, len(ids) // episodes)]:
             budget = len(scripts[question_id])
             reply = client.reset(question_id=question_id, step_budget=budget, explain=[])
-            texts.append(format_observation(reply.observation))
+            texts.append(format_observation(reply, "short"))
             for action in scripts[question_id]:
                 texts.append(action)
-                texts.append(format_observation(client.step(reply.episode_id, action).observation))
+                texts.append(format_observation(client.step(reply.episode_id, action), "short"))
     return texts
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from shared.errors import SQLEnvError
 from shared.models import StepResult
 from shared.run_files import observation_digest
-from trainer.config import PromptKind
 from trainer.rollout.dataset import Prompt, question_id_of
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.parsing import ParsedAction
@@ -53,7 +52,7 @@ class Episode:
     done: bool = False
     seen: bool = False  # by `EpisodeObserver.on_end`
 
-    def show(self, reply: StepResult, kind: PromptKind) -> None:
+    def show(self, reply: StepResult, kind: str) -> None:
         """Add a reply's observation, as the policy reads it."""
         observation, row = reply.observation, self.row
         self.latest = reply

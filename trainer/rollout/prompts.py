@@ -7,8 +7,6 @@ import re
 
 from shared.actions import ACTIONS, ActionType
 from shared.models import SQLObservation, StepResult
-from trainer.config import PromptKind
-from trainer.errors import ConfigError
 
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
@@ -48,7 +46,7 @@ FULL_SYSTEM_PROMPT = "\n".join(
     ]
 )
 
-_SYSTEM_PROMPTS: dict[str, str] = {"full": FULL_SYSTEM_PROMPT, "short": SHORT_SYSTEM_PROMPT}
+_SYSTEM_PROMPTS = {"full": FULL_SYSTEM_PROMPT, "short": SHORT_SYSTEM_PROMPT}
 
 
 # After a result, by the action that it is of; without them a small model repeats its action.
@@ -66,15 +64,13 @@ _NO_ROWS_HINT = (
 _NOTE_HINT = "No row matches: read the note, then send another QUERY."
 
 
-def get_system_prompt(kind: PromptKind = "full") -> str:
-    """Return the system prompt: `full` instructs a general model, also after each observation;
-    `short` is one line, for a model that was trained on it."""
-    if kind not in _SYSTEM_PROMPTS:
-        raise ConfigError(f"no system prompt {kind!r}: use one of {', '.join(_SYSTEM_PROMPTS)}")
-    return _SYSTEM_PROMPTS[kind]
+def get_system_prompt(kind: str = "full") -> str:
+    """Return a system prompt: `full` instructs a general model, also after each observation;
+    `short` is one line, for a model that was trained on it; other text stands for itself."""
+    return _SYSTEM_PROMPTS.get(kind, kind)
 
 
-def opening_messages(kind: PromptKind = "full") -> list[dict[str, str]]:
+def opening_messages(kind: str = "full") -> list[dict[str, str]]:
     """Return the messages before the question: the system prompt."""
     return [{"role": "system", "content": get_system_prompt(kind)}]
 
@@ -90,12 +86,12 @@ def _hint(text: str, observation: SQLObservation) -> str:
     return _HINTS.get(kind, "").format(question=observation.question)
 
 
-def format_observation(observation: SQLObservation | StepResult, kind: PromptKind = "short") -> str:
+def format_observation(observation: SQLObservation | StepResult, kind: str = "full") -> str:
     """Return the user message that shows `observation`, or that of a step's or reset's reply.
 
     At step 0 it is the question and the tables' names; later the last action's result or error.
-    Both end with the steps left, and in the full prompt with a hint at the next action. It never
-    shows the reward, which would reveal the gold.
+    Both end with the steps left, and except with the short prompt with a hint at the next action.
+    It never shows the reward, which would reveal the gold.
     """
     if isinstance(observation, StepResult):
         observation = observation.observation
@@ -107,7 +103,7 @@ def format_observation(observation: SQLObservation | StepResult, kind: PromptKin
         body = observation.result
     text = f"{body}\n{STEPS_LEFT} {observation.budget_remaining}"
     ended = observation.done or not observation.budget_remaining
-    hint = "" if ended or kind != "full" else _hint(text, observation)
+    hint = "" if ended or kind == "short" else _hint(text, observation)
     return f"{text}\n{hint}" if hint else text
 
 

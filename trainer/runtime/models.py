@@ -1,12 +1,14 @@
 """Finding and loading a causal language model with its tokenizer, and the preset it gets."""
 
 import json
+import logging
 import os
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from shared.shipped import shipped_path
@@ -15,6 +17,8 @@ from trainer.errors import ModelLoadError
 from trainer.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
 from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory
+
+log = logging.getLogger(__name__)
 
 HUB_WAIT_S = 3.0  # for the hub's answer
 WEIGHTS = ("*.safetensors", "*.bin")
@@ -146,6 +150,7 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
         model, tokenizer = _load(source, config.base_model, config.trust_remote_code)
         model.to(device)
         compute_logits_in_float32(model, config)
+    _warn_of_another_prompt(read_config(source, config.base_model, download=False), config)
     setattr(model.config, SAVED_AS, kept_settings(config))
     embeddings = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embeddings:
@@ -154,6 +159,17 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
             f"{embeddings:,}: they don't belong together"
         )
     return model, tokenizer
+
+
+def _warn_of_another_prompt(saved: Mapping[str, Any] | None, config: GRPOConfig) -> None:
+    """Warn of a model that was trained with another system prompt than the settings have."""
+    trained = (saved or {}).get(SAVED_AS, {}).get("system_prompt", config.system_prompt)
+    if trained != config.system_prompt:
+        log.warning(
+            "%s was trained with the system prompt %s and now reads %s: it may fail; set "
+            "system_prompt to what it was trained with",
+            *(config.model_name, short(trained), short(config.system_prompt)),
+        )
 
 
 def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:

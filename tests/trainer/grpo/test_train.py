@@ -234,6 +234,8 @@ def test_presets_are_valid_and_convert(name: str) -> None:
     assert converted.steps_per_generation == converted.gradient_accumulation_steps
     # trl sums the rewards to the server's ledger
     assert converted.reward_weights == [1.0, 0.15, 1.0]
+    weighted = trl_config(config.override(reward_weights="1,0,0.5"), output_dir="elsewhere")
+    assert weighted.reward_weights == [1.0, 0.0, 0.5]
     assert (converted.epsilon, converted.epsilon_high) == (0.2, 0.28)
     assert (converted.loss_type, converted.max_grad_norm) == ("grpo", 1.0)
     assert converted.max_completion_length == config.max_context_tokens

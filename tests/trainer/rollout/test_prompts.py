@@ -15,6 +15,8 @@ from shared.models import ResetResult
 from tests.trainer.conftest import FakeClient, observation
 from trainer.config import GRPOConfig
 from trainer.errors import ConfigError
+from trainer.presets import SAVED_AS
+from trainer.prompts import Prompt, prompt_of
 from trainer.rollout.dataset import check_training_questions, load_question_prompts, question_id_of
 from trainer.rollout.prompts import format_observation, get_system_prompt
 
@@ -37,7 +39,7 @@ ROOT = Path(__file__).parents[3]
 )
 def test_the_short_form_is_the_result_or_error_and_the_steps_left(shown: Any, text: str) -> None:
     """The reward is never shown."""
-    assert format_observation(shown) == text
+    assert format_observation(shown, "short") == text
 
 
 def test_a_whole_reply_is_shown_as_its_observation() -> None:
@@ -68,14 +70,14 @@ def test_the_full_prompt_has_a_hint_at_the_next_action(
 ) -> None:
     seen = observation(len(history), 9, **shown).model_copy(update={"action_history": history})
     text = format_observation(seen, "full")
-    assert text.startswith(format_observation(seen) + f"\n{hint}")
-    assert len(text.removeprefix(format_observation(seen)).splitlines()) == 2
+    assert text.startswith(format_observation(seen, "short") + f"\n{hint}")
+    assert len(text.removeprefix(format_observation(seen, "short")).splitlines()) == 2
 
 
 @pytest.mark.parametrize("end", [{"budget_remaining": 0}, {"done": True}])
 def test_an_episode_that_has_ended_gets_no_hint(end: dict[str, Any]) -> None:
     shown = observation(1, 3, result="x").model_copy(update=end)
-    assert format_observation(shown, "full") == format_observation(shown)
+    assert format_observation(shown) == format_observation(shown, "short")
 
 
 def question(question_id: str, difficulty: str) -> dict[str, Any]:
@@ -130,3 +132,26 @@ def test_a_published_development_split_is_not_trained_on_without_a_flag(config: 
     ):
         check_training_questions(ids, config)
     check_training_questions(ids, config.override(allow_dev_questions="true"))
+
+
+def test_a_file_is_a_system_prompt_and_its_text_is_what_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_text("Find the answer.\nBe brief.\n")
+    config = GRPOConfig(system_prompt=str(path))
+    assert config.system_prompt == "Find the answer.\nBe brief."
+    assert get_system_prompt(config.system_prompt) == config.system_prompt
+    assert GRPOConfig(system_prompt=config.system_prompt) == config, "as a model keeps it"
+    with pytest.raises(ConfigError, match="system_prompt is 'no-file': it should be full, short"):
+        GRPOConfig(system_prompt="no-file")
+
+
+def test_a_model_says_what_it_was_trained_to_read(tmp_path: Path) -> None:
+    trained = {"model_type": "qwen2", SAVED_AS: {"system_prompt": "short"}}
+    (tmp_path / "config.json").write_text(json.dumps(trained))
+    prompt = prompt_of(str(tmp_path))
+    assert prompt.system == get_system_prompt("short")
+    [reply] = FakeClient().reset_many([{"question_id": "a", "step_budget": 4}])
+    assert isinstance(reply, ResetResult)
+    assert prompt.message(reply) == format_observation(reply, "short")
+    assert Prompt().message(reply) == format_observation(reply) != prompt.message(reply)
+    assert prompt_of("some/model").system == get_system_prompt("full"), "not of this trainer"

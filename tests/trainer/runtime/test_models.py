@@ -45,6 +45,17 @@ def test_a_saved_model_comes_back_in_float32(saved: Path, model: Qwen3ForCausalL
     assert tokenizer.chat_template
 
 
+@pytest.mark.parametrize("read", ["short", "full"])
+def test_another_system_prompt_than_that_of_the_training_is_told(
+    saved: Path, read: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = saved / "config.json"
+    trained = {**json.loads(path.read_text()), "sqlenv": {"system_prompt": "short"}}
+    path.write_text(json.dumps(trained))
+    load_model_and_tokenizer(GRPOConfig(model_name=str(saved), device="cpu", system_prompt=read))
+    assert ("trained with the system prompt 'short'" in caplog.text) == (read == "full")
+
+
 def test_code_in_a_models_folder_is_run_only_if_asked(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

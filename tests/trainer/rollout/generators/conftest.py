@@ -60,7 +60,7 @@ def view_of(turns: int = 0) -> EpisodeView:
 
 def seen(view: EpisodeView, shown: SQLObservation) -> None:
     view.observations.append(shown)
-    view.messages.append({"role": "user", "content": format_observation(shown)})
+    view.messages.append({"role": "user", "content": format_observation(shown, "short")})
 
 
 def acted(view: EpisodeView, text: str) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
 from shared.agents.tools import SQLEnvToolsFactory
 from shared.console import one_line_errors
@@ -18,7 +20,23 @@ from shared.console import one_line_errors
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 
 
+def check_tools(model: str) -> None:
+    """End the program if TRL can't read tool calls in the chat template of a model."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    known = supports_tool_calling(tokenizer)
+    try:
+        add_response_schema(tokenizer)
+    except ValueError:
+        known = getattr(tokenizer, "response_template", None) is not None
+    if not known:
+        raise SystemExit(
+            f"TRL can't read tool calls in the chat template of {model}: take a model of Qwen3, "
+            "Qwen2.5, Llama 3 or another whose template it knows (trl.chat_template_utils)"
+        )
+
+
 def train(url: str, model: str, steps: str = "100", vllm_url: str | None = None) -> None:
+    check_tools(model)
     rows = [
         {"prompt": [{"role": "user", "content": TASK}], "seed": seed, "split": "train"}
         for seed in range(64)

@@ -3,7 +3,7 @@ an episode."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
@@ -139,6 +139,12 @@ class Fleet:
         if not is_loss(error) and self._may_log(str(error.details.get("url", "")), error.code):
             log.warning("calls are repeated until they succeed: %s", error)
 
+    def close_copies(self, episode_id: str, places: Iterable[tuple[Replica, str]]) -> None:
+        """Close what an ended episode left where it was played before, once that serves."""
+        for replica, server in places:
+            replica.copies.append((episode_id, server))
+            self._start(replica.close_copies())
+
     async def pause(self, wait_s: float) -> None:
         """Wait for `wait_s` seconds, or until a server has returned or was added."""
         await _wait(self._returned, wait_s)
@@ -170,6 +176,7 @@ class Fleet:
                 await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
                 replica.lost = None
                 self._notify_returned()
+                await replica.close_copies()
 
     async def _refresh_forever(self) -> None:
         while True:

@@ -4,6 +4,7 @@ requests that hang."""
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
 from shared.errors import (
     BodyTooLarge,
+    DigestMismatch,
     InternalError,
     InvalidRequest,
     NotReady,
@@ -44,7 +46,9 @@ M = TypeVar("M", bound=BaseModel)
 SINGLES_IN_FLIGHT = 4
 # The first is the value that a gateway hashes; with the second it states the number of values.
 AFFINITY, SHARDS = "X-Affinity", "X-Affinity-Lanes"
+SERVER = "X-Server"  # a gateway's name for the server that replied, or that is to reply
 MAX_SHARDS = 64
+DETOURS = 16  # servers, by chance some twice, that a reset tries behind a gateway for its digest
 CLOSE_ATTEMPTS, CLOSE_TIMEOUT_S = 3, 5.0
 MAX_REPLY_BYTES = 256 * 1024**2  # a server sends 16 MiB, unless its settings say otherwise
 READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
@@ -76,10 +80,10 @@ def is_loss(error: SQLEnvError) -> bool:
 
 
 @cache
-def _affinity(shard: int) -> dict[str, str]:
+def _affinity(shard: int, detour: int) -> dict[str, str]:
     """Return the header by which a gateway sends a shard's episodes to one server."""
     # hashed, as some gateways put similar values on the same server
-    return {AFFINITY: blake2b(f"lane {shard}".encode(), digest_size=8).hexdigest()}
+    return {AFFINITY: blake2b(f"lane {shard} {detour}".encode(), digest_size=8).hexdigest()}
 
 
 class Replica:
@@ -102,24 +106,48 @@ class Replica:
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
         self._batchers: dict[tuple[str, int], Batcher] = {}  # by kind of item and shard
         self._shards, self._shards_stated = 1, ""
+        self._detours: Counter[int] = Counter()  # shard -> times that its server had another digest
+        self._behind: dict[str, str] = {}  # affinity -> the gateway's server that replied last
+        self.copies: list[tuple[str, str]] = []  # to close here: episode, and server of a gateway
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
         self._digest: str | None = None
         self._digest_error: SQLEnvError | None = None  # of the last attempt that failed
         self._digest_lock = asyncio.Lock()
         self._closed = False
 
+    @property
+    def is_gateway(self) -> bool:
+        return self._shards > 1
+
+    def place(self, episode_id: str) -> tuple["Replica", str]:
+        """Return this replica and, if it is a gateway, its name for the server of an episode."""
+        return self, self._behind.get(self._route(self._shard(episode_id))[AFFINITY], "")
+
     async def step(self, episode_id: str, item: bytes) -> StepResult:
         """Send an encoded `StepRequest` in a batch."""
         return self._parse(StepResult, await self._batch("steps", episode_id, item))
 
     async def reset(self, episode_id: str, item: bytes) -> ResetResult:
-        """Send an encoded `ResetRequest` in a batch."""
-        return self._parse(ResetResult, await self._batch("resets", episode_id, item))
+        """Send an encoded `ResetRequest` in a batch.
+
+        Behind a gateway, the whole shard tries other servers if its own has another digest.
+        """
+        shard = self._shard(episode_id)
+        for tried in range(1, DETOURS + 1):
+            detour = self._detours[shard]
+            try:
+                return self._parse(ResetResult, await self._batch("resets", episode_id, item))
+            except DigestMismatch:
+                if self.is_gateway and self._detours[shard] == detour:
+                    self._detours[shard] += 1
+                if not self.is_gateway or tried == DETOURS:
+                    raise
+        raise AssertionError
 
     async def state(self, episode_id: str) -> SQLState:
         path = f"/state?episode_id={quote(episode_id, safe='')}"
         async with self._singles:
-            reply = await self.request("GET", path, headers=_affinity(self._shard(episode_id)))
+            reply = await self.request("GET", path, headers=self._route(self._shard(episode_id)))
         return self._parse(SQLState, reply)
 
     async def metadata(self) -> ServerMetadata:
@@ -127,10 +155,19 @@ class Replica:
 
     async def close_episode(self, episode_id: str) -> None:
         """End an episode, with few attempts: one that is not closed ends with its lease."""
+        await self._delete(episode_id, self._route(self._shard(episode_id)))
+
+    async def close_copies(self) -> None:
+        """Remove the unfinished `copies` of episodes that have ended on other servers."""
+        while self.copies and self.lost is None:
+            episode_id, server = self.copies.pop()
+            with suppress(SQLEnvError):
+                await self._delete(episode_id, {SERVER: server}, "?moved=1")
+
+    async def _delete(self, episode_id: str, headers: Mapping[str, str], query: str = "") -> None:
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
-        headers = _affinity(self._shard(episode_id))
-        path = f"/episodes/{quote(episode_id, safe='')}"
+        path = f"/episodes/{quote(episode_id, safe='')}{query}"
         async with self._singles:
             await self.request("DELETE", path, limits, headers=headers, timeout_s=CLOSE_TIMEOUT_S)
 
@@ -231,6 +268,7 @@ class Replica:
         if response.is_success and (body is not None or response.status_code == 204):
             self._reached = True
             self._shards_stated = response.headers.get(SHARDS, "")
+            self._behind[headers.get(AFFINITY, "")] = response.headers.get(SERVER, "")
             if self.silent_since is not None:
                 self._peers.answered(self)
             return body
@@ -251,35 +289,36 @@ class Replica:
         hashed = int.from_bytes(blake2b(episode_id.encode(), digest_size=4).digest())
         return hashed % self._shards
 
+    def _route(self, shard: int) -> dict[str, str]:
+        return _affinity(shard, self._detours[shard])
+
     def _batch(self, key: str, episode_id: str, item: bytes) -> asyncio.Future[object]:
         """Return the future of an item's reply: of one of the "steps" or "resets"."""
         shard, limits = self._shard(episode_id), self._limits
         batcher = self._batchers.get((key, shard))
         if batcher is None:
             batcher = self._batchers[key, shard] = Batcher(
-                partial(self._send_batch, key, _affinity(shard)),
+                partial(self._send_batch, key, shard),
                 max_items=limits.max_batch,
                 max_bytes=limits.max_batch_bytes,
                 max_in_flight=limits.batches_in_flight if self._shards == 1 else 1,
             )
         return batcher.submit(item)
 
-    async def _send_batch(
-        self, key: str, headers: Mapping[str, str], items: Sequence[bytes]
-    ) -> list[object]:
+    async def _send_batch(self, key: str, shard: int, items: Sequence[bytes]) -> list[object]:
         """Return a reply or `{"error": ...}` per item; halve a batch that the server finds too
         large."""
         self._stats.batches += 1
         content = b'{"%b":[%b]}' % (key.encode(), b",".join(items))
         path = f"/{key.removesuffix('s')}_batch"
         try:
-            body = await self.request("POST", path, content=content, headers=headers)
+            body = await self.request("POST", path, content=content, headers=self._route(shard))
         except BodyTooLarge as error:
             if len(items) == 1:
                 return [error.to_wire()]
             middle = len(items) // 2
-            first = await self._send_batch(key, headers, items[:middle])
-            return first + await self._send_batch(key, headers, items[middle:])
+            first = await self._send_batch(key, shard, items[:middle])
+            return first + await self._send_batch(key, shard, items[middle:])
         results = body.get("results") if isinstance(body, dict) else None
         if not isinstance(results, list) or len(results) != len(items):
             raise SQLEnvError(

@@ -76,7 +76,8 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
 
 
 def test_the_pages_have_no_unknown_setting() -> None:
-    gateways = set(re.findall(r"\$\{(SQLENV_\w+)-", (ROOT / "docker" / "haproxy.cfg").read_text()))
+    files = [(ROOT / "docker" / f"{name}.cfg").read_text() for name in ("haproxy", "servers")]
+    gateways = set(re.findall(r"\$\{(SQLENV_\w+)(?:\[\*\])?-", "".join(files)))
     settings = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
     written = set(re.findall(r"`(SQLENV_[A-Z_]+)`", OPERATE + SETTINGS))
     assert written <= settings | gateways

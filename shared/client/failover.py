@@ -114,6 +114,7 @@ class Failover:
         attempts = Attempts(self._limits, self._stats, self._fleet)
         while True:
             try:
+                await servers[0].digest()  # with which a gateway states its shards
                 return await call(servers[0])
             except UnknownEpisode:
                 servers = [server for server in servers[1:] if server.lost is None]

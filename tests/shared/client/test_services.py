@@ -185,6 +185,14 @@ async def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> N
         assert shard == shards[paths.index(f"/episodes/{IDS[0]}")] is not None
 
 
+async def test_behind_a_gateway_another_client_finds_an_episode() -> None:
+    gateway = FakeGateway([FakeServer() for _ in range(3)])
+    transport = httpx.ASGITransport(gateway)
+    async with client_of(URL, transport) as client, client_of(URL, transport) as other:
+        await begin(client)
+        assert [(await other.state(name)).episode_id for name in IDS] == IDS
+
+
 async def test_copies_of_episodes_that_a_gateway_moved_are_closed() -> None:
     gateway = FakeGateway([FakeServer() for _ in range(3)])
     async with client_of(URL, httpx.ASGITransport(gateway)) as client:

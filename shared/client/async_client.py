@@ -17,10 +17,10 @@ import httpx
 from shared.actions import AnyAction, as_action, render_action
 from shared.client.auth import bearer
 from shared.client.failover import REBUILT, Failover, OpenEpisode
-from shared.client.fleet import Fleet
+from shared.client.fleet import Fleet, until_ready
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import ProxyTransport
-from shared.client.replica import Replica, encode, is_loss, until_ready
+from shared.client.replica import Replica, encode, is_loss
 from shared.client.resolver import Resolve, system_addresses
 from shared.errors import DigestMismatch, SQLEnvError, TimedOut, UnknownEpisode
 from shared.models import (

@@ -3,11 +3,12 @@ an episode."""
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 from weakref import WeakSet
 
@@ -16,12 +17,14 @@ import httpx
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.replica import Replica, is_loss
 from shared.client.resolver import Address, Resolve, addresses_of, is_name
-from shared.errors import SQLEnvError, WrongAddress
+from shared.errors import ServerUnreachable, SQLEnvError, WrongAddress, is_retryable
 
 log = logging.getLogger(__name__)
 
 RETURN_POLL_S = 0.5  # between two looks at a lost server
 SHORTEST_REFRESH_S = 0.5  # between two questions to a name server, however many servers are lost
+READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
+REPORT_AFTER_S = 9.0  # of a wait
 QUIET_S = 30.0  # between two lines of the log about the same server and kind of error
 
 
@@ -217,3 +220,25 @@ async def _wait(event: asyncio.Event, limit_s: float) -> None:
     """Wait for an event, for at most `limit_s` seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), limit_s)
+
+
+async def until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
+    """Return when a server is ready; `ServerUnreachable` if it is not at `deadline`, `timeout_s`
+    after the begin of the wait, in seconds of `perf_counter`."""
+    report_at = deadline - timeout_s + REPORT_AFTER_S
+    while True:
+        left_s = max(0.1, deadline - perf_counter())
+        try:
+            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
+            return
+        except SQLEnvError as error:
+            if not is_retryable(error):
+                raise
+            if perf_counter() + READY_POLL_S > deadline:
+                problem = f"not ready after {timeout_s:.3g} s: {error}"
+                details = error.details | {"url": replica.url}
+                raise ServerUnreachable(problem, **details) from error
+            if perf_counter() > report_at:
+                report_at = math.inf
+                log.warning("waiting up to %.3g s: %s", timeout_s, error)
+        await asyncio.sleep(READY_POLL_S)

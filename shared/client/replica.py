@@ -146,8 +146,11 @@ class Replica:
         """Remove the unfinished `copies` of episodes that have ended on other servers."""
         while self.copies and self.lost is None:
             episode_id, server = self.copies.pop()
-            with suppress(SQLEnvError):
+            try:
                 await self._delete(episode_id, {SERVER: server}, "?moved=1")
+            except SQLEnvError:
+                if self.lost is not None:  # else there is no copy
+                    self.copies.append((episode_id, server))
 
     async def _delete(self, episode_id: str, headers: Mapping[str, str], query: str = "") -> None:
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)

@@ -3,7 +3,9 @@
 #   docker build -f docker/gateway.Dockerfile -t sqlenv-gateway .
 
 FROM haproxy:3.0-alpine
-COPY docker/haproxy.cfg /usr/local/etc/haproxy/haproxy.cfg
-RUN haproxy -c -f /usr/local/etc/haproxy/haproxy.cfg
+WORKDIR /usr/local/etc/haproxy
+COPY docker/haproxy.cfg docker/servers.cfg ./
+RUN haproxy -c -f haproxy.cfg -f servers.cfg
 USER haproxy
 EXPOSE 8000 8404
+CMD ["haproxy", "-f", "haproxy.cfg", "-f", "servers.cfg"]

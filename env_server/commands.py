@@ -45,6 +45,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.app, self.url = app, url
         self.exit_at: float | None = None  # monotonic seconds: the end of the first stage
+        self.drains = False  # and said so
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and announce the URL; whoever started the process waits for that line."""
@@ -72,7 +73,11 @@ class Server(uvicorn.Server):
             self.exit_at = time.monotonic() + service.settings.drain_s
 
     async def on_tick(self, counter: int) -> bool:
-        """Start the second stage when it is due; uvicorn calls this every 0.1 s."""
+        """Log the first stage, and start the second when it is due. Called every 0.1 s."""
+        if self.exit_at is not None and not self.drains:
+            self.drains, service = True, self.app.state.service
+            line = "stopping: episodes continue for %g s, and none starts; unfinished: %d"
+            log.info(line, service.settings.drain_s, len(service.pool))
         self.should_exit |= self.exit_at is not None and time.monotonic() >= self.exit_at
         return await super().on_tick(counter)
 

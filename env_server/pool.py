@@ -67,7 +67,7 @@ class EpisodePool:
         self.in_flight = 0  # requests that hold or await an episode's turn
         self.counts: Counter[str] = Counter()
         # Replaying an ended episode counts it again in all of these except `steps`.
-        self.steps: Counter[ActionType] = Counter()
+        self.steps: Counter[tuple[str, ActionType]] = Counter()  # by the episodes' owners
         self.ended: Counter[Outcome] = Counter()
         self.answers = no_answers(settings.standard)
         self.store = EpisodeStore(settings, clock)
@@ -139,7 +139,7 @@ class EpisodePool:
             if step == answered:
                 began = time.perf_counter()
                 reply = await self._step(episode, action)
-                self.steps[action.action_type] += 1
+                self.steps[episode.owner, action.action_type] += 1
                 self.metrics.step_seconds[action.action_type].observe(time.perf_counter() - began)
                 return reply
             if episode.actions[step] != render_action(action):
@@ -155,10 +155,17 @@ class EpisodePool:
         async with self._turn(self._get(episode_id, caller)) as episode:
             return self._state(episode)
 
-    async def close(self, episode_id: str, caller: Caller = ANYONE) -> bytes:
-        """Remove an episode, an unfinished one as abandoned; returns the JSON of its `SQLState`."""
+    async def close(self, episode_id: str, caller: Caller = ANYONE, moved: bool = False) -> bytes:
+        """Remove an episode, an unfinished one as abandoned; returns the JSON of its `SQLState`.
+
+        With `moved`, only an unfinished one, as a copy of an episode that ended elsewhere.
+        """
         async with self._turn(self._get(episode_id, caller)) as episode:
-            self._abandon(episode)
+            if not moved:
+                self._abandon(episode)
+            elif episode.outcome is None:
+                self.counts["moved"] += 1
+                self.store.remove(episode)
             return self._state(episode)
 
     async def verdicts(self, episode_id: str, caller: Caller = ANYONE) -> bytes:

@@ -200,10 +200,15 @@ class Readings(Collector):
                 ended.add_metric([outcome.value], float(episodes.ended[outcome]))
         yield ended
         text = "Steps taken, replayed ones excluded."
-        steps = CounterMetricFamily("sqlenv_steps", text, labels=["action"])
-        for kind in ActionType:
-            steps.add_metric([kind.value.lower()], float(episodes.steps[kind]))
-        yield steps
+        steps = CounterMetricFamily("sqlenv_steps", text, labels=["action", "key"])
+        text = "Unfinished episodes of a key."
+        leases = GaugeMetricFamily("sqlenv_key_leases", text, labels=["key"])
+        for owner, held in episodes.store.owners.items():
+            leases.add_metric([owner or "none"], float(len(held.active)))
+            for kind in ActionType:
+                taken = float(episodes.steps[owner, kind])
+                steps.add_metric([kind.value.lower(), owner or "none"], taken)
+        yield from (steps, leases)
         text = "Judged answers of an agent's key; rebuilding an ended episode adds none."
         tries = CounterMetricFamily("sqlenv_tries", text, labels=["key"])
         text = "Those that were not the key's first of their question."

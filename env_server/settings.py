@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from shared.key_files import key_of
+from shared.key_files import key_of, split_keys
 from shared.models import DEFAULT_STANDARD, DEFAULT_STEP_BUDGET, MAX_STEP_BUDGET, StandardName
 
 ENV_PREFIX = "SQLENV_"
@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     body_timeout_s: float = Field(default=20.0, gt=0)
     """Seconds for a request's body to arrive; after them 408."""
     api_key: SecretStr | None = None
-    """Trainer's bearer token for all paths but /operator and /metrics."""
+    """Trainer's token, or several by commas, for all paths but /operator and /metrics."""
     api_key_file: Path | None = None
     """File that holds SQLENV_API_KEY, such as a secret of Compose or Kubernetes."""
     agent_keys: SecretStr | None = None
@@ -115,10 +115,12 @@ class Settings(BaseSettings):
         return [name.strip().lower() for name in (self.host, *(self.hosts or "").split(","))]
 
     @property
+    def trainers(self) -> list[str]:
+        return [] if self.api_key is None else split_keys(self.api_key.get_secret_value())
+
+    @property
     def agents(self) -> list[str]:
-        keys = self.agent_keys.get_secret_value() if self.agent_keys else ""
-        lines = [line for line in keys.split("\n") if line.strip()]
-        return [key.strip() for line in lines for key in line.split(",")]
+        return split_keys(self.agent_keys.get_secret_value()) if self.agent_keys else []
 
     @model_validator(mode="before")
     @classmethod
@@ -131,8 +133,9 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        single = {"api_key": self.api_key, "operator_key": self.operator_key}
-        keys = [(name, key.get_secret_value()) for name, key in single.items() if key is not None]
+        keys = [("api_key", key) for key in self.trainers]
+        if self.operator_key is not None:
+            keys.append(("operator_key", self.operator_key.get_secret_value()))
         keys += [("agent_keys", key) for key in self.agents]
         for name, key in keys:
             if not all("!" <= char <= "~" for char in key):
@@ -141,7 +144,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name}: a key has at least {MIN_KEY_CHARS} characters")
         if len({key for _, key in keys}) < len(keys):
             raise ValueError(
-                "two of api_key, operator_key and agent_keys are equal: each needs a key of its own"
+                "two keys of api_key, operator_key and agent_keys are equal: make each its own"
             )
         if self.api_key and len(self.agents) * self.agent_capacity >= self.capacity:
             raise ValueError(

@@ -9,6 +9,7 @@ Prometheus asks. `process_*` is the server's process without its SQL workers.
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,7 +25,7 @@ from shared.models import AnswerForm, FormTotals, StandardName, VerdictTotals
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
 NO_HANDSHAKE = "ASGI callable returned without completing handshake."
-REFUSALS = "env_server.http.auth"  # the logger of requests refused for their key or origin
+REFUSALS = "env_server.http.auth"  # the logger of what is refused for its key, origin or digest
 _episode_id: ContextVar[str | None] = ContextVar("episode_id", default=None)
 
 
@@ -56,19 +57,21 @@ class WithEpisode(logging.Filter):
 
 
 class OncePerMinute(logging.Filter):
-    """Passes a logger's first line, then one a minute, which says how many it stands for."""
+    """Passes the first line of each kind, then one a minute, which says how many it stands for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.until, self.left_out = 0.0, 0
+        self.seen: dict[str, tuple[float, int]] = {}  # kind -> seconds of its last line, left out
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.created < self.until:
-            self.left_out += 1
+        kind = record.msg
+        last, left_out = self.seen.get(kind, (-math.inf, 0))
+        if record.created < last + 60:
+            self.seen[kind] = last, left_out + 1
             return False
-        if self.left_out:
-            record.msg = f"{record.msg} ({self.left_out:,} more since the last such line)"
-        self.until, self.left_out = record.created + 60, 0
+        if left_out:
+            record.msg = f"{kind} ({left_out:,} more since the last such line)"
+        self.seen[kind] = record.created, 0
         return True
 
 
@@ -127,6 +130,7 @@ EPISODE_COUNTERS = {
     "episodes_rebuilt": ("rebuilt", "Episodes rebuilt from their actions."),
     "steps_replayed": ("replayed", "Steps played to rebuild episodes."),
     "steps_repeated": ("repeated", "Steps whose reply was sent again; each counts once."),
+    "episodes_moved": ("moved", "Unfinished copies closed, of episodes that ended elsewhere."),
     "leases_expired": ("expired", "Episodes abandoned because they were idle."),
     "finished_evicted": ("evicted", "Finished episodes removed before their lease ended."),
 }
@@ -154,6 +158,8 @@ class Metrics:
         self.request_seconds = histogram("sqlenv_request_seconds", text, ["path"], buckets=buckets)
         text = "Errors sent, by code; each item of a batch counts."
         self.errors = prometheus.Counter("sqlenv_errors", text, ["code"], registry=self.registry)
+        text = "Requests that were admitted, by the name of their key; none: without one."
+        self.requests = prometheus.Counter("sqlenv_requests", text, ["key"], registry=self.registry)
         prometheus.ProcessCollector(registry=self.registry)
 
     def text(self) -> bytes:

@@ -1,7 +1,13 @@
 """Keys that are given as a variable, or as a file that another variable names: a secret of Compose
-or Kubernetes."""
+or Kubernetes. Several are separated by commas or lines."""
 
 from pathlib import Path
+
+
+def split_keys(text: str) -> list[str]:
+    """Return the keys of a value, at least one: a blank value is one empty key."""
+    lines = [line for line in text.split("\n") if line.strip()] or [""]
+    return [key.strip() for line in lines for key in line.split(",")]
 
 
 def key_of(variable: str, value: str | None, file: Path | str | None) -> str:

@@ -17,12 +17,9 @@ from benchmarks.chaos.cluster import POLL_S, ROOT, free_ports
 from benchmarks.chaos.link import HOST
 
 CONFIG = ROOT / "docker" / "haproxy.cfg"
+SERVERS = CONFIG.with_name("servers.cfg")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
-TEMPLATE = re.compile(r"^( *)server-template .*$", re.MULTILINE)
-# an option of the template's servers, which are found by name
-RESOLVING = " resolvers network init-addr none"
-CHECK = "timeout check 1s"  # the time for a health check
 SERVING = re.compile(r'^haproxy_backend_active_servers\{proxy="servers"\} (\d+)', re.MULTILINE)
 
 
@@ -52,17 +49,12 @@ class Gateway:
         raise RuntimeError(f"{reason}:\n{self.log_path.read_text(errors='replace')}")
 
 
-def fixed_servers(config: str, addresses: Sequence[str], check_s: int = 1) -> str:
-    """Return the gateway's configuration with fixed servers (HOST:PORT) in place of a name's, and
-    `check_s` seconds in which a server must answer a health check."""
-    lines = [f"server server{number} {one}" for number, one in enumerate(addresses, 1)]
-    replaced, templates = TEMPLATE.subn(
-        lambda match: match[1] + f"\n{match[1]}".join(lines), config
-    )
-    if templates != 1 or replaced.count(RESOLVING) != 1 or replaced.count(CHECK) != 1:
-        wanted = f"one server-template, one '{RESOLVING}' and one '{CHECK}'"
-        raise RuntimeError(f"{CONFIG} no longer has {wanted}, which are replaced here")
-    return replaced.replace(RESOLVING, "").replace(CHECK, f"timeout check {check_s}s")
+def backend_of(addresses: Sequence[str], check_s: int = 1) -> str:
+    """Return a file like servers.cfg for servers at HOST:PORT, which have `check_s` seconds to
+    answer a health check."""
+    lines = [line for line in SERVERS.read_text().splitlines() if line.startswith("    use-server")]
+    lines += [f"    server server{number} {one}" for number, one in enumerate(addresses, 1)]
+    return "\n".join(["backend servers", f"    timeout check {check_s}s", *lines, ""])
 
 
 def haproxy() -> str | None:
@@ -77,8 +69,11 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def running_gateway(urls: Sequence[str], check_s: int = 1) -> Iterator[Gateway]:
-    """Run a gateway to the ready servers at `urls` until the block ends.
+def running_gateway(
+    urls: Sequence[str], check_s: int = 1, certificate: Path | None = None
+) -> Iterator[Gateway]:
+    """Run a gateway to the ready servers at `urls` until the block ends; with a `certificate` and
+    its key in one file, agents reach it by TLS.
 
     A health check without an answer within `check_s` seconds has failed; after two in a row the
     server counts as down.
@@ -87,19 +82,21 @@ def running_gateway(urls: Sequence[str], check_s: int = 1) -> Iterator[Gateway]:
         raise RuntimeError(reason)
     agents, admin = (f"{HOST}:{port}" for port in free_ports(2))
     with tempfile.TemporaryDirectory(prefix="sqlenv-gateway-") as scratch:
-        path, log_path = Path(scratch) / "haproxy.cfg", Path(scratch) / "log"
+        path, log_path = Path(scratch) / "servers.cfg", Path(scratch) / "log"
         addresses = [url.removeprefix("http://") for url in urls]
-        path.write_text(fixed_servers(CONFIG.read_text(), addresses, check_s))
+        path.write_text(backend_of(addresses, check_s))
+        listen = agents if certificate is None else f"{agents} ssl crt {certificate}"
+        scheme = "http" if certificate is None else "https"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [str(haproxy()), "-db", "-f", str(path)],
-                env=os.environ | {"SQLENV_LISTEN": agents, "SQLENV_ADMIN": admin},
+                [str(haproxy()), "-db", "-f", str(CONFIG), "-f", str(path)],
+                env=os.environ | {"SQLENV_LISTEN": listen, "SQLENV_ADMIN": admin},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # so that `session_cpu_s` finds it
             )
-        gateway = Gateway(process, log_path, f"http://{agents}", f"http://{admin}")
+        gateway = Gateway(process, log_path, f"{scheme}://{agents}", f"http://{admin}")
         try:
             gateway.wait_serving(len(urls))
             yield gateway

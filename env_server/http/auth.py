@@ -21,12 +21,14 @@ Whatever its key, a request with the Origin of another site's page is refused, e
 two rows' paths: browsers let any page send forms, and add the password of the Basic scheme to them.
 
 Each key is a `Caller`: the trainer, `agent-1`, `agent-2`, ... in the order of the setting, and the
-operator.
+operator. The trainer may have several keys, so that a new one can replace an old one; metrics name
+them `trainer-1`, `trainer-2`, ...
 """
 
 import hmac
 import logging
 from base64 import b64decode
+from functools import partial
 from ipaddress import ip_address
 
 from starlette._utils import get_route_path
@@ -48,6 +50,7 @@ OPERATOR, METRICS = "/operator", "/metrics"
 SENT_KEY = "sent_key"  # in the state of a connection's scopes: what notes that it sent one
 HOME, SIGN_IN, PAGE = "/", "/signin", "/page"
 PRIVATE_NAMES = (".localhost", ".local", ".internal", ".svc")  # .local: of clusters too
+numbered = partial(enumerate, start=1)
 CHALLENGE = 'Basic realm="SQLEnv: any name, and a key of the server as the password"'
 
 
@@ -126,23 +129,20 @@ class Keys:
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
-        agents = [
-            (key, Caller(f"agent-{number}", is_agent=True))
-            for number, key in enumerate(settings.agents, 1)
-        ]
-        trainer, operator = settings.api_key, settings.operator_key
-        found = [(trainer.get_secret_value(), Caller("trainer"))] if trainer else []
-        found += agents
-        self._open = not found  # to requests without a key
-        if operator:
-            found.append((operator.get_secret_value(), Caller("operator", is_operator=True)))
-        self._callers = [(key.encode(), caller) for key, caller in found]
-        self._has_operator = bool(operator)
+        keys = {f"trainer-{n}": (key, Caller("trainer")) for n, key in numbered(settings.trainers)}
+        for n, key in numbered(settings.agents):
+            keys[f"agent-{n}"] = key, Caller(f"agent-{n}", is_agent=True)
+        self._open = not keys  # to requests without a key
+        self._has_operator = settings.operator_key is not None
+        if settings.operator_key:
+            key = settings.operator_key.get_secret_value()
+            keys["operator"] = key, Caller("operator", is_operator=True)
+        self._keys = [(name, key.encode(), caller) for name, (key, caller) in keys.items()]
         self._closed = closed_to_operators(settings)
         self._hosts = frozenset(settings.host_names)
 
     def check(self, path: str, authorization: bytes) -> Caller:
-        """Return who calls, or raise `Unauthorized`, with what to do, if the path is closed."""
+        """Return who calls, and count it, or raise `Unauthorized` if the path is closed."""
         if is_open(path):
             return ANYONE
         roots = (OPERATOR, METRICS, SIGN_IN)
@@ -157,10 +157,14 @@ class Keys:
             scheme, given = b"bearer", password_of(given.strip())
         # Every key is compared in constant time: the reply's time tells neither how much of a key
         # is right nor whose it is.
-        matches = [one for key, one in self._callers if hmac.compare_digest(given.strip(), key)]
-        caller = matches[0] if matches and scheme.lower() == b"bearer" else ANYONE
+        found = "none", ANYONE
+        for name, key, caller in self._keys:
+            if hmac.compare_digest(given.strip(), key) and scheme.lower() == b"bearer":
+                found = name, caller
+        name, caller = found
         needs_operator = root is not None and self._has_operator
         if caller.is_operator if needs_operator else caller.owner or self._open:
+            self.metrics.requests.labels(name).inc()
             return caller
         needed = f"{ENV_PREFIX}OPERATOR_KEY" if needs_operator else f"{ENV_PREFIX}API_KEY"
         problem = "wrong key" if given else "a key is needed"

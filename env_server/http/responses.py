@@ -11,10 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from env_server.telemetry import OTHER, Metrics, episode_of
-from shared.errors import InternalError, InvalidRequest, SQLEnvError, Unauthorized
+from env_server.telemetry import OTHER, REFUSALS, Metrics, episode_of
+from shared.console import printable
+from shared.errors import DigestMismatch, InternalError, InvalidRequest, SQLEnvError, Unauthorized
 
 log = logging.getLogger(__name__)
+refusals = logging.getLogger(REFUSALS)
 
 
 def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -37,8 +39,12 @@ def page_headers(scripts: str, styles: str, images: str = "data:") -> dict[str, 
 
 
 def count_error(error: SQLEnvError, metrics: Metrics) -> None:
-    """Count an error that a client gets; log it too if it is the server's own fault."""
+    """Count an error that a client gets; log it too if it is the server's own fault, or the sign of
+    an upgrade."""
     metrics.errors.labels(error.code).inc()
+    if isinstance(error, DigestMismatch):
+        message = printable(error.message, "")
+        refusals.warning("refused an episode of other data or rules: %s", message)
     if error.status == InternalError.status:
         log.error("%s: %s", error.code, error.message, extra=episode_of(error))
 

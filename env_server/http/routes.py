@@ -6,6 +6,7 @@ bytes of its items. Nothing here runs in another thread.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -50,6 +51,9 @@ from shared.models import (
 )
 
 EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
+MovedQuery = Annotated[
+    str, Query(description="If given: it ended elsewhere, so only an unfinished copy is dropped.")
+]
 EpisodePath = Annotated[str, Path(description="The id in the reply to the reset.")]
 
 episodes = APIRouter(tags=["episodes"])
@@ -117,9 +121,10 @@ async def state(request: Request, episode_id: EpisodeQuery) -> Response:
 @episodes.delete(
     "/episodes/{episode_id}", response_model=SQLState, responses=errors(404, 422, 429, 500, 503)
 )
-async def close(request: Request, episode_id: EpisodePath) -> Response:
+async def close(request: Request, episode_id: EpisodePath, moved: MovedQuery = "") -> Response:
     """Close an episode, abandoning an unfinished one; returns its last state."""
-    return json_reply(await bytes_in_time(request, service_of(request).pool.close, episode_id))
+    call = partial(service_of(request).pool.close, moved=bool(moved))
+    return json_reply(await bytes_in_time(request, call, episode_id))
 
 
 # -- what a reset can draw

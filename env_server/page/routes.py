@@ -13,7 +13,7 @@ episodes are listed on loopback only. Gold is shown to the operator's key alone.
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
@@ -60,6 +60,9 @@ class Board:
         now = time.monotonic()
         if not samples or now - samples[-1][0] >= SAMPLE_S:
             samples.append((now, sum(pool.steps.values())))
+        steps = Counter[str]()
+        for (_, kind), count in pool.steps.items():
+            steps[kind] += count
         owners = pool.store.owners
         stepping = sum(one.users > 0 for held in owners.values() for one in held.active.values())
         return {
@@ -75,7 +78,7 @@ class Board:
                 "ended, kept for repeats": pool.store.finished,
             },
             "outcomes": dict(pool.ended),
-            "steps": dict(pool.steps),
+            "steps": dict(steps),
             "sql": {
                 "jobs waiting or running": service.sql.queue_depth,
                 "workers": service.sql.workers_up,

@@ -17,10 +17,10 @@ import httpx
 from shared.actions import AnyAction, as_action, render_action
 from shared.client.auth import bearer
 from shared.client.failover import REBUILT, Failover, OpenEpisode
-from shared.client.fleet import Fleet
+from shared.client.fleet import Fleet, until_ready
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import ProxyTransport
-from shared.client.replica import Replica, encode, is_loss, until_ready
+from shared.client.replica import Replica, encode, is_loss
 from shared.client.resolver import Resolve, system_addresses
 from shared.errors import DigestMismatch, SQLEnvError, TimedOut, UnknownEpisode
 from shared.models import (
@@ -157,16 +157,21 @@ class AsyncClient:
             "rewards": rewards,
             "explain": None if explain is None else list(explain),
             "actions": [_text(action) for action in actions or ()] or None,
-            "digest": self._digest,
         }
-        item = encode(request)
+        places: set[tuple[Replica, str]] = set()
 
         async def start(server: Replica) -> tuple[OpenEpisode, ResetResult]:
             its_digest = await server.digest()
+            digest = self._digest or its_digest
+            # Behind a gateway it may reach another server than the one that stated its digest.
+            pinned = digest if self._digest or server.is_gateway else None
+            item = encode({**request, "digest": pinned})
+            places.add(server.place(episode_id))
             close = partial(server.close_episode, episode_id)
             result = await self._completed(episode_id, server.reset(episode_id, item), close)
             options = {name: request[name] for name in REBUILT}
-            return OpenEpisode(episode_id, server, its_digest, options, result), result
+            places.add(server.place(episode_id))
+            return OpenEpisode(episode_id, server, digest, options, result, places), result
 
         with self._call():
             if leaving := [one for one, (left, _) in self._leaving.items() if left == episode_id]:
@@ -227,6 +232,7 @@ class AsyncClient:
                 await self._completed(episode_id, call)
             elif episode.replica.lost is None:
                 await self._completed(episode_id, episode.replica.close_episode(episode_id))
+                self._close_copies(episode)
 
     async def state(self, episode_id: str) -> SQLState:
         """Return where an episode stands. One of this client's that is lost is rebuilt first."""
@@ -319,9 +325,15 @@ class AsyncClient:
             if result.done and self._episodes.get(episode_id) is episode:
                 del self._episodes[episode_id]
                 self._ended[episode_id] = episode.replica
+                self._close_copies(episode)
                 if len(self._ended) > ENDED_KEPT:
                     del self._ended[next(iter(self._ended))]
         return result
+
+    def _close_copies(self, episode: OpenEpisode) -> None:
+        left = episode.places - {episode.replica.place(episode.episode_id)}
+        left = {(replica, server) for replica, server in left if server or not replica.is_gateway}
+        self._fleet.close_copies(episode.episode_id, left)
 
     async def _state(self, episode_id: str) -> SQLState:
         def ask(server: Replica) -> Awaitable[SQLState]:

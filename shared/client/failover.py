@@ -43,6 +43,7 @@ class OpenEpisode:
     digest: str
     options: Mapping[str, object]  # `REBUILT` of its reset
     latest: StepResult  # to the last action, or to the reset; has the question's id and all actions
+    places: set[tuple[Replica, str]]  # where it may have been played: `Replica.place`
     lost: bool = False  # by its replica, as far as is known
 
 
@@ -72,7 +73,10 @@ class Failover:
             try:
                 if episode is not None and (episode.lost or episode.replica is not server):
                     await self._rebuild(episode, server)
-                return await call(server)
+                result = await call(server)
+                if episode is not None:
+                    episode.places.add(server.place(episode_id))
+                return result
             except SQLEnvError as error:
                 if episode is not None and isinstance(error, UnknownEpisode | Behind):
                     episode.lost = True
@@ -84,8 +88,9 @@ class Failover:
                 failures[server] = error
                 other = self._other_server(episode_id, server, error, failures)
                 if other is None:
-                    # A lost server may return, and a full one may have room later.
+                    # A lost server may return, also to a gateway, and a full one have room later.
                     some_lost = any(one.lost for one in self._fleet.replicas)
+                    some_lost |= server.is_gateway and isinstance(error, DigestMismatch)
                     temporary = some_lost or any(map(is_retryable, failures.values()))
                     hopeful = temporary and isinstance(error, _REFUSALS)
                     await attempts.wait(error, hopeful=hopeful)
@@ -109,6 +114,7 @@ class Failover:
         attempts = Attempts(self._limits, self._stats, self._fleet)
         while True:
             try:
+                await servers[0].digest()  # with which a gateway states its shards
                 return await call(servers[0])
             except UnknownEpisode:
                 servers = [server for server in servers[1:] if server.lost is None]
@@ -141,6 +147,7 @@ class Failover:
             "actions": last.observation.action_history or None,
             "digest": episode.digest,
         }
+        episode.places.add(server.place(episode.episode_id))
         replayed = await server.reset(episode.episode_id, encode(request))
         for part in ("observation", "reward", "info"):
             if getattr(replayed, part) != getattr(last, part):

@@ -3,11 +3,12 @@ an episode."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+import math
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 from weakref import WeakSet
 
@@ -16,12 +17,14 @@ import httpx
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.replica import Replica, is_loss
 from shared.client.resolver import Address, Resolve, addresses_of, is_name
-from shared.errors import SQLEnvError, WrongAddress
+from shared.errors import ServerUnreachable, SQLEnvError, WrongAddress, is_retryable
 
 log = logging.getLogger(__name__)
 
 RETURN_POLL_S = 0.5  # between two looks at a lost server
 SHORTEST_REFRESH_S = 0.5  # between two questions to a name server, however many servers are lost
+READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
+REPORT_AFTER_S = 9.0  # of a wait
 QUIET_S = 30.0  # between two lines of the log about the same server and kind of error
 
 
@@ -139,6 +142,12 @@ class Fleet:
         if not is_loss(error) and self._may_log(str(error.details.get("url", "")), error.code):
             log.warning("calls are repeated until they succeed: %s", error)
 
+    def close_copies(self, episode_id: str, places: Iterable[tuple[Replica, str]]) -> None:
+        """Close what an ended episode left where it was played before, once that serves."""
+        for replica, server in places:
+            replica.copies.append((episode_id, server))
+            self._start(replica.close_copies())
+
     async def pause(self, wait_s: float) -> None:
         """Wait for `wait_s` seconds, or until a server has returned or was added."""
         await _wait(self._returned, wait_s)
@@ -170,6 +179,7 @@ class Fleet:
                 await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
                 replica.lost = None
                 self._notify_returned()
+                await replica.close_copies()
 
     async def _refresh_forever(self) -> None:
         while True:
@@ -210,3 +220,25 @@ async def _wait(event: asyncio.Event, limit_s: float) -> None:
     """Wait for an event, for at most `limit_s` seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), limit_s)
+
+
+async def until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
+    """Return when a server is ready; `ServerUnreachable` if it is not at `deadline`, `timeout_s`
+    after the begin of the wait, in seconds of `perf_counter`."""
+    report_at = deadline - timeout_s + REPORT_AFTER_S
+    while True:
+        left_s = max(0.1, deadline - perf_counter())
+        try:
+            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
+            return
+        except SQLEnvError as error:
+            if not is_retryable(error):
+                raise
+            if perf_counter() + READY_POLL_S > deadline:
+                problem = f"not ready after {timeout_s:.3g} s: {error}"
+                details = error.details | {"url": replica.url}
+                raise ServerUnreachable(problem, **details) from error
+            if perf_counter() > report_at:
+                report_at = math.inf
+                log.warning("waiting up to %.3g s: %s", timeout_s, error)
+        await asyncio.sleep(READY_POLL_S)

@@ -7,8 +7,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import cache, partial
-from hashlib import blake2b
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,8 +22,10 @@ from shared.client.diagnosis import fault_of, is_refused, reason_of
 from shared.client.limits import Attempts, ClientLimits, ClientStats, Peers
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
+from shared.client.shards import SERVER, Shards
 from shared.errors import (
     BodyTooLarge,
+    DigestMismatch,
     InternalError,
     InvalidRequest,
     NotReady,
@@ -42,13 +43,9 @@ M = TypeVar("M", bound=BaseModel)
 
 # Requests without a batch form (close, state) under way; httpx slows down with each further one.
 SINGLES_IN_FLIGHT = 4
-# The first is the value that a gateway hashes; with the second it states the number of values.
-AFFINITY, SHARDS = "X-Affinity", "X-Affinity-Lanes"
-MAX_SHARDS = 64
+DETOURS = 16  # servers, by chance some twice, that a reset tries behind a gateway for its digest
 CLOSE_ATTEMPTS, CLOSE_TIMEOUT_S = 3, 5.0
 MAX_REPLY_BYTES = 256 * 1024**2  # a server sends 16 MiB, unless its settings say otherwise
-READY_TIMEOUT_S, READY_POLL_S = 5.0, 0.2  # of one /ready, and between two of them
-REPORT_AFTER_S = 9.0  # of a wait
 ATTEMPTS_BEFORE_LOST = 2  # one broken connection does not mean a lost server
 
 # What httpx raises where a connection breaks, and what the layers below it sometimes let through.
@@ -75,13 +72,6 @@ def is_loss(error: SQLEnvError) -> bool:
     return isinstance(error, ServerUnreachable | NotReady) or from_a_gateway
 
 
-@cache
-def _affinity(shard: int) -> dict[str, str]:
-    """Return the header by which a gateway sends a shard's episodes to one server."""
-    # hashed, as some gateways put similar values on the same server
-    return {AFFINITY: blake2b(f"lane {shard}".encode(), digest_size=8).hexdigest()}
-
-
 class Replica:
     """One environment server, or a gateway to several. `lost` is why it is out of use, or None."""
 
@@ -101,25 +91,48 @@ class Replica:
         self._host = {} if address.host is None else {"Host": address.host}
         self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
         self._batchers: dict[tuple[str, int], Batcher] = {}  # by kind of item and shard
-        self._shards, self._shards_stated = 1, ""
+        self._shards = Shards()
+        self.copies: list[tuple[str, str]] = []  # to close here: episode, and server of a gateway
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
         self._digest: str | None = None
         self._digest_error: SQLEnvError | None = None  # of the last attempt that failed
         self._digest_lock = asyncio.Lock()
         self._closed = False
 
+    @property
+    def is_gateway(self) -> bool:
+        return self._shards.count > 1
+
+    def place(self, episode_id: str) -> tuple["Replica", str]:
+        """Return this replica and, if it is a gateway, its name for the server of an episode."""
+        return self, self._shards.server_of(episode_id)
+
     async def step(self, episode_id: str, item: bytes) -> StepResult:
         """Send an encoded `StepRequest` in a batch."""
         return self._parse(StepResult, await self._batch("steps", episode_id, item))
 
     async def reset(self, episode_id: str, item: bytes) -> ResetResult:
-        """Send an encoded `ResetRequest` in a batch."""
-        return self._parse(ResetResult, await self._batch("resets", episode_id, item))
+        """Send an encoded `ResetRequest` in a batch.
+
+        Behind a gateway, the whole shard tries other servers if its own has another digest.
+        """
+        shard, detours, left = self._shards.of(episode_id), self._shards.detours, DETOURS
+        while True:
+            detour, left = detours[shard], left - 1
+            try:
+                return self._parse(ResetResult, await self._batch("resets", episode_id, item))
+            except DigestMismatch:
+                if not self.is_gateway:
+                    raise
+                if detours[shard] == detour:  # nor has another episode of the shard turned it
+                    detours[shard] += 1
+                if not left:
+                    raise
 
     async def state(self, episode_id: str) -> SQLState:
         path = f"/state?episode_id={quote(episode_id, safe='')}"
         async with self._singles:
-            reply = await self.request("GET", path, headers=_affinity(self._shard(episode_id)))
+            reply = await self.request("GET", path, headers=self._route(episode_id))
         return self._parse(SQLState, reply)
 
     async def metadata(self) -> ServerMetadata:
@@ -127,10 +140,22 @@ class Replica:
 
     async def close_episode(self, episode_id: str) -> None:
         """End an episode, with few attempts: one that is not closed ends with its lease."""
+        await self._delete(episode_id, self._route(episode_id))
+
+    async def close_copies(self) -> None:
+        """Remove the unfinished `copies` of episodes that have ended on other servers."""
+        while self.copies and self.lost is None:
+            episode_id, server = self.copies.pop()
+            try:
+                await self._delete(episode_id, {SERVER: server}, "?moved=1")
+            except SQLEnvError:
+                if self.lost is not None:  # else there is no copy
+                    self.copies.append((episode_id, server))
+
+    async def _delete(self, episode_id: str, headers: Mapping[str, str], query: str = "") -> None:
         few = min(CLOSE_ATTEMPTS, self._limits.max_attempts)
         limits = replace(self._limits, max_attempts=few, patience_s=0.0)
-        headers = _affinity(self._shard(episode_id))
-        path = f"/episodes/{quote(episode_id, safe='')}"
+        path = f"/episodes/{quote(episode_id, safe='')}{query}"
         async with self._singles:
             await self.request("DELETE", path, limits, headers=headers, timeout_s=CLOSE_TIMEOUT_S)
 
@@ -147,8 +172,7 @@ class Replica:
                 except SQLEnvError as error:
                     self._digest_error = error
                     raise
-                stated = self._shards_stated
-                self._shards = min(max(1, int(stated)), MAX_SHARDS) if stated.isdecimal() else 1
+                self._shards.recount()
                 self._digest = digest
             return self._digest
 
@@ -230,7 +254,7 @@ class Replica:
             body = None
         if response.is_success and (body is not None or response.status_code == 204):
             self._reached = True
-            self._shards_stated = response.headers.get(SHARDS, "")
+            self._shards.note(headers, response.headers)
             if self.silent_since is not None:
                 self._peers.answered(self)
             return body
@@ -246,40 +270,37 @@ class Replica:
         for batcher in list(self._batchers.values()):
             await batcher.close()
 
-    def _shard(self, episode_id: str) -> int:
-        """Return an episode's shard: the same in every process."""
-        hashed = int.from_bytes(blake2b(episode_id.encode(), digest_size=4).digest())
-        return hashed % self._shards
+    def _route(self, episode_id: str) -> dict[str, str]:
+        return self._shards.route(self._shards.of(episode_id))
 
     def _batch(self, key: str, episode_id: str, item: bytes) -> asyncio.Future[object]:
         """Return the future of an item's reply: of one of the "steps" or "resets"."""
-        shard, limits = self._shard(episode_id), self._limits
+        shard, limits = self._shards.of(episode_id), self._limits
         batcher = self._batchers.get((key, shard))
         if batcher is None:
             batcher = self._batchers[key, shard] = Batcher(
-                partial(self._send_batch, key, _affinity(shard)),
+                partial(self._send_batch, key, shard),
                 max_items=limits.max_batch,
                 max_bytes=limits.max_batch_bytes,
-                max_in_flight=limits.batches_in_flight if self._shards == 1 else 1,
+                max_in_flight=1 if self.is_gateway else limits.batches_in_flight,
             )
         return batcher.submit(item)
 
-    async def _send_batch(
-        self, key: str, headers: Mapping[str, str], items: Sequence[bytes]
-    ) -> list[object]:
+    async def _send_batch(self, key: str, shard: int, items: Sequence[bytes]) -> list[object]:
         """Return a reply or `{"error": ...}` per item; halve a batch that the server finds too
         large."""
         self._stats.batches += 1
         content = b'{"%b":[%b]}' % (key.encode(), b",".join(items))
         path = f"/{key.removesuffix('s')}_batch"
         try:
+            headers = self._shards.route(shard)
             body = await self.request("POST", path, content=content, headers=headers)
         except BodyTooLarge as error:
             if len(items) == 1:
                 return [error.to_wire()]
             middle = len(items) // 2
-            first = await self._send_batch(key, headers, items[:middle])
-            return first + await self._send_batch(key, headers, items[middle:])
+            first = await self._send_batch(key, shard, items[:middle])
+            return first + await self._send_batch(key, shard, items[middle:])
         results = body.get("results") if isinstance(body, dict) else None
         if not isinstance(results, list) or len(results) != len(items):
             raise SQLEnvError(
@@ -365,25 +386,3 @@ class Replica:
             " 'python -m env_server', or correct the URL",
             url=self.url,
         )
-
-
-async def until_ready(replica: Replica, deadline: float, timeout_s: float) -> None:
-    """Return when a server is ready; `ServerUnreachable` if it is not at `deadline`, `timeout_s`
-    after the begin of the wait, in seconds of `perf_counter`."""
-    report_at = deadline - timeout_s + REPORT_AFTER_S
-    while True:
-        left_s = max(0.1, deadline - perf_counter())
-        try:
-            await replica.request_once("GET", "/ready", timeout_s=min(READY_TIMEOUT_S, left_s))
-            return
-        except SQLEnvError as error:
-            if not is_retryable(error):
-                raise
-            if perf_counter() + READY_POLL_S > deadline:
-                problem = f"not ready after {timeout_s:.3g} s: {error}"
-                details = error.details | {"url": replica.url}
-                raise ServerUnreachable(problem, **details) from error
-            if perf_counter() > report_at:
-                report_at = math.inf
-                log.warning("waiting up to %.3g s: %s", timeout_s, error)
-        await asyncio.sleep(READY_POLL_S)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from benchmarks import sizing
 from benchmarks.attacks.attackers import ATTACKS
 from benchmarks.attacks.measure import measure
 from benchmarks.measuring import chosen, make_scripts
@@ -28,6 +29,16 @@ def test_unknown_names_end_the_benchmark(capsys: pytest.CaptureFixture[str]) -> 
         chosen(["b", "c"], ("a", "b"), "part")
     assert ended.value.exit_code == 2
     assert "no part 'c'; the parts are a, b" in capsys.readouterr().err
+
+
+def test_the_rate_of_one_core_is_measured(
+    tiny_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizing.main(tiny_data, seconds=0.1)
+    lines = capsys.readouterr().out.splitlines()
+    rates = [float(line.split()[-1].replace(",", "")) for line in lines if line[:1].isdigit()]
+    batched, single = rates
+    assert batched > single > 0
 
 
 SHIPPED = Path(__file__).parents[2] / "data"

@@ -14,11 +14,15 @@ import httpx
 import pytest
 
 from benchmarks.chaos.gateway import CONFIG, Gateway, haproxy, missing, running_gateway
+from benchmarks.chaos.gateway import SERVERS as SERVERS_FILE
+from shared.client import SQLEnvClient
+from shared.errors import WrongAddress
 from shared.server_process import running_server
 from tests.conftest import needs_program
 from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
 
 pytestmark = needs_program("haproxy", missing())
+PEM = Path(__file__).parents[1] / "shared" / "client" / "localhost.pem"
 
 
 def mcp_call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -28,7 +32,10 @@ def mcp_call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 def test_haproxy_accepts_the_configuration() -> None:
     result = subprocess.run(
-        [str(haproxy()), "-c", "-f", str(CONFIG)], capture_output=True, text=True, timeout=60
+        [str(haproxy()), "-c", "-f", str(CONFIG), "-f", str(SERVERS_FILE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr + result.stdout
@@ -173,6 +180,22 @@ def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None
         played = [int(found[1]) for found in started if found]
         assert sum(played) == 16
         assert min(played) > 0, "both play"
+
+
+def test_a_certificate_makes_it_answer_by_tls(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        running_server(tiny_data, sql_workers=1) as server,
+        running_gateway([server.url], PATIENT_CHECK_S, certificate=PEM) as gateway,
+    ):
+        with SQLEnvClient(gateway.url).sync() as client, pytest.raises(WrongAddress) as caught:
+            client.reset(question_id="shop-1")
+        assert "SSL_CERT_FILE" in str(caught.value), "the remedy for a certificate of one's own"
+        monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
+        with SQLEnvClient(gateway.url).sync() as client:
+            first = client.reset(question_id="shop-1")
+            assert client.step(first.episode_id, "ANSWER: 5").info.outcome == "correct"
 
 
 def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(

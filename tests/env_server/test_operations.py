@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from env_server.app import create_app
 from env_server.settings import ENV_PREFIX, Settings
 from shared.dataset import Question
+from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, serving
 
 ROOT = Path(__file__).parents[2]
 OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
@@ -75,7 +76,8 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
 
 
 def test_the_pages_have_no_unknown_setting() -> None:
-    gateways = set(re.findall(r"\$\{(SQLENV_\w+)-", (ROOT / "docker" / "haproxy.cfg").read_text()))
+    files = [(ROOT / "docker" / f"{name}.cfg").read_text() for name in ("haproxy", "servers")]
+    gateways = set(re.findall(r"\$\{(SQLENV_\w+)(?:\[\*\])?-", "".join(files)))
     settings = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
     written = set(re.findall(r"`(SQLENV_[A-Z_]+)`", OPERATE + SETTINGS))
     assert written <= settings | gateways
@@ -166,19 +168,65 @@ async def test_counts_after_a_known_history(
     for outcome, count in (outcomes | {"sql_killed": 0}).items():
         assert seen[f"sqlenv_episodes_ended_total{{outcome={outcome}}}"] == count
     actions = ("describe", "sample", "query", "answer")
-    assert [seen[f"sqlenv_steps_total{{action={name}}}"] for name in actions] == [1, 0, 2, 1]
+    taken = [seen[f"sqlenv_steps_total{{action={name},key=none}}"] for name in actions]
+    assert taken == [1, 0, 2, 1]
     assert seen["sqlenv_step_seconds_count{action=query}"] == 2
     assert seen["sqlenv_step_seconds_sum{action=query}"] > 0
     assert seen["sqlenv_steps_repeated_total"] == 3
     assert seen["sqlenv_episodes_started_total"] == 4
     assert seen["sqlenv_episodes_rebuilt_total"] == 1
     assert seen["sqlenv_steps_replayed_total"] == 2
-    gauges = {"leases": 1, "capacity": 3, "in_flight": 0}
+    gauges = {"leases": 1, "key_leases{key=none}": 1, "capacity": 3, "in_flight": 0}
     for name, value in (gauges | {"sql_queue_depth": 0, "sql_workers_up": 1}).items():
         assert seen[f"sqlenv_{name}"] == value
     assert seen["sqlenv_sql_jobs_total"] > 4
     assert seen["sqlenv_request_seconds_count{path=/step}"] == 7
     assert seen["sqlenv_request_seconds_count{path=/episodes/{episode_id}}"] == 1
+
+
+@pytest.mark.anyio
+async def test_each_key_has_its_counts_and_none_is_shown(tiny_data: Path) -> None:
+    keys = {"trainer-1": TRAINER, "trainer-2": f"new-{TRAINER}", "agent-1": AGENT}
+    settings = {"api_key": f"{TRAINER},new-{TRAINER}", "agent_keys": AGENT}
+    async with serving(tiny_data, **settings, operator_key=OPERATOR) as http:
+        for name, key in keys.items():
+            body = {"episode_id": name, "question_id": "shop-1"}
+            await http.post("/reset", json=body, headers=bearer(key))
+        for key in (AGENT, f"new-{TRAINER}", f"new-{TRAINER}", f"wrong-{TRAINER}"):
+            step = {"episode_id": "trainer-1", "action": "QUERY: SELECT 1"}
+            await http.post("/step", json=step, headers=bearer(key))
+        http.headers.update(bearer(OPERATOR))
+        seen = await read(http)
+        text = (await http.get("/metrics")).text
+    requests = {"trainer-1": 1, "trainer-2": 3, "agent-1": 2, "operator": 1}
+    for name, count in requests.items():
+        assert seen[f"sqlenv_requests_total{{key={name}}}"] == count
+    assert seen["sqlenv_key_leases{key=trainer}"] == 2
+    assert seen["sqlenv_key_leases{key=agent-1}"] == 1
+    assert seen["sqlenv_steps_total{action=query,key=trainer}"] == 2
+    assert seen["sqlenv_errors_total{code=unauthorized}"] == 1
+    assert TRAINER not in text
+    assert AGENT not in text
+
+
+@pytest.mark.anyio
+@small
+async def test_a_copy_of_an_episode_that_ended_elsewhere_is_not_an_abandoned_one(
+    http: httpx.AsyncClient, question: Question
+) -> None:
+    reset = {"question_id": question.question_id, "step_budget": 1}
+    for name in ("copy", "ended", "closed"):
+        await http.post("/reset", json=reset | {"episode_id": name})
+    await http.post("/step", json={"episode_id": "ended", "action": "QUERY: SELECT 1"})
+    for name in ("copy", "ended"):
+        assert (await http.delete(f"/episodes/{name}?moved=1")).status_code == 200
+    await http.delete("/episodes/closed")
+    seen = await read(http)
+    assert seen["sqlenv_leases"] == 0
+    assert seen["sqlenv_episodes_moved_total"] == 1
+    assert seen["sqlenv_episodes_ended_total{outcome=abandoned}"] == 1
+    assert (await http.get("/state?episode_id=ended")).status_code == 200, "its reply is kept"
+    assert (await http.get("/state?episode_id=copy")).status_code == 404
 
 
 @pytest.mark.anyio

@@ -127,6 +127,8 @@ def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
         began = time.monotonic()
         assert server.stop() == 0, "a second signal ends the draining"
         assert time.monotonic() - began < 15
+        line = "stopping: episodes continue for 30 s, and none starts; unfinished: 1"
+        assert server.log().count(line) == 1
 
 
 def test_json_log(tiny_data: Path) -> None:

@@ -41,7 +41,8 @@ async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
         ({}, ALL, ALL, ALL, ALL),
         ({"api_key": TRAINER}, PROBES, AGENTS, PROBES, PROBES),
         ({"operator_key": OPERATOR}, AGENTS, AGENTS, AGENTS, ALL),
-        ({"api_key": TRAINER, "agent_keys": f"another-{AGENT}, {AGENT}", "operator_key": OPERATOR},
+        ({"api_key": f"old-{TRAINER},{TRAINER}", "agent_keys": f"another-{AGENT}, {AGENT}",
+          "operator_key": OPERATOR},
          PROBES, AGENTS, AGENTS, ALL),
     ],
     ids=["no keys", "the trainer's", "the operator's", "all"],
@@ -225,14 +226,16 @@ def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
 def test_keys_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQLENV_API_KEY", "")  # as compose passes one that is not set
     for name, text in {
-        "api_key": f" {TRAINER}\n", "agent_keys": f"{AGENT}\nanother-{AGENT}\n",
+        "api_key": f" {TRAINER}\nnew-{TRAINER}\n", "agent_keys": f"{AGENT}\nanother-{AGENT}\n",
         "operator_key": OPERATOR,
     }.items():  # fmt: skip
         (tmp_path / name).write_text(text)
         monkeypatch.setenv(f"SQLENV_{name.upper()}_FILE", str(tmp_path / name))
     settings = Settings()
-    single = [one.get_secret_value() for one in (settings.api_key, settings.operator_key) if one]
-    assert (single, settings.agents) == ([TRAINER, OPERATOR], [AGENT, f"another-{AGENT}"])
+    assert settings.trainers == [TRAINER, f"new-{TRAINER}"]
+    assert settings.agents == [AGENT, f"another-{AGENT}"]
+    assert settings.operator_key
+    assert settings.operator_key.get_secret_value() == OPERATOR
 
 
 @pytest.mark.parametrize(
@@ -262,6 +265,8 @@ def test_a_bad_key_file_is_one_line(
     [
         ({"SQLENV_API_KEY": "short-SECRET"}, "api_key"),
         ({"SQLENV_API_KEY": "SECRET with a space in it"}, "api_key"),
+        ({"SQLENV_API_KEY": "SECRET-0123456789,"}, "api_key"),
+        ({"SQLENV_API_KEY": " "}, "api_key"),
         ({"SQLENV_OPERATOR_KEY": "SECRETé-0123456789"}, "operator_key"),
         ({"SQLENV_API_KEY": "SECRET-0123456789", "SQLENV_OPERATOR_KEY": "SECRET-0123456789"},
          "operator_key"),

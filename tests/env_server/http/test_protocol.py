@@ -330,7 +330,7 @@ def test_a_pipelined_body_is_not_taken_for_the_rest_of_another(server: ServerPro
             content += connection.recv(65_536)
 
 
-def test_a_line_a_minute_says_what_was_refused(tiny_data: Path) -> None:
+def test_a_line_a_minute_of_each_kind_says_what_was_refused(tiny_data: Path) -> None:
     with running_server(tiny_data, "--workers", "1", api_key="k" * 20) as server:
         with ExitStack() as opened:
             for number in range(50):
@@ -338,10 +338,15 @@ def test_a_line_a_minute_says_what_was_refused(tiny_data: Path) -> None:
                 connection.sendall(HANDSHAKE if number % 2 else b"GET /\x1b HTTP/1.1\r\n\r\n")
         with connect(server) as connection:
             assert b"unauthorized" in get(connection, "/metadata")
+        for digest in ("of others", "of\nothers"):
+            headers = {"Authorization": f"Bearer {'k' * 20}"}
+            reply = httpx.post(f"{server.url}/reset", json={"digest": digest}, headers=headers)
+            assert reply.status_code == 409
         lines = server.log().splitlines()[1:]
-        assert len(lines) == 1, lines
-        assert "WARNING" in lines[0]
+        assert len(lines) == 2, lines
+        assert all("WARNING" in line for line in lines)
         assert "refused a request of 127.0.0.1" in lines[0]
+        assert "refused an episode of other data or rules: this server's digest is" in lines[1]
 
 
 def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data: Path) -> None:

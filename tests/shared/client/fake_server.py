@@ -175,13 +175,15 @@ class FakeServer:
             return 200, {"status": "healthy"}, {}
         if path == "/ready":
             return (200, {"status": "ready"}, {}) if self.ready else (503, None, {})
-        episode_id = query.removeprefix("episode_id=") or path.removeprefix("/episodes/")
+        closes = path.removeprefix("/episodes/") if method == "DELETE" else ""
+        episode_id = closes or query.removeprefix("episode_id=")
         if episode_id not in self.episodes:
             return 404, UnknownEpisode("no such episode").to_wire(), {}
-        if method == "DELETE":
-            del self.episodes[episode_id]
-            return 200, {}, {}
         episode = self.episodes[episode_id]
+        if closes:
+            if not (query == "moved=1" and self.result(episode, "")["done"]):
+                del self.episodes[episode_id]
+            return 200, {}, {}
         texts = {"episode_id": episode_id, "question": "?", "db_id": "db", "done": False}
         counts = {"step_count": len(episode["actions"]), "step_budget": episode["budget"]}
         asked = {"question_id": episode["question_id"], "action_history": episode["actions"]}
@@ -247,6 +249,28 @@ class Routes(httpx.AsyncBaseTransport):
         if server is None:
             raise httpx.ConnectError("no such host")
         return await httpx.ASGITransport(server).handle_async_request(request)
+
+
+class FakeGateway:
+    """Sends each value of X-Affinity to one of the servers that are not `away`, as HAProxy does."""
+
+    def __init__(self, servers: list[FakeServer]) -> None:
+        self.servers, self.away = servers, set[int]()
+        for server in servers:
+            server.shards = 16
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope["headers"])
+        names = [f"server{n}" for n in range(len(self.servers)) if n not in self.away]
+        chosen = headers.get(b"x-server", b"").decode()
+        if chosen not in names:
+            chosen = max(names, key=lambda name: score(name, str(headers.get(b"x-affinity"))))
+
+        async def named(message: Any) -> None:
+            message.get("headers", []).append((b"x-server", chosen.encode()))
+            await send(message)
+
+        await self.servers[int(chosen.removeprefix("server"))](scope, receive, named)
 
 
 @asynccontextmanager

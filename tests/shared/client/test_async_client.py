@@ -197,7 +197,7 @@ def test_the_api_key_is_an_argument_or_from_the_environment_or_a_file(
     monkeypatch.delenv("SQLENV_API_KEY", raising=False)
     assert drive(sent()) == {None}
     assert drive(sent(api_key="given")) == {"Bearer given"}
-    monkeypatch.setenv("SQLENV_API_KEY", "of-the-environment")
+    monkeypatch.setenv("SQLENV_API_KEY", "of-the-environment, an-old-one")
     assert drive(sent()) == {"Bearer of-the-environment"}
     (file := tmp_path / "key").write_text("of-the-file\n")
     monkeypatch.setenv("SQLENV_API_KEY_FILE", str(file))

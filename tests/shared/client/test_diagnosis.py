@@ -114,7 +114,7 @@ def test_an_address_that_cannot_work_is_reported_with_the_reason(other_program: 
 def test_what_a_wait_waits_for_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.client.replica.REPORT_AFTER_S", 0.3)
+    monkeypatch.setattr("shared.client.fleet.REPORT_AFTER_S", 0.3)
     url = f"http://127.0.0.1:{closed_port()}"
     with SQLEnvClient(url).sync() as client, pytest.raises(ServerUnreachable, match="after 1 s"):
         client.wait_ready(1.0)

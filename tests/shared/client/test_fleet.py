@@ -208,6 +208,18 @@ async def test_a_moved_episode_is_found_after_its_end() -> None:
         await client.close_episode("never begun")
 
 
+async def test_copies_of_moved_episodes_are_closed_once_their_server_returns() -> None:
+    async with fleet() as (servers, client):
+        servers[0].down = True
+        await turn(client, 0)
+        await client.step_many((name, "ANSWER: 1") for name in IDS[1:])
+        await client.close_episode(IDS[0])
+        assert sum(map(len, pooled(servers))) > len(IDS) - 1
+        servers[0].down = False
+        await until(lambda: sum(map(len, pooled(servers))) == len(IDS) - 1)
+        assert not servers[0].episodes, "they ended on the others"
+
+
 # -- servers that refuse
 
 

@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from shared.client import SQLEnvClient
 from shared.client.resolver import Address, addresses_of, system_addresses
-from shared.errors import ServerUnreachable, SQLEnvError
+from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from tests.shared.client.fake_server import (
     HOSTS,
     IDS,
     STALL_S,
+    URL,
     URLS,
+    FakeGateway,
     FakeServer,
     Routes,
     begin,
@@ -180,6 +183,49 @@ async def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> N
         assert len({shard for shard, path in pairs if path.endswith("_batch")}) == 4
         shard = shards[paths.index("/state")]
         assert shard == shards[paths.index(f"/episodes/{IDS[0]}")] is not None
+
+
+async def test_behind_a_gateway_another_client_finds_an_episode() -> None:
+    gateway = FakeGateway([FakeServer() for _ in range(3)])
+    transport = httpx.ASGITransport(gateway)
+    async with client_of(URL, transport) as client, client_of(URL, transport) as other:
+        await begin(client)
+        assert [(await other.state(name)).episode_id for name in IDS] == IDS
+
+
+async def test_copies_of_episodes_that_a_gateway_moved_are_closed() -> None:
+    gateway = FakeGateway([FakeServer() for _ in range(3)])
+    async with client_of(URL, httpx.ASGITransport(gateway)) as client:
+        await begin(client)
+        await turn(client, 0)
+        for number, away in enumerate([{0}, {1}, set[int]()], 1):
+            gateway.away = away
+            await turn(client, number)
+        assert sum(map(len, pooled(gateway.servers))) > len(IDS), "copies"
+        await client.step_many((name, "ANSWER: 1") for name in IDS)
+        await until(lambda: sum(map(len, pooled(gateway.servers))) == len(IDS))
+        await client.step(IDS[0], "ANSWER: 1", step=4)  # where it ended it is kept
+        assert client.stats.rebuilds > 0
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_behind_a_gateway_a_shard_goes_where_its_digest_is(pinned: bool) -> None:
+    gateway = FakeGateway([FakeServer() for _ in range(3)])
+    digest = "d1" if pinned else None
+    async with client_of(URL, httpx.ASGITransport(gateway), digest=digest) as client:
+        await begin(client)
+        for number in range(2):
+            gateway.servers[number].digest = "d2"
+            gateway.servers[number].restart()
+            await turn(client, number)
+        assert pooled(gateway.servers) == [set(), set(), set(IDS)]
+        await begin(client, LATER)
+        gateway.servers[2].digest = "d2"
+        gateway.servers[2].restart()
+        with pytest.raises(DigestMismatch):
+            await client.step(IDS[0], "QUERY: 2")
+        if not pinned:
+            await begin(client, ["under the other rules"])
 
 
 @pytest.mark.parametrize(("stated", "least", "most"), [(None, 1, 1), (0, 1, 1), (1000, 40, 64)])

@@ -21,7 +21,7 @@ from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, ser
 
 ROOT = Path(__file__).parents[2]
 OPERATE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "docs" / "server-settings.md").read_text(encoding="utf-8")
 ALERTS = ROOT / "docker" / "alerts.yaml"
 DASHBOARD = ROOT / "docker" / "grafana" / "sqlenv.json"
 

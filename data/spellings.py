@@ -19,6 +19,8 @@ from itertools import islice
 from babel import Locale
 from babel.numbers import list_currencies
 
+from shared.cells import INVISIBLE
+
 Value = int | float | str
 Spelling = tuple[str, ...]  # its kind, and what tells it from others of its kind
 
@@ -46,7 +48,6 @@ MISSING = frozenset(
         *("#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),  # of Excel
     )
 )
-INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u180e\u200b\u200e\u200f\u2060\u2061\u2062\u2063\ufeff"))
 # the nine of each script's digits: Arabic, Persian, Hindi, Bengali, Thai and full-width
 _DIGITS = {ord(nine) - 9 + digit: str(digit) for nine in "٩۹९৯๙９" for digit in range(10)}
 _MARKS = str.maketrans("−–－﹣＋（）．，٫٬：／％年月’ʼ′＇`´", "----+().,.,:/%--''''''", "日")

@@ -57,8 +57,10 @@ _NOT_UNITS = (
 
 # Characters that nobody sees: a text is the same without them. Marks of direction are among them.
 INVISIBLE = dict.fromkeys(
-    [0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF]
-    + [*range(0x202A, 0x202F), *range(0x2060, 0x2065), *range(0x2066, 0x206A)]
+    (
+        *(0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+        *(*range(0x202A, 0x202F), *range(0x2060, 0x2065), *range(0x2066, 0x206A)),
+    )
 )
 # Full-width forms of ASCII, and characters that are typed for an apostrophe, a quote or a hyphen.
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}

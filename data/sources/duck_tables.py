@@ -163,7 +163,7 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
         if not column.spelling:
             return Loaded(name, "TEXT", text, None, column.note)
         return Loaded(name, column.kind, text, column.read, _joined(column.note, nulls))
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    words = name_words(name)
     if large or not finite or CODES.search(words):
         return Loaded(name, "TEXT", text)
     kind, cast = ("INTEGER", "BIGINT") if wholes == known else ("REAL", "DOUBLE")
@@ -172,6 +172,11 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
         value, note = _as_days(duck, cell, value, least, most, wholes == known)
     values = f"CASE WHEN NOT {missing} THEN {value} END"
     return Loaded(name, "TEXT" if note else kind, values, None, _joined(note, nulls))
+
+
+def name_words(name: str) -> str:
+    """Return a column's name in lower case, with its words apart: for `CODES` and `DAYS`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _joined(*notes: str) -> str:

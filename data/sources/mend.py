@@ -206,8 +206,8 @@ def _with_type(sql: str, column: str, kind: str) -> str:
 
 
 def _apply(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> None:
-    def value(cell: Any) -> Any:
-        return rewrite.read(cell if isinstance(cell, str) else str(cell))
+    def value(*cells: Any) -> Value | None:
+        return rewrite.read(str(cells[0]))
 
     connection.create_scalar_function("mended", value, 1, deterministic=True)
     table, column = rewrite.sql

@@ -5,10 +5,10 @@ booleans in one spelling (`data.spellings`) gets their values, and a type that k
 columns of unique indexes keep their cells, as other tables or rows depend on them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,14 @@ from typing import Any
 import apsw
 from sqlglot.dialects.sqlite import SQLite
 
-from data.sources.duck_tables import CODES, COMPACT, DAYS, LONG, SAMPLE, SERIALS, name_words
+from data.sources.duck_tables import LONG, SAMPLE
 from data.sources.table_files import plain_names, table_name
-from data.spellings import Column, Value, column_of, is_missing
+from data.spellings import CODES, DAYS, Column, Value, column_of, days_of, is_missing, name_words
 from shared.sqltext import quote_identifier
 
-AFTER_TYPE = frozenset(
-    (
-        *("CONSTRAINT", "PRIMARY", "NOT", "NULL", "UNIQUE", "CHECK", "DEFAULT", "COLLATE"),
-        *("REFERENCES", "GENERATED", "AS", ",", ")"),
-    )
+AFTER_TYPE = re.compile(
+    "CONSTRAINT|PRIMARY|NOT|NULL|UNIQUE|CHECK|DEFAULT|COLLATE|REFERENCES|GENERATED|AS|[,)]",
+    re.IGNORECASE,
 )
 Read = Callable[[str], Value | None]
 
@@ -139,9 +137,10 @@ def _reading(
         return "", None, read.note if whole else ""
     kind, reader, note = read.kind, read.read, read.note
     if read.spelling[0] == "number" and DAYS.search(words):
-        day = _day_of(read.read(cell) for cell, _ in cells(source))
-        if day is not None:
-            kind, reader, note = "TEXT", lambda cell: day(read.read(cell)), "is read as dates"
+        known = [read.read(cell) for cell, _ in cells(source)]
+        if days := days_of([one for one in known if isinstance(one, int | float)]):
+            day, note = days
+            kind, reader = "TEXT", lambda cell: _day(day, read.read(cell))
     if kind != "TEXT" and not texts:
         return "", None, ""
     note = note or f"is read as {read.spelling[0]}s, which were text"
@@ -150,27 +149,8 @@ def _reading(
     return kind, reader, note
 
 
-def _day_of(numbers: Iterable[Value | None]) -> Callable[[Any], str | None] | None:
-    """Return what reads numbers that are YYYYMMDD or days as Excel counts them; else None."""
-    known = [one for one in numbers if isinstance(one, int | float)]
-    whole = all(float(one).is_integer() for one in known)
-
-    def compact(number: Any) -> str | None:
-        return number and datetime.strptime(f"{number:.0f}", "%Y%m%d").date().isoformat()
-
-    def serial(number: Any) -> str | None:
-        if number is None:
-            return None
-        moment = datetime(1899, 12, 30) + timedelta(seconds=round(number * 86_400))
-        return moment.date().isoformat() if whole else moment.isoformat(" ")
-
-    for read, (least, most) in ((compact, COMPACT), (serial, SERIALS)):
-        if known and least <= min(known) and max(known) <= most:
-            try:
-                return read if all(map(read, known)) else None
-            except ValueError:
-                return None
-    return None
+def _day(day: Callable[[float], str], number: Value | None) -> str | None:
+    return day(number) if isinstance(number, int | float) else None
 
 
 def _declare(connection: apsw.Connection, rewrites: Iterable[_Rewrite]) -> None:
@@ -193,7 +173,7 @@ def _with_type(sql: str, column: str, kind: str) -> str:
         begins = depth == 1 and tokens[at - 1].text in ("(", ",")
         if begins and token.text.lower() == column.lower():
             end = at + 1
-            while tokens[end].text.upper() not in AFTER_TYPE:
+            while not AFTER_TYPE.fullmatch(tokens[end].text):
                 end += 1
                 if tokens[end - 1].text == "(":  # VARCHAR(20)
                     end = next(i for i in range(end, len(tokens)) if tokens[i].text == ")") + 1

@@ -6,6 +6,8 @@ A reader takes what the user names, the files of questions about it, and the dir
 from collections.abc import Sequence
 from pathlib import Path
 
+import apsw
+
 from data.choose import EVAL, TRAIN
 from data.sources.convert import Source
 from data.sources.mend import mend
@@ -16,7 +18,7 @@ from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import DUMP, SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.dataset import OPEN, check_inside
-from shared.errors import DataError
+from shared.errors import DatabaseLoadError, DataError
 
 SHOWN_CHANGES = 5  # that a note names of each database
 JSON = "name JSON, JSON lines or CSV with SQL (see docs/own-data.md)"
@@ -39,8 +41,13 @@ def read_sqlite(
 
     def write(path: Path, target: Path) -> None:
         copy_database(path, target)
-        mended, count = mend(target, write=mending), SHOWN_CHANGES
-        if not mended.changes:
+        try:
+            mended, count = mend(target, write=mending), SHOWN_CHANGES
+        except (apsw.Error, UnicodeDecodeError) as error:
+            if mending:
+                raise DatabaseLoadError(f"{path} can't be mended: {error}") from error
+            return  # whoever reads it next names the damage
+        if not (mended.changes or mended.problems):
             return
         if mending:
             report.problems += (f"{path.name}: {problem}" for problem in mended.problems)

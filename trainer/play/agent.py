@@ -19,7 +19,7 @@ RETRY_TEMPERATURE = 1.2  # of an action in place of one that failed before
 
 @dataclass(frozen=True)
 class Agent:
-    """One player: a generator with a `codec`, or a policy, which writes texts.
+    """One player: what makes generators, with a `codec`, or a policy, which writes texts.
 
     It plays a single attempt greedily, several at `TEMPERATURE`.
     """
@@ -32,25 +32,20 @@ class Agent:
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
 
 
-def local_agent(
-    config: GRPOConfig, samples: int = 1, on_tokens: Callable[[int, int, int], None] | None = None
-) -> Agent:
-    """Return the model of `config` in this process, or raise `ModelLoadError`.
-
-    `on_tokens` is that of an `EpisodeObserver`.
-    """
+def local_agent(config: GRPOConfig, samples: int = 1) -> Agent:
+    """Return the model of `config` in this process, or raise `ModelLoadError`."""
     limit_threads()
     model, tokenizer = load_model_and_tokenizer(config)
     model.eval()
     codec = codec_of(tokenizer, config.thinking)
     return Agent(
         config,
-        player=local_generator(
+        player=partial(
+            local_generator,
             model,
             codec,
             config.override(temperature=TEMPERATURE),
             greedy=samples == 1,
-            on_tokens=on_tokens,
         ),
         codec=codec,
         tokenizer=tokenizer,

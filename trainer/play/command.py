@@ -158,7 +158,7 @@ def play(
         if base_url:
             agent = served_agent(config, base_url, samples)
         else:
-            agent = local_agent(config, samples, screen.on_tokens)
+            agent = local_agent(config, samples)
 
         def answers(texts: list[str]) -> bool:
             """Play questions on the file as it is now; return whether all answers are confirmed."""

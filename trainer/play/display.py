@@ -18,12 +18,13 @@ from shared.actions import ActionType
 from shared.console import counted, errors, printable
 from shared.models import Outcome, SQLObservation
 from trainer.play.database import Database
-from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep, is_nothing, total_tokens
-from trainer.run.progress import Bar, bar
+from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep, is_nothing
+from trainer.run.progress import Bar
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_READINGS = 3  # of a question, where attempts disagree
 INDENT = "   "
+SILENT = Console(quiet=True)
 
 
 class Screen:
@@ -34,9 +35,7 @@ class Screen:
 
     def __init__(self, console: Console, *, brief: bool = False) -> None:
         self._console, self._brief = console, brief
-        self._stack, self._bar = ExitStack(), Bar(Console(quiet=True), "", None)
-        self._steps: list[PlayStep] = []
-        self._title, self._ended, self._written = "question", 0, 0
+        self._stack, self._several, self._bar = ExitStack(), False, Bar(SILENT, "", None)
 
     def start(self, database: Database, agent: str) -> None:
         """Show what is about to be played, before a model is loaded."""
@@ -47,51 +46,35 @@ class Screen:
         self._line("agent", agent)
 
     @contextmanager
-    def playing(self, title: str) -> Iterator[None]:
-        """Show the progress of a question while it is played."""
-        self._title, self._steps, self._ended, self._written = title, [], 0, 0
+    def playing(self, title: str, attempts: int) -> Iterator[Bar]:
+        """Yield a bar of the attempts that have ended, which `question` shows."""
+        shown = (self._brief or attempts > 1) and not self._console.quiet
+        self._bar = Bar(errors if shown else SILENT, title, attempts)
         with ExitStack() as self._stack:
-            yield
+            yield self._bar
+        self._bar.end()
 
     def question(self, played: PlayedQuestion) -> None:
         """Show the question when its first episode has started."""
+        self._several = self._brief or len(played.attempts) > 1
         if not self._brief:
             self._console.print()
-            self._line("question", played.question)
+        self._line("question", played.question)
+        if not self._brief:
             self._line("tables", ", ".join(played.tables))
         if played.unknown_names:
             names = ", ".join(map(repr, played.unknown_names))
             self._print(Text(f"note: no table, column or value has {printable(names)}", "yellow"))
         if not self._brief:
             self._console.print()
-        if self._brief or len(played.attempts) > 1:
-            silent = Console(quiet=True) if self._console.quiet else errors
-            shown = bar(silent, self._title, len(played.attempts))
-            self._bar = self._stack.enter_context(shown)
-            if self._bar.progress:
-                self._bar.progress.live.transient = True
+        if self._bar.progress:
+            self._bar.progress.live.transient = True
+            self._stack.enter_context(self._bar.progress)
 
-    def step(self, step: PlayStep, *, alone: bool = True) -> None:
-        """See a step that has been answered, and show it if it is of the only attempt."""
-        self._steps.append(step)
-        self._progress()
-        if alone and not self._brief:
+    def step(self, step: PlayStep) -> None:
+        """Show a step when it has been answered, if there is one attempt alone."""
+        if not self._several:
             self._step(step)
-
-    def ended(self, attempts: int) -> None:
-        """See that attempts have ended."""
-        self._ended += attempts
-        self._progress()
-
-    def on_tokens(self, read: int, written: int, turns: int) -> None:
-        """See what a model in this process has read and written."""
-        self._written += written
-        self._progress()
-
-    def _progress(self) -> None:
-        tokens = self._written or total_tokens(self._steps) or 0
-        note = f"{counted(len(self._steps), 'step')}, {counted(tokens, 'token')}"
-        self._bar.to(self._ended, note)
 
     def _step(self, step: PlayStep) -> None:
         """Show a step; an ANSWER is shown by `end`, if confirmed."""

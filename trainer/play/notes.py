@@ -1,14 +1,4 @@
-"""What a user notes about a database, in a TOML file beside it: see docs/play.md.
-
-    [tables]
-    repairs = "one visit of a bike to the workshop"
-
-    [columns]
-    repairs.cost = "in euros, with tax"
-
-    [[questions]]
-    question = "How many repairs were there in May?"
-    sql = "SELECT count(*) FROM repairs WHERE day LIKE '2024-05-%'"
+"""What a user notes about a database, in a TOML file beside it: docs/play.md has an example.
 
 DESCRIBE shows the descriptions. The past questions that are most like a new one are in its prompt.
 """

@@ -21,19 +21,18 @@ from trainer.config import GRPOConfig
 from trainer.errors import PlayError
 from trainer.play.agent import RETRY_TEMPERATURE, Agent
 from trainer.play.database import Database, host
-from trainer.play.display import Screen
+from trainer.play.display import SILENT, Screen
 from trainer.play.names import unknown_names
 from trainer.play.notes import with_hint
 from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
 from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.rollout.dataset import prompt_of
-from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import NOTE
-from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import attempt_of
+from trainer.run.progress import Bar, PlayProgress
 from trainer.runtime.server import SupervisedServer
 
 WRITTEN = "the result is written in the statement, not read from a table"
@@ -55,8 +54,8 @@ def play_questions(
             attempts = [PlayedAttempt() for _ in range(samples)]
             played = PlayedQuestion(text, unknown_names(path, text), attempts, agree)
             title = f"question {number} of {len(questions)}" if len(questions) > 1 else "question"
-            with screen.playing(title):
-                ask(agent, client, question_id, played, screen, database.notes.hint(text))
+            with screen.playing(title, samples) as shown:
+                ask(agent, client, question_id, played, screen, database.notes.hint(text), shown)
             screen.end(played)
             yield played
     if database.log is None and database.changed():
@@ -105,18 +104,19 @@ def ask(
     played: PlayedQuestion,
     screen: Screen,
     hint: str = "",
+    shown: Bar | None = None,
 ) -> None:
     """Play the attempts at one question that the client's server hosts, and record them.
 
-    `hint` is read by the agent with its instructions.
+    The agent reads a `hint` with its instructions. How far the attempts are is `shown`.
     """
     start = time.perf_counter()
     player: dict[str, Any] = {}
     attempts = played.attempts
+    recorder = _Recorder(played, screen, shown or Bar(SILENT, "", None), agent.config.step_budget)
     if agent.codec is not None:
-        player["generator"] = RetryingGenerator(
-            agent.player, RETRY_TEMPERATURE, agent.codec, attempts
-        )
+        generator = agent.player(on_tokens=recorder.on_tokens)
+        player["generator"] = RetryingGenerator(generator, RETRY_TEMPERATURE, agent.codec, attempts)
     else:
         assert agent.retry is not None
         player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
@@ -127,7 +127,7 @@ def ask(
         agent.config,
         client=client,
         check_lost=False,
-        observer=_Recorder(played, screen),
+        observer=recorder,
         **player,
     )
     for attempt, row in zip(attempts, rows, strict=True):
@@ -185,18 +185,25 @@ def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
     return good
 
 
-class _Recorder(EpisodeObserver):
-    """Records the steps of a question's attempts. It raises the error that loses an attempt if the
-    others would meet it too, or if it loses the last one."""
+class _Recorder(PlayProgress):
+    """Records the steps of a question's attempts, and shows how far they are.
 
-    def __init__(self, played: PlayedQuestion, screen: Screen) -> None:
-        self._played, self._screen = played, screen
+    It raises the error that loses an attempt if the others would meet it too, or if it loses the
+    last one.
+    """
+
+    def __init__(
+        self, played: PlayedQuestion, screen: Screen, shown: Bar, step_budget: int
+    ) -> None:
         count = len(played.attempts)
+        super().__init__(shown, step_budget, total=count, correct=None)
+        self._played, self._screen = played, screen
         # by attempt: time of the last observation; tokens before it
         self._shown_s, self._tokens = [0.0] * count, [0] * count
         self._left = count
 
     def on_start(self, view: EpisodeView) -> None:
+        super().on_start(view)
         self._shown_s[view.repeat] = time.perf_counter()
         if self._played.tables:
             return
@@ -220,11 +227,8 @@ class _Recorder(EpisodeObserver):
             wall_s=round(now - self._shown_s[place], 4),
         )
         self._played.attempts[place].steps.append(step)
-        self._screen.step(step, alone=len(self._played.attempts) == 1)
+        self._screen.step(step)
         self._shown_s[place], self._tokens[place] = time.perf_counter(), view.sampled_tokens
-
-    def on_end(self, rows: Sequence[RolloutRow]) -> None:
-        self._screen.ended(len(rows))
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
         self._left -= 1

@@ -231,7 +231,7 @@ def test_an_answer_is_the_rows_of_its_query_as_csv(
         shown = play(*asked, "--samples", 1, "--format", "table")
     assert result.exit_code == 0
     assert result.stdout == (whole if written is None else written)
-    assert "question: 1/1, 2 steps" in result.stderr
+    assert "question: 1/1, 2 turns" in result.stderr
     assert "│ Bo" in shown.stdout
     assert ("│ NULL" in shown.stdout) == (written is None)
 
@@ -280,8 +280,8 @@ def test_a_log_gets_lines_of_progress_and_stdout_stays_json(
     for number in (1, 2):
         own = [line for line in lines if line.startswith(f"question {number} of 2: ")]
         assert len(own) >= 6
-        assert own[0].startswith(f"question {number} of 2: 0/2, 1 step, ")
-        assert own[-1].startswith(f"question {number} of 2: 2/2, 6 steps, ")
+        assert own[0].startswith(f"question {number} of 2: 0/2, ")
+        assert own[-1].startswith(f"question {number} of 2: 2/2, 6 turns, ")
 
 
 # -- notes

@@ -341,7 +341,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 ) -> None:
     spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, spelled, codec=spelled.codec, tokenizer=tokenizer)
+    agent = Agent(config, lambda **_: spelled, codec=spelled.codec, tokenizer=tokenizer)
     played = asked(agent)
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
     first, *again, last = spelled.contexts
@@ -356,7 +356,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
     spelled = Spelled(tokenizer, *[BAD] * 20)
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, spelled, codec=spelled.codec, tokenizer=tokenizer)
+    agent = Agent(config, lambda **_: spelled, codec=spelled.codec, tokenizer=tokenizer)
     played = asked(agent)
     assert played.attempts[0].stuck
     assert (len(played.steps), len(spelled.contexts)) == (1, 10)

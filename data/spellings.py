@@ -151,8 +151,15 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
     kinds: Counter[str] = Counter()
     total = 0
 
+    gaps = False
+
     def known() -> Iterator[tuple[str, int]]:
-        return ((cell, number) for cell, number in cells() if not is_missing(cell))
+        nonlocal gaps
+        for cell, number in cells():
+            if is_missing(cell):
+                gaps = True
+            else:
+                yield cell, number
 
     stream = known()
     while some := list(islice(stream, _ENOUGH)):
@@ -164,7 +171,7 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
         if max([*fits.values(), *kinds.values()], default=0) <= total / 2:
             return Column()
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
-        return _settled(lambda: (cell for cell, _ in known()), fitting)
+        return _settled(lambda: (cell for cell, _ in known()), fitting, gaps)
     if not fits:
         return Column()
     best, most = fits.most_common(1)[0]
@@ -181,8 +188,9 @@ def is_usual(spelling: Spelling) -> bool:
     return spelling[0] != "number" or not spelling[2] or _is_unit(spelling[2], spaced=False)
 
 
-def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling]) -> Column:
-    """Return the column of cells that all fit; as text if it is open what they are."""
+def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling], gaps: bool) -> Column:
+    """Return the column of cells that all fit; as text if it is open what they are, or if they are
+    in ISO's form already, without `gaps`."""
     first, *others = sorted(fitting, key=lambda one: (KINDS.index(one[0]), one))
     rivals = [other for other in others if other[0] == first[0] and other[-1] != "duration"]
     types: set[type] = set()
@@ -206,7 +214,8 @@ def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling]) -> Col
     if footnotes:
         return Column(note=f"stays text: {example!r} can be a negative number or a note's")
     single = first[0] == "boolean" and first[1] != "true false" and len(bits) < 2
-    if single or (len(shapes) == 1 and None not in shapes):  # ISO's form, already
+    iso = len(shapes) == 1 and None not in shapes
+    if single or (iso and not gaps):
         return Column()
     column = Column("TEXT" if str in types else "REAL" if float in types else "INTEGER", first)
     if example is None:

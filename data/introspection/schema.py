@@ -30,7 +30,9 @@ from data.introspection.tables import Cells, RawTable, is_blank, read_tables
 from data.spellings import column_of
 
 LABELS = (Kind.TEXT, Kind.CATEGORY)
-OTHER_DATES = "dates in another form than ISO's ('import sqlite FILE --mend' rewrites them)"
+OTHER_DATES = (
+    "dates that are not all in ISO's form or NULL ('import sqlite FILE --mend' rewrites them)"
+)
 MAX_CATEGORIES = 40
 MAX_TEXT_CHARS = 60  # mean of a column; longer texts are poor answers
 MAX_LABEL_CHARS = 40  # of any value of a category
@@ -181,8 +183,9 @@ def _number_kind(cells: Cells, last: str) -> Kind:
 
 
 def _are_other_dates(cells: Cells) -> bool:
-    """Return whether a column of text holds dates in one form, but not in ISO's."""
-    spelling = column_of(lambda: Counter(map(str, cells.known)).items()).spelling
+    """Return whether a column of text holds dates that `data.spellings` would rewrite."""
+    texts = Counter(str(cell) for cell in cells.sample if cell is not None)
+    spelling = column_of(texts.items).spelling
     return spelling is not None and spelling[0] == "date"
 
 

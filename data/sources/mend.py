@@ -121,7 +121,7 @@ def _reading(
     def cells(source: str) -> Iterator[tuple[str, int]]:
         yield from connection.execute(
             f"SELECT substr(CAST({column} AS TEXT), 1, {LONG + 1}), count(*) FROM {source} "
-            f"WHERE {column} <> '' GROUP BY 1"
+            f"WHERE {column} NOTNULL GROUP BY 1"
         )
 
     tests = ", ".join(f"total(typeof({column}) = '{one}')" for one in ("text", "blob"))
@@ -143,9 +143,10 @@ def _reading(
             kind, reader = "TEXT", lambda cell: _day(day, read.read(cell))
     if kind != "TEXT" and not texts:
         return "", None, ""
-    note = note or f"is read as {read.spelling[0]}s, which were text"
+    if kind != "TEXT":
+        note = note or f"is read as {read.spelling[0]}s, which were text"
     if nulls := list(islice((repr(cell) for cell, _ in cells(source) if is_missing(cell)), 3)):
-        note += f", and has NULL for {' and '.join(nulls)}"
+        note = f"{note}{', and ' * bool(note)}has NULL for {' and '.join(nulls)}"
     return kind, reader, note
 
 

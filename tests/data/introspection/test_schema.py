@@ -58,7 +58,7 @@ def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
     assert {one.removeprefix("shop."): why.split(" (")[0] for one, why in reasons.items()} == {
         "shop_id": "ids",
         "is_open": "flags",
-        "us_date": "dates in another form than ISO's",
+        "us_date": "dates that are not all in ISO's form or NULL",
         "password": "secrets",
         "photo": "BLOBs",
         "mixed": "texts and numbers in one column",

@@ -108,6 +108,18 @@ def test_a_database_that_needs_nothing_gets_no_note(tmp_path: Path) -> None:
     assert mend(tmp_path / "own.db", write=True).changes == []
 
 
+def test_what_stands_for_no_date_is_null(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE t (d DATE, s TEXT);"
+        "INSERT INTO t VALUES ('2024-01-05', ''), ('', 'x'), ('n/a', 'y'), (NULL, 'y');",
+    )
+    assert mend(path, write=True).changes == ["t.d has NULL for '' and 'n/a'"]
+    assert query(path, "SELECT d, s FROM t") == [
+        ("2024-01-05", ""), (None, "x"), (None, "y"), (None, "y")
+    ]  # fmt: skip
+
+
 def test_what_a_constraint_forbids_is_a_problem(tmp_path: Path) -> None:
     path = make_database(
         tmp_path / "own.db",
@@ -136,8 +148,7 @@ def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
     status, text = run("questions", "visits.db", "--count", 40, "--out", "raw")
     assert status == 0
     assert (
-        "visits: not asked of: dates in another form than ISO's ('import sqlite FILE --mend'"
-        in text
+        "visits: not asked of: dates that are not all in ISO's form or NULL ('import sqlite" in text
     )
     assert "rewrites them): visit.seen_on" in text
     assert "visits: not asked of: ids: visit.id" in text

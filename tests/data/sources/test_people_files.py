@@ -165,6 +165,11 @@ FORMS: dict[str, tuple[str | bytes, list[tuple[Any, ...]], str]] = {
     ),
     "a title above two columns": ("Prices\nn,k\na,1\nb,2\n", [("a", 1), ("b", 2)], "'Prices'"),
     "what nobody sees": ("i\u200bd,n\n\u200b1,\ufeffa\u00a0\n", [(1, "a")], ""),
+    "dates with gaps": (
+        "d,n\n2024-01-05,1\nN/A,2\n",
+        [("2024-01-05", 1), (None, 2)],
+        "d has NULL for 'N/A'",
+    ),
     "names of codes": ("phone\n5551234567\n5559876543\n", [("5551234567",), ("5559876543",)], ""),
 }  # fmt: skip
 

@@ -9,44 +9,32 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from itertools import islice
 
 from babel import Locale
 from babel.numbers import list_currencies
 
+from shared.cells import INVISIBLE
+
 Value = int | float | str
 Spelling = tuple[str, ...]  # its kind, and what tells it from others of its kind
 
 KINDS = ("number", "boolean", "date", "time")  # the first that all cells fit counts
-MISSING = frozenset(
-    (
-        *(
-            "",
-            "-",
-            "--",
-            "–",
-            "—",
-            "?",
-            ".",
-            "...",
-            "na",
-            "n/a",
-            "n.a.",
-            "nan",
-            "nat",
-            "nil",
-            "null",
-        ),
-        *("none", "(null)", "<null>", "<na>", "\\n", "unknown"),
-        *("#n/a", "#div/0!", "#value!", "#ref!", "#name?", "#num!", "#null!"),  # of Excel
-    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+MISSING = {""} | _words(
+    "- -- – — ? . ... na n/a n.a. nan nat nil null none (null) <null> <na> \\n unknown "
+    "#n/a #div/0! #value! #ref! #name? #num! #null!"  # of Excel
 )
-INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u180e\u200b\u200e\u200f\u2060\u2061\u2062\u2063\ufeff"))
 # the nine of each script's digits: Arabic, Persian, Hindi, Bengali, Thai and full-width
 _DIGITS = {ord(nine) - 9 + digit: str(digit) for nine in "٩۹९৯๙９" for digit in range(10)}
 _MARKS = str.maketrans("−–－﹣＋（）．，٫٬：／％年月’ʼ′＇`´", "----+().,.,:/%--''''''", "日")
@@ -68,34 +56,12 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 # that may follow a number without a space; others have one
-_UNITS = frozenset(
-    (
-        *("%", "‰", "°", "°c", "°f", "k", "m", "b", "bn", "g", "kg", "mg", "t", "lb", "oz", "cm"),
-        *("mm", "km", "mi", "ft", "in", "yd", "l", "ml", "cl", "s", "sec", "ms", "h", "hr", "min"),
-        *(
-            "d",
-            "w",
-            "kw",
-            "mw",
-            "kwh",
-            "v",
-            "hz",
-            "khz",
-            "mhz",
-            "ghz",
-            "px",
-            "pt",
-            "kb",
-            "mb",
-            "gb",
-        ),
-        *("tb", "kib", "mib", "gib", "m²", "m³", "km²", "ha", "pa", "hpa", "cal", "kcal", "kj"),
-        *("mph", "km/h", "m/s", "rpm", "db", "st", "nd", "rd", "th"),
-    )
+_UNITS = _words(
+    "% ‰ ° °c °f k m b bn g kg mg t lb oz cm mm km mi ft in yd l ml cl s sec ms h hr min d w kw mw "
+    "kwh v hz khz mhz ghz px pt kb mb gb tb kib mib gib m² m³ km² ha pa hpa cal kcal kj mph km/h "
+    "m/s rpm db st nd rd th"
 )
-_MONEY = frozenset(
-    ("rs", "rs.", "kr", "kr.", "zł", "kč", "fr", "fr.", "lei", "din", "руб", "руб.", "лв")
-)
+_MONEY = _words("rs rs. kr kr. zł kč fr fr. lei din руб руб. лв")
 _PHONE_DIGITS = 8  # of a whole number with a plus sign
 _DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%y-%m-%d", "%d.%m.%Y", "%d.%m.%y"),
@@ -128,6 +94,11 @@ for _pair in (
 ):
     for _number, _word in enumerate(reversed(_pair.split())):
         _BOOLEANS[_word]["boolean", _pair] = _number
+# what the name of a column says of its numbers: for `name_words`
+CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
+DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])")
+SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
+COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 _ZEROS = re.compile(r"0\d+")
 _ENOUGH = 1_000  # different cells after which a column that is mostly text is not read further
 
@@ -180,8 +151,15 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
     kinds: Counter[str] = Counter()
     total = 0
 
+    gaps = False
+
     def known() -> Iterator[tuple[str, int]]:
-        return ((cell, number) for cell, number in cells() if not is_missing(cell))
+        nonlocal gaps
+        for cell, number in cells():
+            if is_missing(cell):
+                gaps = True
+            else:
+                yield cell, number
 
     stream = known()
     while some := list(islice(stream, _ENOUGH)):
@@ -193,7 +171,7 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
         if max([*fits.values(), *kinds.values()], default=0) <= total / 2:
             return Column()
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
-        return _settled(lambda: (cell for cell, _ in known()), fitting)
+        return _settled(lambda: (cell for cell, _ in known()), fitting, gaps)
     if not fits:
         return Column()
     best, most = fits.most_common(1)[0]
@@ -210,8 +188,9 @@ def is_usual(spelling: Spelling) -> bool:
     return spelling[0] != "number" or not spelling[2] or _is_unit(spelling[2], spaced=False)
 
 
-def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling]) -> Column:
-    """Return the column of cells that all fit; as text if it is open what they are."""
+def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling], gaps: bool) -> Column:
+    """Return the column of cells that all fit; as text if it is open what they are, or if they are
+    in ISO's form already, without `gaps`."""
     first, *others = sorted(fitting, key=lambda one: (KINDS.index(one[0]), one))
     rivals = [other for other in others if other[0] == first[0] and other[-1] != "duration"]
     types: set[type] = set()
@@ -235,7 +214,8 @@ def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling]) -> Col
     if footnotes:
         return Column(note=f"stays text: {example!r} can be a negative number or a note's")
     single = first[0] == "boolean" and first[1] != "true false" and len(bits) < 2
-    if single or (len(shapes) == 1 and None not in shapes):  # ISO's form, already
+    iso = len(shapes) == 1 and None not in shapes
+    if single or (iso and not gaps):
         return Column()
     column = Column("TEXT" if str in types else "REAL" if float in types else "INTEGER", first)
     if example is None:
@@ -342,6 +322,38 @@ def _in_utc(value: str, zone: str) -> str:
     offset = re.sub(r"[^\d+-]", "", zone).ljust(5, "0") if re.search(r"\d", zone) else "+0000"
     moment = datetime.fromisoformat(value + offset).astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(" ")
+
+
+def name_words(name: str) -> str:
+    """Return a column's name in lower case, with its words apart."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def days_of(numbers: Sequence[float]) -> tuple[Callable[[float], str], str] | None:
+    """Return what reads the numbers of a column of `DAYS`, and a note; None if they are no days.
+
+    They are YYYYMMDD, or days as Excel counts them.
+    """
+    if not numbers:
+        return None
+    least, most = min(numbers), max(numbers)
+    whole = all(float(one).is_integer() for one in numbers)
+
+    def compact(number: float) -> str:
+        return datetime.strptime(f"{number:.0f}", "%Y%m%d").date().isoformat()
+
+    def serial(number: float) -> str:
+        moment = datetime(1899, 12, 30) + timedelta(seconds=round(number * 86_400))
+        return moment.date().isoformat() if whole else moment.isoformat(" ")
+
+    if whole and COMPACT[0] <= least and most <= COMPACT[1]:
+        with suppress(ValueError):
+            for number in numbers:
+                compact(number)
+            return compact, f"is read as dates: {least:.0f} is YYYYMMDD"
+    if SERIALS[0] <= least and most <= SERIALS[1]:
+        return serial, "is read as dates: its numbers are Excel's days"
+    return None
 
 
 @lru_cache(maxsize=1 << 15)

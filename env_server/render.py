@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
 from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
+from shared.dataset import TABLE_TEXT
 from shared.sqltext import join_names, sql_name
 
 RENDER_VERSION = "5"  # raise it when the text of any result changes
@@ -62,14 +63,17 @@ def render_table(
         customer_id INTEGER -> customers.customer_id: 3 to 87; 61 different
         "due date" TEXT: 'C', 'D'; 3 % NULL -- the day of delivery, as the contract has it
 
-    `texts` are the descriptions of columns, by their names in lower case; `places` those of the
-    columns to show, by default all; `values` the result of VALUES jobs; `note` a second line.
+    `texts` are the descriptions of columns, by their names in lower case, and that of the table,
+    shown after its rows; `places` those of the columns to show, by default all; `values` the
+    result of VALUES jobs; `note` a second line.
     """
     shown = result.rows if places is None else [result.rows[place] for place in places]
     contents: dict[Cell, Cell] = dict(values.rows) if values else {}  # type: ignore[arg-type]
     head = f"{render_text(sql_name(table))}: {result.row_count} rows"
     if values and values.row_count is not None:
         head += f"; values are from {values.row_count} of them"
+    if text := texts.get(TABLE_TEXT):
+        head += f" -- {render_text(text)}"
     lines = [head, *filter(None, [note])]
     for column, kind, is_key, references in shown:
         key, arrow = "primary key" if is_key else None, f"-> {references!s}" if references else None

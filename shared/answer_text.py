@@ -29,6 +29,9 @@ _PYTHON = re.compile(
     r"""|(?P<open>\()|(?P<close>\))|(?P<last>,(?=\s*+[)\]]))|(?P<unclosed>['"])""",
     re.DOTALL,
 )
+# what JSON does not allow between texts: full-width digits and no-break spaces
+_AS_ASCII = {0xFF10 + digit: str(digit) for digit in range(10)}
+_AS_ASCII |= dict.fromkeys((0xA0, 0x2007, 0x202F, 0x3000), " ")
 _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
@@ -96,7 +99,8 @@ def read_json(text: str) -> Any:
             return json.loads(form(text), **_AS_WRITTEN)
         except (ValueError, RecursionError):
             continue
-    return text
+    ascii_text = text.translate(_AS_ASCII)
+    return text if ascii_text == text else read_json(ascii_text)
 
 
 def _python_as_json(text: str) -> str:

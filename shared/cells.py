@@ -55,6 +55,13 @@ _NOT_UNITS = (
     "plus and"
 )
 
+# Characters that nobody sees: a text is the same without them. Marks of direction are among them.
+INVISIBLE = dict.fromkeys(
+    (
+        *(0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+        *(*range(0x202A, 0x202F), *range(0x2060, 0x2065), *range(0x2066, 0x206A)),
+    )
+)
 # Full-width forms of ASCII, and characters that are typed for an apostrophe, a quote or a hyphen.
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _ALIKE = str.maketrans("\u2018\u2019\u02bc\u00b4`\u201c\u201d\u2010\u2011\u2013", "'''''\"\"---")
@@ -63,10 +70,8 @@ NULLS = frozenset(["null", "none", ""])
 BOOLEANS = {"true": 1, "false": 0}  # SQLite has no booleans: a comparison gives 1 or 0
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "„": "“"}
 # What `env_server/render.py` escapes, and how it shows it.
-_CONTROL = re.compile(
-    r"[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-    r"|\\(?:[nrt]|x[0-9a-f]{2}|u061c|u200[ef]|u202[89a-e]|u206[6-9])"
-)
+_CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]|\\(?:[nrt]|x[0-9a-f]{2}|u202[89])")
+_DIRECTION = re.compile(r"\\u(?:061c|200[ef]|202[a-e]|206[6-9])")
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
     r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
@@ -93,8 +98,15 @@ def unquote(text: str) -> str:
     return text
 
 
+def visible(text: str) -> str:
+    """Return a text without the characters that nobody sees."""
+    return text if text.isascii() else text.translate(INVISIBLE)
+
+
 def plain(text: str) -> str:
-    """Normalise a text for comparison: Unicode form, letter case, spaces, escaped characters."""
+    """Normalise a text for comparison: Unicode form, letter case, spaces, invisible and escaped
+    characters."""
+    text = _DIRECTION.sub("", visible(text))
     if text.isascii() or sum(map(bool, map(unicodedata.combining, text))) <= MAX_MARKS:
         text = unicodedata.normalize("NFC", text)
     return " ".join(_CONTROL.sub(" ", text).casefold().split())

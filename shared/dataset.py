@@ -88,7 +88,8 @@ DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX, BIRD_MINI_PREFIX)
 DESCRIPTIONS = "descriptions.json"  # beside a database, optional: `ColumnTexts`
 IMPORT_REPORT = "import_report.json"  # its presence marks a directory as the output of an import
 
-ColumnTexts = dict[str, dict[str, str]]  # table -> column -> text
+ColumnTexts = dict[str, dict[str, str]]  # table -> column, or `TABLE_TEXT` -> text
+TABLE_TEXT = ""  # in place of a column: the text is of the table
 _QUESTIONS = TypeAdapter(list[Question])
 _DESCRIPTIONS = TypeAdapter(ColumnTexts)
 _OPEN_QUESTIONS = TypeAdapter(list[OpenQuestion])
@@ -204,7 +205,7 @@ def data_digest(data_dir: Path) -> str:
 
 
 def load_descriptions(data_dir: Path, db_id: str) -> ColumnTexts:
-    """Return what DESCRIBE says of a database's columns, with names in lower case."""
+    """Return what DESCRIBE says of a database's tables and columns, with names in lower case."""
     path = database_path(data_dir, db_id).with_name(DESCRIPTIONS)
     if not path.exists():
         return {}

@@ -18,7 +18,7 @@ import apsw
 from data.audit.findings import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
 from data.build import as_question
 from data.choose import EVAL, TRAIN
-from data.domains.spec import Draft
+from data.domains.spec import Draft, Kind
 from data.domains.templates import AnsweredDraft, balanced
 from data.domains.words import plural
 from data.golds.execute import GoldResult, open_readonly
@@ -206,6 +206,11 @@ def _rows(
             )
     made = Counter(row.database for row in rows.values())
     for name, pool in pools.items():
+        report.notes += (
+            f"{name}: not asked of: {reason}: {', '.join(columns)}"
+            for reason, columns in _left_out(pool).items()
+            if columns
+        )
         if made[name] < count:
             asked = counted(count, "question")
             report.notes.append(f"{name}: {made[name]} of {asked}, as {_why(pool)}")
@@ -232,6 +237,19 @@ def _limited(questions: Iterable[Question], most: int, limit: int) -> Iterator[Q
             answers[answer] += 1
             databases[question.database_name] += 1
             yield question
+
+
+def _left_out(pool: _Pool) -> dict[str, list[str]]:
+    """Return what no question is about, by reason."""
+    asked = "\n".join(question.gold_sql for question in pool.questions)
+    unasked = [
+        f"{table.name}.{column.name}"
+        for table in pool.schema.domain.tables
+        for column in table.columns
+        if column.kind not in (Kind.KEY, Kind.REF)
+        and not re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", asked)
+    ]
+    return {**pool.schema.left_out, "no question fits": unasked}
 
 
 def _why(pool: _Pool) -> str:

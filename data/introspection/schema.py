@@ -1,15 +1,16 @@
 """A SQLite database as a `Domain`: what each of its columns is for.
 
 Kinds follow from the keys and from the cells, since SQLite's declared types promise nothing. A
-column that no question can use well is left out: ids, BLOBs, columns with one value, with values of
-several types or with long texts, and passwords. Dates in other formats than ISO are plain text.
+column that no question can use well is left out, with a reason: ids, BLOBs, columns with one value,
+with values of several types or with long texts, passwords, and dates in other forms than ISO's.
 
 Names of tables and columns in the domain are SQL identifiers, in quotes where SQL needs them.
 """
 
 import random
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import apsw
@@ -26,8 +27,12 @@ from data.introspection.names import (
     without_prefix,
 )
 from data.introspection.tables import Cells, RawTable, is_blank, read_tables
+from data.spellings import column_of
 
 LABELS = (Kind.TEXT, Kind.CATEGORY)
+OTHER_DATES = (
+    "dates that are not all in ISO's form or NULL ('import sqlite FILE --mend' rewrites them)"
+)
 MAX_CATEGORIES = 40
 MAX_TEXT_CHARS = 60  # mean of a column; longer texts are poor answers
 MAX_LABEL_CHARS = 40  # of any value of a category
@@ -46,11 +51,17 @@ class Schema:
     """What questions may use of a database.
 
     partial   tables -> what their NAME column is called, where it is not simply the name
+    left_out  reasons -> the columns (`table.column`) and tables that are not used for them
     """
 
     domain: Domain
     rows: Rows
     partial: dict[str, str]
+    left_out: dict[str, list[str]]
+
+
+class _Unusable(Exception):
+    """The reason why no question can use a column."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +74,22 @@ class _Use:
 
 def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> Schema:
     """Return what questions may use of a database. Raises apsw's errors."""
-    raw = read_tables(connection, rng)
+    raw, small = read_tables(connection, rng)
     nouns = {table.singular for table in raw}
     tables: list[Table] = []
     rows: Rows = {}
     partial: dict[str, str] = {}
+    left_out: dict[str, list[str]] = defaultdict(list)
+    left_out["tables of fewer than two rows"] += small
     for table in raw:
-        uses = [*_keys(table), *_attributes(table, nouns)]
+        uses = [*_keys(table), *_attributes(table, nouns, left_out)]
         uses = _with_name(table, uses, partial)
         columns = tuple(use.column for use in uses)
         tables.append(Table(table.sql, table.singular, table.plural, columns, table.count))
         rows[table.sql] = _rows(table, uses, connection)
     # alone, counts of rows are too few questions
     usable = any(table.of_kind(*set(Kind) - {Kind.KEY, Kind.REF}) for table in tables)
-    return Schema(Domain(db_id, tuple(tables) if usable else ()), rows, partial)
+    return Schema(Domain(db_id, tuple(tables) if usable else ()), rows, partial, left_out)
 
 
 def _keys(table: RawTable) -> list[_Use]:
@@ -104,47 +117,59 @@ def _role(cells: Cells, parent: RawTable) -> tuple[str, ...]:
     return (" ".join(words),)
 
 
-def _attributes(table: RawTable, nouns: set[str]) -> list[_Use]:
+def _attributes(table: RawTable, nouns: set[str], left_out: Mapping[str, list[str]]) -> list[_Use]:
     noun = core_of(table.words)
     short = [without_prefix(cells.words, noun) for cells in table.columns]
     taken: set[str] = set()
     uses = []
     for cells, words in zip(table.columns, short, strict=True):
         link = cells in table.refs or cells in table.foreign or cells is table.key
-        kind = _kind(table, cells)
-        if kind is None or (link and (kind not in LABELS or _is_numeric(cells))):
-            continue
-        if kind in NUMBERS and " ".join(map(singular, cells.words)) in nouns:
-            continue  # ids of the rows of another table
-        # `date` alone could also mean another column's `return date`
-        alone = sum(other[-len(words) :] == words for other in short) == 1
-        words = words if alone else cells.words
-        phrase = phrase_of(words, kind)
-        if phrase is None or phrase in taken:
+        try:
+            kind = _kind(table, cells)
+            if link and (kind not in LABELS or _is_numeric(cells)):
+                raise _Unusable("keys")
+            if kind in LABELS and _are_other_dates(cells):
+                raise _Unusable(OTHER_DATES)
+            if kind in NUMBERS and " ".join(map(singular, cells.words)) in nouns:
+                raise _Unusable("ids of the rows of another table")
+            # `date` alone could also mean another column's `return date`
+            alone = sum(other[-len(words) :] == words for other in short) == 1
+            phrase = phrase_of(words if alone else cells.words, kind)
+            if phrase is None:
+                raise _Unusable("names that make no noun")
+            if phrase in taken:
+                raise _Unusable("names that read as another column's")
+        except _Unusable as reason:
+            if cells is not table.key and cells not in table.refs:
+                left_out[str(reason)].append(f"{table.sql}.{cells.sql}")
             continue
         taken.add(phrase)
         uses.append(_Use(cells, Column(cells.sql, kind, None, (phrase,))))
     return uses
 
 
-def _kind(table: RawTable, cells: Cells) -> Kind | None:
-    """Return what a column is for; None if no question can use it."""
+def _kind(table: RawTable, cells: Cells) -> Kind:
+    """Return what a column is for. Raises `_Unusable`."""
     counts, known, last = cells.counts, cells.known, cells.words[-1]
     texts, numbers = counts["text"], counts["integer"] + counts["real"]
-    if counts["blob"] or (texts and numbers) or len(set(known)) < 2 or _is_flag(cells):
-        return None
-    if LISTS["secrets"].intersection(cells.words) or not any(map(str.isalpha, cells.name)):
-        return None
     in_key = numbers and cells in table.keys and "year" not in cells.words
-    if last in LISTS["ids"] or in_key:
-        return None
-    if not numbers:
-        return _text_kind(cells)
-    if last in LISTS["roles"] or _ends_in_id(last) or all(map(_is_epoch, known)):
-        return None
-    if all(cell in YEARS for cell in known) and LISTS["ordinals"].isdisjoint(cells.words):
-        return None  # years under another name
-    return _number_kind(cells, last)
+    years = all(cell in YEARS for cell in known) and LISTS["ordinals"].isdisjoint(cells.words)
+    reasons: dict[str, object] = {
+        "BLOBs": counts["blob"],
+        "texts that are not UTF-8": texts and not cells.sample,
+        "texts and numbers in one column": texts and numbers,
+        "no two different values": len(set(known)) < 2,
+        "flags": _is_flag(cells),
+        "secrets": LISTS["secrets"].intersection(cells.words),
+        "names without a letter": not any(map(str.isalpha, cells.name)),
+        "ids": last in LISTS["ids"] or in_key,
+        "numbers of people or rows": numbers and (last in LISTS["roles"] or _ends_in_id(last)),
+        "seconds since 1970": numbers and all(map(_is_epoch, known)),
+        "years under another name": numbers and years,
+    }
+    if reason := next((one for one, holds in reasons.items() if holds), None):
+        raise _Unusable(reason)
+    return _number_kind(cells, last) if numbers else _text_kind(cells)
 
 
 def _number_kind(cells: Cells, last: str) -> Kind:
@@ -157,14 +182,21 @@ def _number_kind(cells: Cells, last: str) -> Kind:
     return Kind.REAL if cells.counts["real"] else Kind.INTEGER
 
 
-def _text_kind(cells: Cells) -> Kind | None:
+def _are_other_dates(cells: Cells) -> bool:
+    """Return whether a column of text holds dates that `data.spellings` would rewrite."""
+    texts = Counter(str(cell) for cell in cells.sample if cell is not None)
+    spelling = column_of(texts.items).spelling
+    return spelling is not None and spelling[0] == "date"
+
+
+def _text_kind(cells: Cells) -> Kind:
     known = [str(cell) for cell in cells.known]
     lengths = [len(text) for text in known]
     blank = len(known) < sum(cell is not None for cell in cells.sample)
     if not blank and len(set(lengths)) == 1 and all(map(_DATE.fullmatch, known)):
         return Kind.DATE
     if sum(lengths) > MAX_TEXT_CHARS * len(known):
-        return None  # long texts
+        raise _Unusable("long texts")
     few = len(set(known)) <= min(MAX_CATEGORIES, len(known) // 2)
     if few and not blank and max(lengths) <= MAX_LABEL_CHARS:
         return Kind.CATEGORY

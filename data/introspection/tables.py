@@ -77,13 +77,19 @@ def is_blank(cell: Value) -> bool:
     return cell is None or not math.isfinite(cell)
 
 
-def read_tables(connection: apsw.Connection, rng: random.Random) -> list[RawTable]:
-    """Return the tables of two rows or more, with nouns and links. Raises apsw's errors."""
-    tables = [table for table in _tables(connection, rng) if table.count > 1]
+def read_tables(
+    connection: apsw.Connection, rng: random.Random
+) -> tuple[list[RawTable], list[str]]:
+    """Return the tables of two rows or more, with nouns and links, and the names of the others.
+
+    Raises apsw's errors.
+    """
+    found = list(_tables(connection, rng))
+    tables = [table for table in found if table.count > 1]
     _split_compounds(tables)
     _name_tables(tables)
     _link(tables, connection)
-    return tables
+    return tables, [table.sql for table in found if table.count < 2]
 
 
 def _tables(connection: apsw.Connection, rng: random.Random) -> Iterator[RawTable]:

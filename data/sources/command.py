@@ -67,12 +67,16 @@ EvalShare = Annotated[
     float, typer.Option(min=0.01, max=0.9, help="Share of questions held out for evaluation.")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Go on if a CSV file loses over 3 % of its rows.")
-]
+# an option of one source: its name in Python, on the command line, and what it does
+SKIP = "skip_bad_rows", "--skip-bad-rows", "Go on if a CSV file loses over 3 % of its rows."
+MEND = "mending", "--mend", "Mend names and cells as 'import csv' does, and report each change."
 
 
-def _add_own(name: str, about: str, sources_are: str, reader: Reader) -> None:
+def _add_own(
+    name: str, about: str, sources_are: str, reader: Reader, own: tuple[str, str, str] | None = None
+) -> None:
+    argument, flag, helped = own or ("", "--none", "")
+
     @import_app.command(name, help=about)
     def command(
         sources: Annotated[list[str], typer.Argument(help=sources_are)],
@@ -83,12 +87,11 @@ def _add_own(name: str, about: str, sources_are: str, reader: Reader) -> None:
         seed: Seed = Splitting.seed,
         force: Force = False,
         keep: Keep = "",
-        skip_bad_rows: SkipBadRows = False,
+        more: Annotated[bool, typer.Option(flag, help=helped, hidden=own is None)] = False,
     ) -> None:
         def read(target: Path) -> Source:
             asked = [path for path in (questions, eval_questions) if path]
-            more = {"skip_bad_rows": True} if skip_bad_rows else {}
-            found = reader(sources, asked, target, **more)
+            found = reader(sources, asked, target, **({argument: True} if more and own else {}))
             return add_questions(found, questions, eval_questions)
 
         _import(read, sources[0], out, force, keep, Splitting(eval_share, seed))
@@ -98,8 +101,8 @@ SQLITE = "Import your own SQLite databases with questions about them."
 CSV = "Import CSV, Excel, JSON or Parquet files as one database, with questions if you have some."
 POSTGRES = "Copy a PostgreSQL database, which is only read, with questions if you have some."
 TABLES = "Folder of .csv, .xlsx, .ods, .json, .parquet or such files, or one such file."
-_add_own("sqlite", SQLITE, FILES, read_sqlite)
-_add_own("csv", CSV, TABLES, read_csv)
+_add_own("sqlite", SQLITE, FILES, read_sqlite, MEND)
+_add_own("csv", CSV, TABLES, read_csv, SKIP)
 _add_own("postgres", POSTGRES, "URL of a PostgreSQL database: postgresql://...", read_postgres)
 
 

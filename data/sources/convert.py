@@ -54,7 +54,8 @@ class Source:
     open       the questions without SQL
     only       the database that is written even if no question is kept
     dialect    sqlglot's name for the SQL dialect of golds, beside SQLite's
-    names       new names of tables, by schema ("" for any) and name
+    names      new names of tables, by schema ("" for any) and name
+    columns    new names of columns, by name
     answers    what the source's own database answers to golds, by their SQL
     """
 
@@ -67,6 +68,7 @@ class Source:
     dialect: str = "sqlite"
     open: Sequence[OpenQuestion] = ()
     names: dict[tuple[str, str], str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
     answers: Mapping[str, list[SqlRow]] = field(default_factory=dict)
 
 
@@ -197,7 +199,7 @@ def _convert_database(source: Source, name: str, target: Path, rows: Sequence[Ro
             raise DatabaseLoadError(f"no database {name!r} among those to import")
         source.write(path, target)
         with open_checked(target) as (connection, tables):
-            if report.source == "csv":  # the old name of a column, in quotes, would be read as text
+            if report.source == "csv" or source.columns:  # an old name in quotes is no text
                 connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
             converted = [_convert_row(source, connection, row, tables) for row in rows]
         return [one for one in converted if one is not None]
@@ -267,11 +269,11 @@ def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, Go
 
 def _candidates(source: Source, sql: str) -> Iterator[str]:
     yield sql
-    if source.names or source.dialect != "sqlite":
+    if source.names or source.columns or source.dialect != "sqlite":
         columns = [table.columns.items() for table in source.report.tables]
         booleans = {name.lower() for one in columns for name, kind in one if kind == "BOOLEAN"}
         with suppress(SqlglotError, RecursionError, ValueError):
-            yield to_sqlite(sql, source.names, booleans, source.dialect)
+            yield to_sqlite(sql, source.names, booleans, source.dialect, source.columns)
 
 
 def _agree(rows: Sequence[SqlRow], wanted: Sequence[SqlRow], sql: str, dialect: str) -> bool:

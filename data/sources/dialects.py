@@ -23,8 +23,14 @@ _TIMES = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ)
 _TRUTHS = {"t": 1, "true": 1, "yes": 1, "f": 0, "false": 0, "no": 0}
 
 
-def to_sqlite(sql: str, names: Names, booleans: Collection[str], dialect: str = "postgres") -> str:
-    """Return `sql` in SQLite's dialect: tables by their new names, `booleans` as 1 and 0.
+def to_sqlite(
+    sql: str,
+    names: Names,
+    booleans: Collection[str],
+    dialect: str = "postgres",
+    columns: Mapping[str, str] = {},
+) -> str:
+    """Return `sql` in SQLite's dialect: tables and columns by new names, `booleans` as 1 and 0.
 
     Raises sqlglot's errors.
     """
@@ -35,6 +41,8 @@ def to_sqlite(sql: str, names: Names, booleans: Collection[str], dialect: str = 
         if new := names.get((table.db, name)) or names.get(("", name)):
             table.set("table" if column else "this", exp.to_identifier(new))
         table.set("db", None)
+        if column and table.name in columns:
+            table.set("this", exp.to_identifier(columns[table.name]))
     if dialect == "postgres":
         tree = tree.transform(lambda node: _mapped(node, booleans))
     return str(tree.sql(dialect="sqlite"))

@@ -17,7 +17,17 @@ import duckdb
 from data.sources.files import Found
 from data.sources.layout import Table
 from data.sources.rows import MAX_LINE_CHARS, as_utf8
-from data.spellings import MISSING, Column, Value, column_of
+from data.spellings import (
+    CODES,
+    DAYS,
+    MISSING,
+    Column,
+    Value,
+    column_of,
+    days_of,
+    is_missing,
+    name_words,
+)
 from shared.errors import DataError
 from shared.sqltext import quote_identifier, quote_text
 
@@ -34,11 +44,6 @@ WHOLE = r"-?(?:0|[1-9]\d*)"
 NUMBER = rf"(?:{WHOLE}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?"
 LONG = 80  # characters: no number or date has more
 SAMPLE = 10_000  # rows of a column by which most texts are known to be texts
-# what the name of a column says of its numbers
-CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
-DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])")
-SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
-COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 TOTAL = re.compile(
     r"(?:grand |sub-?)?(?:totals?|sum|gesamt(?:summe)?|summe|insgesamt|somme|totale|suma|totaal"
     r"|итого|всего|合计|合計)\W*|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
@@ -139,12 +144,11 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
     missing = f"lower({cell}) IN ({', '.join(map(quote_text, sorted(MISSING)))})"
     number, whole = (f"regexp_full_match({cell}, {quote_text(form)})" for form in (NUMBER, WHOLE))
     double = f"try_cast({cell} AS DOUBLE)"
-    filled, known, numbers, wholes, large, finite, least, most = duck.execute(
+    filled, known, figures, wholes, large, finite = duck.execute(
         f"SELECT count(*) FILTER ({cell} <> ''), count(*) FILTER (NOT {missing}), "
         f"count(*) FILTER ({number}), count(*) FILTER ({whole}), "
         f"coalesce(bool_or({whole} AND try_cast({cell} AS BIGINT) IS NULL), false), "
-        f"coalesce(bool_and(isfinite({double})) FILTER ({number}), false), "
-        f"min({double}) FILTER ({number}), max({double}) FILTER ({number}) FROM t"
+        f"coalesce(bool_and(isfinite({double})) FILTER ({number}), false) FROM t"
     ).fetchall()[0]
     if not filled:
         return Loaded(name, "TEXT", "NULL") if name else None
@@ -155,7 +159,7 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
             f"SELECT {cell} FROM t WHERE {missing} AND {cell} <> '' GROUP BY 1 ORDER BY min(rowid)"
         ).fetchmany(3)
         nulls = f"has NULL for {' and '.join(repr(one) for (one,) in absent)}"
-    if not known or known > numbers:
+    if not known or known > figures:
         sample = f"(SELECT {cell}, rowid FROM t LIMIT {SAMPLE})"
         column = column_of(lambda: _cells(duck, cell, sample))
         if column != Column():
@@ -163,36 +167,25 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
         if not column.spelling:
             return Loaded(name, "TEXT", text, None, column.note)
         return Loaded(name, column.kind, text, column.read, _joined(column.note, nulls))
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    words = name_words(name)
     if large or not finite or CODES.search(words):
         return Loaded(name, "TEXT", text)
-    kind, cast = ("INTEGER", "BIGINT") if wholes == known else ("REAL", "DOUBLE")
-    value, note = f"CAST({cell} AS {cast})", ""
+    values = f"CASE WHEN NOT {missing} THEN {cell} END"
     if DAYS.search(words):
-        value, note = _as_days(duck, cell, value, least, most, wholes == known)
-    values = f"CASE WHEN NOT {missing} THEN {value} END"
-    return Loaded(name, "TEXT" if note else kind, values, None, _joined(note, nulls))
+        numbers = [float(one) for one, _ in _cells(duck, cell) if not is_missing(one)]
+        if found := days_of(numbers):
+            day, note = found
+
+            def read(text: str | None) -> str | None:
+                return None if text is None else day(float(text))
+
+            return Loaded(name, "TEXT", values, read, _joined(note, nulls))
+    kind, cast = ("INTEGER", "BIGINT") if wholes == known else ("REAL", "DOUBLE")
+    return Loaded(name, kind, f"CAST({values} AS {cast})", None, nulls)
 
 
 def _joined(*notes: str) -> str:
     return ", and ".join(filter(None, notes))
-
-
-def _as_days(
-    duck: Duck, cell: str, value: str, least: float, most: float, whole: bool
-) -> tuple[str, str]:
-    """Return the SQL of values that are days as Excel numbers them, or YYYYMMDD, with a note."""
-    if whole and COMPACT[0] <= least and most <= COMPACT[1]:
-        day = f"try_strptime({cell}, '%Y%m%d')"
-        if duck.execute(f"SELECT bool_and({day} IS NOT NULL) FROM t WHERE {value} > 0").fetchall()[
-            0
-        ][0]:
-            return f"strftime({day}, '%Y-%m-%d')", f"is read as dates: {least:.0f} is YYYYMMDD"
-    if SERIALS[0] <= least and most <= SERIALS[1]:
-        moment = f"(TIMESTAMP '1899-12-30' + to_seconds(round({value} * 86400)))"
-        form = "%Y-%m-%d" if whole else "%Y-%m-%d %H:%M:%S"
-        return f"strftime({moment}, '{form}')", "is read as dates: its numbers are Excel's days"
-    return value, ""
 
 
 def load_typed(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:

@@ -15,6 +15,7 @@ SAMPLE = 200  # records that are looked at for the header
 MAX_NAMED = 10  # lines that a note names
 MAX_LOST = 0.03  # of a file's rows, without a person's leave
 YEARS = range(1900, 2101)
+ROW_NAMES = "row_name"  # of a column that R's write.table writes without a name
 _UNIT = re.compile(r"[(\[][^)\]]*[)\]]|[^\d\s]{1,6}")
 
 
@@ -69,6 +70,9 @@ def find_table(name: str, records: Iterator[Record], unit: str = "line") -> Tabl
     ):
         header.pop()  # a delimiter ends each line
     first = filled[at].line + 1
+    if _lacks_row_names(header, body):
+        header.insert(0, ROW_NAMES)
+        table.notes.append(f"{name}: its first column, of R's row names, is called {ROW_NAMES}")
     if _is_data(header, body):
         table.notes.append(f"{name}: {unit} {filled[at].line} is a row: the columns have no names")
         header, first = [""] * max(len(header), *(len(one.cells) for one in body)), filled[at].line
@@ -87,6 +91,8 @@ def _header_at(filled: Sequence[Record]) -> int:
     """Return where the header is: below titles, comments and lines of keys with a value."""
     cells = [sum(map(bool, map(plain, one.cells))) for one in filled]
     wide = Counter(len(one.cells) for one in filled).most_common(1)[0][0]
+    if cells[0] == 1 == len(filled[0].cells) and _lacks_row_names(filled[0].cells, filled[1:]):
+        return 0
     if max(cells) < 2:
         return next((at for at, one in enumerate(filled) if not one.cells[0].startswith("#")), 0)
     at = next(
@@ -107,6 +113,17 @@ def _header_at(filled: Sequence[Record]) -> int:
         if len(filled[later].cells) >= wide:
             break
     return at
+
+
+def _lacks_row_names(header: Sequence[str], body: Sequence[Record]) -> bool:
+    """Return whether each row has one cell more than the header has names, as R writes tables."""
+    width = len(header) + 1
+    return (
+        all(header)
+        and all(len(one.cells) == width and plain(one.cells[0]) for one in body)
+        and any(plain(one.cells[-1]) for one in body)
+        and (len(header) > 1 or _is_data(body[0].cells, body[1:]))
+    )
 
 
 def _kinds(cell: str) -> set[str]:

@@ -6,8 +6,11 @@ A reader takes what the user names, the files of questions about it, and the dir
 from collections.abc import Sequence
 from pathlib import Path
 
+import apsw
+
 from data.choose import EVAL, TRAIN
 from data.sources.convert import Source
+from data.sources.mend import mend
 from data.sources.open_questions import SUFFIX, open_questions
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
@@ -15,21 +18,51 @@ from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import DUMP, SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.dataset import OPEN, check_inside
-from shared.errors import DataError
+from shared.errors import DatabaseLoadError, DataError
 
+SHOWN_CHANGES = 5  # that a note names of each database
 JSON = "name JSON, JSON lines or CSV with SQL (see docs/own-data.md)"
 
 
-def read_sqlite(sources: Sequence[str], asked: Sequence[Path], out: Path) -> Source:
-    """Read SQLite files, and those below folders; a database is named after its file."""
-    if not asked:
+def read_sqlite(
+    sources: Sequence[str], asked: Sequence[Path], out: Path, *, mending: bool = False
+) -> Source:
+    """Read SQLite files, and those below folders; a database is named after its file.
+
+    `mending`: mend names and cells (`data.sources.mend`); else only report what that would change.
+    """
+    if not (asked or mending):
         named = "name a file with --questions (see docs/own-data.md)"
         made = "generate some: python -m data questions DATABASE"
         raise DataError(f"no questions: {named}, or {made}")
     paths = list(map(Path, sources))
     found = sqlite_files(paths, out)
     report = ImportReport("sqlite", ", ".join(str(path.resolve()) for path in paths))
-    return Source(report, [], found, copy_database, [*found.values(), *asked])
+
+    def write(path: Path, target: Path) -> None:
+        copy_database(path, target)
+        try:
+            mended, count = mend(target, write=mending), SHOWN_CHANGES
+        except (apsw.Error, UnicodeDecodeError) as error:
+            if mending:
+                raise DatabaseLoadError(f"{path} can't be mended: {error}") from error
+            return  # whoever reads it next names the damage
+        if not (mended.changes or mended.problems):
+            return
+        if mending:
+            report.problems += (f"{path.name}: {problem}" for problem in mended.problems)
+            report.notes += (f"{path.name}: {change}" for change in mended.changes)
+            source.names |= {("", old): new for old, new in mended.tables.items()}
+            source.columns |= mended.columns
+            return
+        more = f"; and {len(mended.changes) - count:,} more" * (len(mended.changes) > count)
+        report.notes.append(
+            f"{path.name} is copied as it is; with --mend, "
+            f"{'; '.join(mended.changes[:count])}{more}"
+        )
+
+    source = Source(report, [], found, write, [*found.values(), *asked])
+    return source
 
 
 def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:

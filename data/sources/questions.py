@@ -13,7 +13,8 @@ from data.golds.execute import GoldResult
 from data.sources.files import SHEETS, TEXTS, Found, tables_in, unpacked
 from data.sources.report import Flagged, ImportReport
 from data.sources.rows import as_utf8
-from data.spellings import INVISIBLE, plain
+from data.spellings import plain
+from shared.cells import visible
 from shared.errors import DataError
 
 # our name -> the names that are accepted, in any letter case; the first with a text counts
@@ -91,7 +92,7 @@ class _RawRow(NamedTuple):
         known = self.keys()
         for name in KEYS[key]:
             text = known.get(name)
-            bare = text.translate(INVISIBLE) if isinstance(text, str) else ""
+            bare = visible(text) if isinstance(text, str) else ""
             if bare.strip() and (name not in PERHAPS_SQL or _STARTS.match(bare)):
                 return bare
         return ""

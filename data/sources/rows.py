@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import charset_normalizer
 
-from data.spellings import INVISIBLE
+from shared.cells import INVISIBLE
 from shared.console import counted
 from shared.errors import DataError
 
@@ -34,6 +34,7 @@ NO_DELIMITER = "\x1f"  # a control character, which no text has
 SAMPLE_LINES = 1_000
 LEAST_SHARE = 0.5  # of records with more than the one cell that the first has
 MOST_ALIKE = 0.9  # of the lines inside a quoted cell; if more could be records, its quote is odd
+R_HEADER = re.compile(r'"[^"]*"(?: "[^"]*")*')  # as R's write.table writes it
 
 
 class Record(NamedTuple):
@@ -48,6 +49,9 @@ class Dialect(NamedTuple):
     delimiter: str = ","
     quote: str = '"'
     escape: str = '"'  # what stands before a quote inside of quotes: another, or a backslash
+
+
+R_TABLE = Dialect(" ", escape="\\")
 
 
 def as_utf8(path: Path, target: Path, shown: str) -> list[str]:
@@ -124,6 +128,10 @@ def text_records(utf8: Path, suffix: str) -> Iterator[Record]:
 
 
 def _dialect(lines: list[str], marks: str) -> Dialect:
+    if lines and R_HEADER.fullmatch(lines[0]):
+        first, *rows = (len(one.cells) for one in records(iter(lines), R_TABLE) if any(one.cells))
+        if len(set(rows)) == 1 and rows[0] > 1 and rows[0] - first in (0, 1):
+            return R_TABLE
     text = "\n".join(lines)
     quotes = [('"', '"')] + [('"', "\\")] * ('\\"' in text) + [("'", "'")] * ("'" in text)
     dialects = [Dialect(mark, *quote) for quote in quotes for mark in marks if mark in text]

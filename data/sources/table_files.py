@@ -134,7 +134,15 @@ def _write_table(
     columns: Sequence[Loaded],
     report: ImportReport,
 ) -> None:
-    names = _column_names(file, [column.name for column in columns], report)
+    header = [column.name.strip() for column in columns]
+    names = plain_names(header)
+    renamed = [
+        f"{repr(old) if old else 'a missing name'} is called {name}"
+        for old, name in zip(header, names, strict=True)
+        if name != old
+    ]
+    if renamed:
+        report.notes.append(f"{file}: {', '.join(renamed)}")
     if title != Path(file).stem:
         report.notes.append(f"{file}: its table is called {title}")
     for name, column in zip(names, columns, strict=True):
@@ -171,7 +179,7 @@ def _plain(text: str) -> str:
     return f"{name}_" if RESERVED.fullmatch(name) else name
 
 
-def _column_names(file: str, header: Sequence[str], report: ImportReport) -> list[str]:
+def plain_names(header: Sequence[str]) -> list[str]:
     """Return distinct plain names: an empty one is numbered, and so is one that came before."""
     found: dict[int, str] = {}
     taken: set[str] = set()
@@ -185,15 +193,7 @@ def _column_names(file: str, header: Sequence[str], report: ImportReport) -> lis
             name, number = f"{base}_{number}", number + 1
         taken.add(name.lower())
         found[index] = name
-    names = [found[index] for index in sorted(found)]
-    renamed = [
-        f"{repr(old) if old.strip() else 'a missing name'} is called {name}"
-        for old, name in zip(header, names, strict=True)
-        if name != old.strip()
-    ]
-    if renamed:
-        report.notes.append(f"{file}: {', '.join(renamed)}")
-    return names
+    return [found[index] for index in sorted(found)]
 
 
 @contextmanager

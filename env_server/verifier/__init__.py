@@ -29,4 +29,4 @@ __all__ = [
     "result_verdicts",
 ]
 
-VERIFIER_VERSION = "8"
+VERIFIER_VERSION = "9"

@@ -28,7 +28,7 @@ from shared.answer_text import (
     unboxed,
     unwrapped_texts,
 )
-from shared.cells import NULLS, Read, plain, unquote
+from shared.cells import NULLS, Read, plain, unquote, visible
 from shared.models import AnswerType
 
 Rows = list[list[Read]]
@@ -83,6 +83,8 @@ def readings(text: str, shape: Shape, is_result: IsResult) -> Iterator[Rows]:
         if is_result(inner):
             yield from filter(shape.holds, (_copied(inner, shape),))
             return
+    if (seen := visible(text)) != text:
+        texts = unwrapped_texts(seen)
     read = {"list": _read_list, "table": _read_table}.get(shape.kind, _read_scalar)
     for inner in texts:
         for rows in read(inner, shape):

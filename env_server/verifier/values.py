@@ -23,6 +23,7 @@ from shared.cells import (
     read_number,
     rounding,
     unquote,
+    visible,
 )
 
 # Different cells of one answer that are read as numbers with units, dates and so on: 10 us each.
@@ -65,7 +66,7 @@ class GoldValues:
             self._folded[folded(name)] = number if same else None
         # white space and combining characters may make a text longer than what it stands for
         self._max_chars = 4 * max(map(len, texts), default=0) + 200
-        self._own = {str(cell): self.number_of(cell) for cell in cells if cell is not None}
+        self._own = {visible(str(cell)): self.number_of(cell) for cell in cells if cell is not None}
         self.rows = self.number_rows(gold.rows)
         self.blocks = [(block.take, self.number_rows(block.rows)) for block in gold.blocks]
         columns = zip(*self.rows, *(row for _, rows in self.blocks for row in rows), strict=False)
@@ -94,7 +95,7 @@ class GoldValues:
     def _number_text(self, text: str) -> int:
         name = plain(text)
         number = self._texts.get(name, self._next)
-        if (moment := iso_moment(text.strip())) is not None:
+        if (moment := iso_moment(visible(text).strip())) is not None:
             number = self._moments.setdefault(moment, number)
         self._texts[name] = number
         self._texts.setdefault(plain(one_line(text)), number)  # as the environment shows it
@@ -111,7 +112,7 @@ class GoldValues:
         name = plain(text)
         if name in NULLS and self._null >= 0:
             found.append(self._null)
-        stripped = text.strip()
+        stripped = visible(text).strip()
         unquoted = unquote(stripped)
         if self._numbers:
             found += self._near(unquoted)
@@ -130,7 +131,7 @@ class GoldValues:
         """Return the value that has this very text, for cells beyond `MAX_LOOSE_CELLS`."""
         if text is None:
             return self._null_fits()
-        number = self._own.get(text)
+        number = self._own.get(visible(text))
         return _NOTHING if number is None else (frozenset((number,)), number)
 
     def _null_fits(self) -> Fits:

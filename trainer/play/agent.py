@@ -19,13 +19,12 @@ RETRY_TEMPERATURE = 1.2  # of an action in place of one that failed before
 
 @dataclass(frozen=True)
 class Agent:
-    """One player: a generator with a `codec`, or a policy, which writes texts.
+    """One player: what makes generators, with a `codec`, or a policy, which writes texts.
 
-    It plays a single attempt greedily, several at `TEMPERATURE`. `about` is shown.
+    It plays a single attempt greedily, several at `TEMPERATURE`.
     """
 
     config: GRPOConfig
-    about: str
     player: Any
     retry: Act | None = None  # of a policy, at `RETRY_TEMPERATURE`
     codec: ChatCodec | None = None
@@ -33,7 +32,7 @@ class Agent:
     compute: Callable[[], Any] = nullcontext  # context manager that sets the number format
 
 
-def local_agent(config: GRPOConfig, about: str, samples: int = 1) -> Agent:
+def local_agent(config: GRPOConfig, samples: int = 1) -> Agent:
     """Return the model of `config` in this process, or raise `ModelLoadError`."""
     limit_threads()
     model, tokenizer = load_model_and_tokenizer(config)
@@ -41,9 +40,12 @@ def local_agent(config: GRPOConfig, about: str, samples: int = 1) -> Agent:
     codec = codec_of(tokenizer, config.thinking)
     return Agent(
         config,
-        about,
-        player=local_generator(
-            model, codec, config.override(temperature=TEMPERATURE), greedy=samples == 1
+        player=partial(
+            local_generator,
+            model,
+            codec,
+            config.override(temperature=TEMPERATURE),
+            greedy=samples == 1,
         ),
         codec=codec,
         tokenizer=tokenizer,
@@ -51,12 +53,11 @@ def local_agent(config: GRPOConfig, about: str, samples: int = 1) -> Agent:
     )
 
 
-def served_agent(config: GRPOConfig, about: str, base_url: str, samples: int = 1) -> Agent:
+def served_agent(config: GRPOConfig, base_url: str, samples: int = 1) -> Agent:
     """Return the model of `config` on a server, or raise `ModelServerError`."""
     from trainer.rollout.served import served_model  # needs the openai library
 
     temperature = 0.0 if samples == 1 else TEMPERATURE
-    server, found = served_model(config, base_url, temperature=temperature)
+    _, found = served_model(config, base_url, temperature=temperature)
     policy = found["policy"]
-    about = f"served by {server.base_url}; {about}"
-    return Agent(config, about, policy, partial(policy.act_one, temperature=RETRY_TEMPERATURE))
+    return Agent(config, policy, partial(policy.act_one, temperature=RETRY_TEMPERATURE))

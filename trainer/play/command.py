@@ -1,13 +1,11 @@
 """`python -m trainer play`. Modules that need torch or a server are imported when it runs."""
 
-import json
 import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from shared.console import counted, errors, print_line
 from shared.errors import SQLEnvError
@@ -23,6 +21,7 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
+from trainer.play.output import Format, Output
 from trainer.presets import TRAINED_MODEL
 from trainer.rollout.vote import AGREE_SHARE
 
@@ -30,6 +29,7 @@ SAMPLES = 5  # attempts of a real model at a question
 TOY = "offline"  # preset of models that play one attempt: they are greedy, and quick to be wrong
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no confirmed answer
+ANY_JSON = (Format.TEXT, Format.JSON)
 WITHOUT_EFFECT = ("server_urls", "temperature")  # a server is started; see `Agent`
 
 
@@ -85,12 +85,25 @@ def play(
         ),
     ] = None,
     set_: SetOption = None,
+    notes: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file with descriptions of tables and columns, and past questions with SQL.",
+            show_default="DB's name with .notes.toml, if there is one",
+        ),
+    ] = None,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="What stdout shows: text is every step and the answer; table, csv and json are "
+            "the answers alone, with the progress on stderr.",
+        ),
+    ] = Format.TEXT,
     json_file: Annotated[
         typer.FileTextWrite | None,
         typer.Option(
-            "--json",
-            encoding="utf-8",
-            help="Write one JSON object per question to this file; - is stdout.",
+            "--json", encoding="utf-8", help="As --format json, to this file; - is stdout."
         ),
     ] = None,
 ) -> None:
@@ -107,6 +120,9 @@ def play(
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
         ("--question", "is empty", any(not text.strip() for text in question or ())),
+        ("--format", "is json with --json", json_file is not None and form not in ANY_JSON),
+        ("--format", "csv is for one --question: each has columns of its own",
+         form is Format.CSV and len(question or ()) > 1),
         *(("--set", f"{name} has no effect here", name in settings) for name in WITHOUT_EFFECT),
     ]  # fmt: skip
     for option, problem, holds in refused:
@@ -128,26 +144,30 @@ def play(
         from trainer.play.agent import local_agent, served_agent
         from trainer.play.database import examine
         from trainer.play.display import Screen
-        from trainer.play.session import play_questions, typed_questions
+        from trainer.play.prompt import Prompt
+        from trainer.play.session import play_questions, run_query
 
-        database, about = examine(db), str(choice)
+        form = Format.JSON if json_file is not None else form
+        output = Output(
+            form, json_file or sys.stdout, {"database": str(db), "agent": config.model_name}
+        )
+        brief = form is not Format.TEXT
+        screen, prompt = Screen(errors if brief else console, brief=brief), Prompt(errors)
+        where = f"served by {base_url}; " if base_url else ""
+        screen.start(examine(db, notes), f"{config.model_name}, {where}{choice}")
         if base_url:
-            agent = served_agent(config, about, base_url, samples)
+            agent = served_agent(config, base_url, samples)
         else:
-            agent = local_agent(config, about, samples)
-        screen = Screen(console if json_file is None else Console(quiet=True))
-        screen.start(database, agent)
+            agent = local_agent(config, samples)
 
         def answers(texts: list[str]) -> bool:
             """Play questions on the file as it is now; return whether all answers are confirmed."""
-            confirmed = True
-            for played in play_questions(examine(db), texts, agent, screen, samples, needed):
+            confirmed, database = True, examine(db, notes)
+            for played in play_questions(database, texts, agent, screen, samples, needed):
                 confirmed = confirmed and played.answer is not None
-                if json_file is not None:
-                    fields = {"database": str(db), "agent": config.model_name, **played.as_json()}
-                    line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
-                    json_file.write(line.encode(errors="replace").decode() + "\n")
-                    json_file.flush()
+                output.answer(played)
+                query = played.leader[1].query
+                prompt.query = query.argument if query else ""
             return confirmed
 
         with agent.compute():
@@ -155,8 +175,13 @@ def play(
                 if not answers(question):
                     raise typer.Exit(NO_ANSWER)
                 return
-            for text in typed_questions(errors):
+            for text, is_sql in prompt:
                 try:
-                    answers([text])
+                    if is_sql:
+                        result = run_query(examine(db, notes), text, config)
+                        screen.result(result)
+                        output.result(text, result)
+                    else:
+                        answers([text])
                 except SQLEnvError as error:  # of this question alone
                     print_line(errors, f"error: {error}", "red")

@@ -5,18 +5,19 @@ server opens immutable: no copy, no lock, no -shm file. With a write-ahead log o
 it, SQLite's backup API copies the committed state.
 """
 
-import json
 import os
 import re
 import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shared.dataset import OPEN, OpenQuestion, database_path, questions_path
+from shared.console import write_json
+from shared.dataset import DESCRIPTIONS, OPEN, OpenQuestion, database_path, questions_path
 from shared.errors import DatabaseLoadError
+from trainer.play.notes import Notes, check_notes, load_notes, notes_path
 
 BUSY_S = 10.0  # to wait for another program's lock
 
@@ -29,6 +30,8 @@ class Database:
     path: Path  # absolute, without links: a log is beside the file itself
     stat: os.stat_result
     log: Path | None
+    notes: Notes = field(default_factory=Notes)
+    notes_path: Path | None = None  # if there is such a file
 
     @property
     def how(self) -> str:
@@ -46,8 +49,11 @@ class Database:
         return (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns)
 
 
-def examine(given: Path) -> Database:
-    """Return the database at a path. Raise `DatabaseLoadError` if it can't be read as one."""
+def examine(given: Path, notes: Path | None = None) -> Database:
+    """Return the database at a path, with the notes on it, by default those beside it.
+
+    Raise `DatabaseLoadError` if it can't be read as one, `PlayError` for bad notes.
+    """
     try:
         path = given.expanduser().resolve()
         if not path.exists():
@@ -65,9 +71,12 @@ def examine(given: Path) -> Database:
     database = Database(given, path, stat, log)
     if not (stat.st_size or log):
         raise DatabaseLoadError(f"{given} is empty: name a SQLite database with tables")
-    if log is None:
-        with _opened(database):  # it can be read
-            pass
+    found = notes or notes_path(given.expanduser())
+    if notes is not None or found.exists():
+        database = replace(database, notes=load_notes(found), notes_path=found)
+    if log is None or database.notes_path:
+        with _opened(database) as connection:  # it can be read
+            check_notes(database.notes, found, connection)
     return database
 
 
@@ -85,8 +94,9 @@ def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, 
     target, asked = database_path(folder, db_id), questions_path(folder, OPEN)
     target.parent.mkdir(parents=True)
     asked.parent.mkdir()
-    written = json.dumps([row.model_dump() for row in rows], ensure_ascii=False)
-    asked.write_text(written, encoding="utf-8")
+    write_json(asked, [row.model_dump() for row in rows])
+    if texts := database.notes.texts:
+        write_json(target.with_name(DESCRIPTIONS), texts)
     if database.log is None:
         target.symlink_to(database.path)
     else:

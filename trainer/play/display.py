@@ -1,11 +1,12 @@
 """What `play` shows of a question: every step of a single attempt as it happens, or of several
-attempts whether they agree.
+attempts how far they are, and whether they agree.
 
 Texts of the database, the model and the command line are shown literally: no markup is interpreted
 and control characters are escaped, so that no cell can control the terminal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -14,41 +15,69 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from shared.actions import ActionType
-from shared.console import counted, printable
-from shared.models import Outcome
-from trainer.play.agent import Agent
+from shared.console import counted, errors, printable
+from shared.models import Outcome, SQLObservation
 from trainer.play.database import Database
 from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep, is_nothing
+from trainer.run.progress import Bar
 
 MAX_TEXT_CHARS = 600  # of a text that an action was parsed from
 MAX_READINGS = 3  # of a question, where attempts disagree
 INDENT = "   "
+SILENT = Console(quiet=True)
 
 
 class Screen:
-    """Shows questions while they are played: in colour on a terminal, else as plain text."""
+    """Shows questions while they are played: in colour on a terminal, else as plain text.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    `brief`: only how far they are, and why one has no answer.
+    """
 
-    def start(self, database: Database, agent: Agent) -> None:
-        """Show what is about to be played."""
+    def __init__(self, console: Console, *, brief: bool = False) -> None:
+        self._console, self._brief = console, brief
+        self._stack, self._several, self._bar = ExitStack(), False, Bar(SILENT, "", None)
+
+    def start(self, database: Database, agent: str) -> None:
+        """Show what is about to be played, before a model is loaded."""
         about = f"{database.given} ({decimal(database.stat.st_size)}), {database.how}"
         self._line("database", f"{about}; nothing is written to it")
-        self._line("agent", f"{agent.config.model_name}, {agent.about}")
+        if database.notes_path:
+            self._line("notes", f"{database.notes_path}: {database.notes}")
+        self._line("agent", agent)
+
+    @contextmanager
+    def playing(self, title: str, attempts: int) -> Iterator[Bar]:
+        """Yield a bar of the attempts that have ended, which `question` shows."""
+        shown = (self._brief or attempts > 1) and not self._console.quiet
+        self._bar = Bar(errors if shown else SILENT, title, attempts)
+        with ExitStack() as self._stack:
+            yield self._bar
+        self._bar.end()
 
     def question(self, played: PlayedQuestion) -> None:
-        """Show the question when its episode has started."""
-        self._console.print()
+        """Show the question when its first episode has started."""
+        self._several = self._brief or len(played.attempts) > 1
+        if not self._brief:
+            self._console.print()
         self._line("question", played.question)
-        self._line("tables", ", ".join(played.tables))
+        if not self._brief:
+            self._line("tables", ", ".join(played.tables))
         if played.unknown_names:
             names = ", ".join(map(repr, played.unknown_names))
             self._print(Text(f"note: no table, column or value has {printable(names)}", "yellow"))
-        self._console.print()
+        if not self._brief:
+            self._console.print()
+        if self._bar.progress:
+            self._bar.progress.live.transient = True
+            self._stack.enter_context(self._bar.progress)
 
     def step(self, step: PlayStep) -> None:
-        """Show a step when it has been answered; an ANSWER is shown by `end`, if confirmed."""
+        """Show a step when it has been answered, if there is one attempt alone."""
+        if not self._several:
+            self._step(step)
+
+    def _step(self, step: PlayStep) -> None:
+        """Show a step; an ANSWER is shown by `end`, if confirmed."""
         if step.action is ActionType.ANSWER:
             return
         cost = [] if step.tokens is None else [counted(step.tokens, "token")]
@@ -74,9 +103,13 @@ class Screen:
         """Show how the question ended: of several attempts, the steps of one with the answer."""
         agreeing, attempt = played.leader
         several = len(played.attempts) > 1
+        if self._brief:
+            if played.answer is None:
+                self._print(Text(no_answer(played), "bold yellow"))
+            return
         if several:
             for step in attempt.steps:
-                self.step(step)
+                self._step(step)
         self._console.print()
         answer = played.answer
         if answer is None or attempt.query is None:
@@ -103,6 +136,13 @@ class Screen:
             counts.append(counted(played.tokens, "token"))
         counts.append(f"{played.wall_s:.2f} s")
         self._print(Text(", ".join(counts), "dim"))
+
+    def result(self, observation: SQLObservation) -> None:
+        """Show what a user's own query returned."""
+        if observation.error is not None:
+            self._indented(Text("error: " + printable(observation.error), "red"))
+        elif not self._brief:
+            self._indented(Text(printable(observation.result)))
 
     def _ask_back(
         self, played: PlayedQuestion, readings: Sequence[tuple[int, PlayedAttempt]]

@@ -6,32 +6,33 @@ recorded step by step.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from rich.console import Console
-
 from shared.actions import ActionType
 from shared.console import errors, print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
-from shared.models import Outcome, StepResult
+from shared.models import EXPLANATIONS, Outcome, SQLObservation, StepResult
 from shared.sql_parser import is_constant
+from trainer.config import GRPOConfig
 from trainer.errors import PlayError
 from trainer.play.agent import RETRY_TEMPERATURE, Agent
 from trainer.play.database import Database, host
-from trainer.play.display import Screen
+from trainer.play.display import SILENT, Screen
 from trainer.play.names import unknown_names
+from trainer.play.notes import with_hint
 from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
 from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.rollout.dataset import prompt_of
-from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import NOTE
 from trainer.rollout.vote import attempt_of
+from trainer.run.progress import Bar, PlayProgress
 from trainer.runtime.server import SupervisedServer
 
 WRITTEN = "the result is written in the statement, not read from a table"
@@ -48,27 +49,15 @@ def play_questions(
 ) -> Iterator[PlayedQuestion]:
     """Play `samples` attempts at each question in order, and yield each when it has ended."""
     questions = [text.strip().encode(errors="replace").decode() for text in questions]
-    with TemporaryDirectory(prefix="sqlenv-play-") as scratch:
-        data_dir, log = Path(scratch) / "data", Path(scratch) / "server.log"
-        path, question_ids = host(database, questions, data_dir)
-        with (
-            # the database is a link to the user's own
-            SupervisedServer(data_dir, log, settings={"follow_links": True}) as server,
-            open_client(replace(agent.config, server_urls=[server.url])) as client,
-        ):
-            for question_id, text in zip(question_ids, questions, strict=True):
-                attempts = [PlayedAttempt() for _ in range(samples)]
-                played = PlayedQuestion(text, unknown_names(path, text), attempts, agree)
-                try:
-                    ask(agent, client, question_id, played, screen)
-                except DataError as error:
-                    raise DatabaseLoadError(
-                        f"{database.given} is damaged. Check it with: sqlite3 {database.quoted} "
-                        "'PRAGMA integrity_check'; save what is left with: sqlite3 "
-                        f"{database.quoted} .recover"
-                    ) from error
-                screen.end(played)
-                yield played
+    with hosted(database, questions, agent.config) as (path, question_ids, client):
+        for number, (question_id, text) in enumerate(zip(question_ids, questions, strict=True), 1):
+            attempts = [PlayedAttempt() for _ in range(samples)]
+            played = PlayedQuestion(text, unknown_names(path, text), attempts, agree)
+            title = f"question {number} of {len(questions)}" if len(questions) > 1 else "question"
+            with screen.playing(title, samples) as shown:
+                ask(agent, client, question_id, played, screen, database.notes.hint(text), shown)
+            screen.end(played)
+            yield played
     if database.log is None and database.changed():
         print_line(
             errors,
@@ -78,43 +67,67 @@ def play_questions(
         )
 
 
-def typed_questions(terminal: Console) -> Iterator[str]:
-    """Prompt for questions, and yield them, until the user leaves."""
-    print_line(terminal, "One question per line; Ctrl-D or 'quit' to leave.", "dim")
-    while True:
-        try:
-            text = terminal.input("question> ").strip()
-        except EOFError:
-            terminal.print()
-            return
-        if text in ("quit", "exit"):
-            return
-        if text:
-            yield text
+@contextmanager
+def hosted(
+    database: Database, questions: list[str], config: GRPOConfig
+) -> Iterator[tuple[Path, list[str], EpisodeClient]]:
+    """Yield the database's path, the questions' ids and a client, on a server that hosts both."""
+    with TemporaryDirectory(prefix="sqlenv-play-") as scratch:
+        data_dir, log = Path(scratch) / "data", Path(scratch) / "server.log"
+        path, question_ids = host(database, questions, data_dir)
+        with (
+            # the database is a link to the user's own
+            SupervisedServer(data_dir, log, settings={"follow_links": True}) as server,
+            open_client(replace(config, server_urls=[server.url])) as client,
+        ):
+            try:
+                yield path, question_ids, client
+            except DataError as error:
+                raise DatabaseLoadError(
+                    f"{database.given} is damaged. Check it with: sqlite3 {database.quoted} "
+                    "'PRAGMA integrity_check'; save what is left with: sqlite3 "
+                    f"{database.quoted} .recover"
+                ) from error
+
+
+def run_query(database: Database, sql: str, config: GRPOConfig) -> SQLObservation:
+    """Run a user's own query as an agent's, in the same sandbox and limits, with remarks."""
+    with hosted(database, [sql], config) as (_, [question_id], client):
+        [reply] = _run(client, question_id, [sql], EXPLANATIONS)
+    return reply.observation
 
 
 def ask(
-    agent: Agent, client: EpisodeClient, question_id: str, played: PlayedQuestion, screen: Screen
+    agent: Agent,
+    client: EpisodeClient,
+    question_id: str,
+    played: PlayedQuestion,
+    screen: Screen,
+    hint: str = "",
+    shown: Bar | None = None,
 ) -> None:
-    """Play the attempts at one question that the client's server hosts, and record them."""
+    """Play the attempts at one question that the client's server hosts, and record them.
+
+    The agent reads a `hint` with its instructions. How far the attempts are is `shown`.
+    """
     start = time.perf_counter()
     player: dict[str, Any] = {}
     attempts = played.attempts
+    recorder = _Recorder(played, screen, shown or Bar(SILENT, "", None), agent.config.step_budget)
     if agent.codec is not None:
-        player["generator"] = RetryingGenerator(
-            agent.player, RETRY_TEMPERATURE, agent.codec, attempts
-        )
+        generator = agent.player(on_tokens=recorder.on_tokens)
+        player["generator"] = RetryingGenerator(generator, RETRY_TEMPERATURE, agent.codec, attempts)
     else:
         assert agent.retry is not None
         player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
     rows = play_episodes(
-        [prompt_of(question_id, played.question, agent.config)] * len(attempts),
+        [with_hint(prompt_of(question_id, played.question, agent.config), hint)] * len(attempts),
         None,
         agent.tokenizer,
         agent.config,
         client=client,
         check_lost=False,
-        observer=_Recorder(played, screen),
+        observer=recorder,
         **player,
     )
     for attempt, row in zip(attempts, rows, strict=True):
@@ -137,21 +150,29 @@ def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAtt
     queries = list(dict.fromkeys(query.argument for one in attempts for query in one.sources))
     if not queries:
         return
-    options = {"question_id": question_id, "explain": ["remarks"]}
-    episodes = _all(client.reset_many([options] * len(queries)))
-    steps = [
-        (one.episode_id, f"{ActionType.QUERY}: {query}")
-        for one, query in zip(episodes, queries, strict=True)
-    ]
-    for query, reply in zip(queries, _all(client.step_many(steps)), strict=True):
+    for query, reply in zip(queries, _run(client, question_id, queries, ["remarks"]), strict=True):
         lines = reply.observation.result.split("\n")
         remarks = [line[len(NOTE) : -1] for line in lines if line.startswith(NOTE)]
         remarks += [WRITTEN] if is_constant(query) else []
         for attempt in attempts:
             if remarks and query in (one.argument for one in attempt.sources):
                 attempt.doubts[query] = remarks
+
+
+def _run(
+    client: EpisodeClient, question_id: str, queries: Sequence[str], explain: Sequence[str]
+) -> list[StepResult]:
+    """Return the replies to queries, each in an episode of its own with these explanations."""
+    options = {"question_id": question_id, "explain": list(explain)}
+    episodes = _all(client.reset_many([options] * len(queries)))
+    steps = [
+        (one.episode_id, f"{ActionType.QUERY}: {query}")
+        for one, query in zip(episodes, queries, strict=True)
+    ]
+    replies = _all(client.step_many(steps))
     for one in episodes:
         client.close_episode(one.episode_id)
+    return replies
 
 
 def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
@@ -164,18 +185,25 @@ def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
     return good
 
 
-class _Recorder(EpisodeObserver):
-    """Records the steps of a question's attempts. It raises the error that loses an attempt if the
-    others would meet it too, or if it loses the last one."""
+class _Recorder(PlayProgress):
+    """Records the steps of a question's attempts, and shows how far they are.
 
-    def __init__(self, played: PlayedQuestion, screen: Screen) -> None:
-        self._played, self._screen = played, screen
+    It raises the error that loses an attempt if the others would meet it too, or if it loses the
+    last one.
+    """
+
+    def __init__(
+        self, played: PlayedQuestion, screen: Screen, shown: Bar, step_budget: int
+    ) -> None:
         count = len(played.attempts)
+        super().__init__(shown, step_budget, total=count, correct=None)
+        self._played, self._screen = played, screen
         # by attempt: time of the last observation; tokens before it
         self._shown_s, self._tokens = [0.0] * count, [0] * count
         self._left = count
 
     def on_start(self, view: EpisodeView) -> None:
+        super().on_start(view)
         self._shown_s[view.repeat] = time.perf_counter()
         if self._played.tables:
             return
@@ -199,8 +227,7 @@ class _Recorder(EpisodeObserver):
             wall_s=round(now - self._shown_s[place], 4),
         )
         self._played.attempts[place].steps.append(step)
-        if len(self._played.attempts) == 1:
-            self._screen.step(step)
+        self._screen.step(step)
         self._shown_s[place], self._tokens[place] = time.perf_counter(), view.sampled_tokens
 
     def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:

@@ -40,6 +40,7 @@ from shared.cells import (
     plain,
     read_number,
     unquote,
+    visible,
 )
 from trainer.rollout.prompts import NO_ROWS, result_of, result_rows
 from trainer.rollout.row import RolloutRow
@@ -130,7 +131,7 @@ def read_answer(said: str, results: Sequence[str] = ()) -> Rows:
             return [tuple(map(read_value, row)) for row in table]
     seen = {tuple(map(read_value, row)) for table in tables for row in table}
     cells = {cell for row in seen for cell in row}
-    text = unwrapped_texts(said)[-1]
+    text = unwrapped_texts(visible(said))[-1]
     if plain(text) in (NO_ROWS, NO_ROWS.strip("()")):
         return []
     rows = [[text]] if read_value(text) in cells else _rows(text)

@@ -152,7 +152,24 @@ FORMS: dict[str, tuple[str | bytes, list[tuple[Any, ...]], str]] = {
         [("Иван", "Москва"), ("Анна", "Казань")],
         "it is read as cp1251",
     ),
+    "R's row names": (
+        '"n","k"\n"Ann Lee",1,2\n"Bo",3,4\n',
+        [("Ann Lee", 1, 2), ("Bo", 3, 4)],
+        "its first column, of R's row names, is called row_name",
+    ),
+    "R's row names of one column": ('"n"\n"1",5\n"2",6\n', [(1, 5), (2, 6)], "row_name"),
+    "R's write.table": (
+        '"n" "k"\n"a ""b" 1 "x, y"\n"c" NA "z"\n'.replace('""', '\\"'),
+        [('a "b', 1, "x, y"), ("c", None, "z")],
+        "row_name",
+    ),
+    "a title above two columns": ("Prices\nn,k\na,1\nb,2\n", [("a", 1), ("b", 2)], "'Prices'"),
     "what nobody sees": ("i\u200bd,n\n\u200b1,\ufeffa\u00a0\n", [(1, "a")], ""),
+    "dates with gaps": (
+        "d,n\n2024-01-05,1\nN/A,2\n",
+        [("2024-01-05", 1), (None, 2)],
+        "d has NULL for 'N/A'",
+    ),
     "names of codes": ("phone\n5551234567\n5559876543\n", [("5551234567",), ("5559876543",)], ""),
 }  # fmt: skip
 

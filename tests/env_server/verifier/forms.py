@@ -343,4 +343,15 @@ ANSWERS = [
     Case([["a, b", 2], ["c", 3]], ['[["a, b", 2], ["c", 3]]'],
          ["(a, b, 2), (c, 3)", "a, b: 2, c: 3"]),
     Case([["x", 1234], ["y", 5]], ["x: 1,234; y: 5", "(x, 1,234), (y, 5)"], ["x: 1, 234; y: 5"]),
+    # characters that nobody sees
+    Case(42, ["\ufeff42", "4\u200b2", "\u2060 42\u00a0", "\u200e42\u200f", '"\u200b42"'],
+         ["4\u00a02", "\u200b", "\u200b43"]),
+    Case(2.75, ["\u200b2.75", "2.\u00ad75", "２.７５\u3000"], []),
+    Case("Ann Lee", ["Ann\u00a0Lee\u00a0", "\ufeffAnn Lee", "An\u00adn\u200b Lee"],
+         ["Ann\u200bLee"]),
+    Case("a\u200bb", ["ab", "a\u200bb"], ["a b"]),
+    Case("2024-01-05", ["\u200b2024-01-05", "２０２４-01-０５"], []),
+    Case(PAIR, ['\ufeff["Ann", "Bob"]', "Ann,\u200b Bob\u200b", '["Ann",\u00a0"Bob"]'], []),
+    Case(COUNTRIES, ['\u200b[["USA", ４], ["France", ３]]', "USA | 4\u200b\nFrance\u200b | 3"],
+         ['[["USA", ３], ["France", ４]]']),
 ]  # fmt: skip

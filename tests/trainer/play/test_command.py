@@ -1,22 +1,23 @@
 """`python -m trainer play`: the command, with a server process and a served or shipped model."""
 
-import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from shared.console import errors
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
-from trainer.play import session
+from trainer.play import command
 from trainer.presets import TRAINED_MODEL
+from trainer.run import progress
 
 ROOT = Path(__file__).parents[3]
 
@@ -132,33 +133,217 @@ def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
     assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in result.stderr
 
 
-@pytest.mark.parametrize("last", ["quit", "exit", None])
-def test_questions_are_typed_until_the_user_leaves(
-    last: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = iter(["", "  ", "And now?", "How many? ", last, "more"])
-
-    def read(_: str) -> str:
-        if (line := next(lines)) is None:
-            raise EOFError
-        return line
-
-    terminal = Console(file=io.StringIO())
-    monkeypatch.setattr(terminal, "input", read)
-    assert [*session.typed_questions(terminal)] == ["And now?", "How many?"]
-    assert [*lines] == ["more"]
-
-
 def test_an_error_ends_a_typed_question_alone(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("trainer.play.command.sys", terminal)
-    monkeypatch.setattr(session, "typed_questions", lambda _: iter(["And now?", "How many?"]))
+    type_lines(monkeypatch, "And now?", "How many?")
     with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
         chat.faults.append(refusal(400, "not today"))
         result = play("--db", shop, "--base-url", chat.url, "--model", "fake", "--samples", 1)
     assert result.exit_code == 0
     assert re.search(r"error: .*not today", result.output)
     assert re.search(r"╭─ answer, unchecked ─+╮\n│ 3 +│", result.output)
+
+
+def type_lines(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Let these be typed at the prompt, on a terminal without a line editor."""
+
+    class Terminal:
+        stdin = SimpleNamespace(isatty=lambda: True)
+
+        @property
+        def stdout(self) -> Any:
+            return sys.stdout
+
+    monkeypatch.setattr(command, "sys", Terminal())
+    rest = iter(lines)
+
+    def read(_: str) -> str:
+        for line in rest:
+            return line
+        raise EOFError
+
+    monkeypatch.setattr(errors, "input", read)
+
+
+def test_the_query_is_changed_and_run_in_the_same_sandbox(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = still(shop.parent)
+    type_lines(
+        monkeypatch,
+        *("How many?", "sql", "SELECT buyer, total FROM orders WHERE total > 8", "sql", ""),
+        *("sql", "DELETE FROM orders", "sql", 'SELECT sum(total) / count(*), "nobody" FROM orders'),
+    )
+    with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
+        result = play("--db", shop, "--base-url", chat.url, "--model", "fake", "--samples", 1)
+        asked = len(chat.requests)
+    assert result.exit_code == 0
+    assert asked == 2  # a query of the user's takes no model
+    assert result.output.count("   buyer | total\n   Ann | 10.5\n   Bo | 99.0\n") == 2
+    assert "error: only one SELECT statement is allowed" in result.output
+    assert '(note: "nobody" is no column' in result.output
+    assert still(shop.parent) == before
+
+
+def test_a_changed_query_is_written_in_the_format(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = ("How many?", "sql", "SELECT buyer FROM orders LIMIT 1", "sql", "SELECT x FROM orders")
+    for form, written in (
+        ("csv", "count(*)\n3\nbuyer\nAnn\n"),
+        (
+            "json",
+            '"query": "SELECT buyer FROM orders LIMIT 1", "error": null, "columns": ["buyer"]',
+        ),
+    ):
+        type_lines(monkeypatch, *typed)
+        answers = scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
+        with served(ChatServer(answers)) as chat:
+            asked = ("--base-url", chat.url, "--model", "fake", "--samples", 1, "--format", form)
+            result = play("--db", shop, *asked)
+        assert written in result.stdout
+        assert "error: no such column: x" in result.stderr
+
+
+# -- formats
+
+
+ROWS = "QUERY: SELECT buyer, total FROM orders ORDER BY total DESC"
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ('[["Bo", 99.0], ["Ann", 10.5], ["Cy, \\"C\\"", 7.25], [null, 1]]', None),
+        ("Bo", "buyer\nBo\n"),
+        ("Bo, Ann", "buyer\nBo\nAnn\n"),
+        ('[["Bo", 99]]', "buyer,total\nBo,99.0\n"),
+    ],
+)
+def test_an_answer_is_the_rows_of_its_query_as_csv(
+    shop: Path, said: str, written: str | None
+) -> None:
+    change = """UPDATE orders SET buyer = 'Cy, "C"' WHERE buyer = 'Cy'"""
+    run_script(shop, f"{change}; INSERT INTO orders (total) VALUES (1)")
+    whole = 'buyer,total\nBo,99.0\nAnn,10.5\n"Cy, ""C""",7.25\n,1.0\n'
+    with served(ChatServer(scripted(ROWS, f"ANSWER: {said}"))) as chat:
+        asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
+        result = play(*asked, "--samples", 1, "--format", "csv")
+        shown = play(*asked, "--samples", 1, "--format", "table")
+    assert result.exit_code == 0
+    assert result.stdout == (whole if written is None else written)
+    assert "question: 1/1, 2 turns" in result.stderr
+    assert "│ Bo" in shown.stdout
+    assert ("│ NULL" in shown.stdout) == (written is None)
+
+
+def test_no_answer_is_no_row_and_says_why(shop: Path) -> None:
+    with served(ChatServer(scripted(ROWS, "ANSWER: 5"))) as chat:
+        asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
+        result = play(*asked, "--samples", 1, "--format", "csv")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "the answer is not confirmed: no query of the agent's returned it" in result.stderr
+
+
+def test_a_cut_result_is_noted(shop: Path) -> None:
+    many = "INSERT INTO orders (buyer) SELECT 'X' FROM orders AS a, orders AS b, orders AS c"
+    run_script(shop, many)
+    rows = ["X"] * 20
+    texts = ("QUERY: SELECT buyer FROM orders WHERE buyer = 'X'", f"ANSWER: {json.dumps(rows)}")
+    with served(ChatServer(scripted(*texts))) as chat:
+        asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
+        played = play(*asked, "--samples", 1, "--format", "csv")
+    assert played.stdout.splitlines() == ["buyer", *rows]
+    assert "note: there are more rows than the environment shows" in played.stderr
+
+
+def test_a_log_gets_lines_of_progress_and_stdout_stays_json(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    texts = ("DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
+    with served(ChatServer(scripted(*texts))) as chat:
+        asked = (
+            "--db",
+            shop,
+            "-q",
+            "One?",
+            "-q",
+            "Two?",
+            "--base-url",
+            chat.url,
+            "--model",
+            "fake",
+        )
+        result = play(*asked, "--samples", 2, "--json", "-")
+    assert [json.loads(line)["rows"] for line in result.stdout.splitlines()] == [[["3"]]] * 2
+    lines = result.stderr.splitlines()
+    for number in (1, 2):
+        own = [line for line in lines if line.startswith(f"question {number} of 2: ")]
+        assert len(own) >= 6
+        assert own[0].startswith(f"question {number} of 2: 0/2, ")
+        assert own[-1].startswith(f"question {number} of 2: 2/2, 6 turns, ")
+
+
+# -- notes
+
+NOTES = """
+[tables]
+orders = "what was sold"
+
+[columns]
+orders.total = "in euros, with tax"
+
+[[questions]]
+question = "How many orders above 50 euros?"
+sql = '''SELECT count(*)
+FROM orders WHERE total > 50'''
+
+[[questions]]
+question = "Who bought first?"
+sql = "SELECT buyer FROM orders LIMIT 1"
+"""
+
+
+def test_an_agent_reads_the_notes_beside_a_database(shop: Path) -> None:
+    (shop.parent / "shop.notes.toml").write_text(NOTES)
+    texts = ("DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
+    with served(ChatServer(scripted(*texts))) as chat:
+        asked = ("--base-url", chat.url, "--model", "fake", "--samples", 1)
+        result = play("--db", shop, "-q", "How many orders above 5 euros?", *asked)
+        system, *read = (one["content"] for one in chat.requests[-1]["messages"])
+    assert result.exit_code == 0
+    assert re.search(r"notes +.*shop.notes.toml: descriptions of 1 table and 1 col", result.output)
+    assert any("orders: 3 rows -- what was sold\n" in text for text in read)
+    assert any("total REAL" in text and " -- in euros, with tax" in text for text in read)
+    _, _, hint = system.partition("Queries that answered earlier questions about this database:\n")
+    first, second = hint.strip().split("\n\n")
+    query = "QUERY: SELECT count(*) FROM orders WHERE total > 50"
+    assert first == f"How many orders above 50 euros?\n{query}"
+    assert second.startswith("Who bought first?")
+
+
+@pytest.mark.parametrize(
+    ("notes", "problem"),
+    [
+        ("[tables]\ngone = 'x'", "the database has no table 'gone'"),
+        ("[columns]\norders.gone = 'x'", "the table 'orders' has no column 'gone'"),
+        ("[[questions]]\nquestion = 'a'\nsql = 'SELECT gone FROM orders'", "no such column: gone"),
+        ("[[questions]]\nquestion = 'a'", "questions.0.sql: Field required"),
+        ("[table]\norders = 'x'", "table: Extra inputs are not permitted"),
+        ("orders = ", "is not TOML"),
+        (None, "can't read the notes"),
+    ],
+)
+def test_bad_notes_are_one_line(
+    shop: Path, tmp_path: Path, notes: str | None, problem: str
+) -> None:
+    path = tmp_path / "notes.toml"
+    if notes is not None:
+        path.write_text(notes)
+    result = play("--db", shop, "-q", "How many?", "--notes", path, "--model", TRAINED_MODEL)
+    assert result.exit_code == 1
+    assert problem in one_line(result.output)
+    assert str(path) in one_line(result.output)
 
 
 class Split(ChatServer):
@@ -236,6 +421,8 @@ def test_bad_input_is_one_line(
         (("--db", "x", "-q", "y", "--step-budget", "0"), "--step-budget': Input should be greater"),
         (("--db", "x", "-q", "y", "--set", "temperature=1"), "temperature has no effect here"),
         (("--db", "x", "-q", " "), "is empty"),
+        (("--db", "x", "-q", "y", "--json", "-", "--format", "csv"), "is json with --json"),
+        (("--db", "x", "-q", "y", "-q", "z", "--format", "csv"), "csv is for one --question"),
         (("--db", "x", "-q", "y", "--agree", "2"), "2 of 1 attempt can't agree"),
     ],
 )

@@ -55,7 +55,7 @@ class Texts:
 
 def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:
     config = GRPOConfig(step_budget=steps)
-    return Agent(config, "a script", Texts(*texts), (retry or Texts(*texts)).act_one)
+    return Agent(config, Texts(*texts), (retry or Texts(*texts)).act_one)
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def several(
     """Play the attempts; return them and what was shown."""
     file = StringIO()
     screen, texts = Screen(Console(file=file, width=80)), Texts(attempts=attempts)
-    agent = Agent(GRPOConfig(step_budget=4), "scripts", texts, texts.act_one)
+    agent = Agent(GRPOConfig(step_budget=4), texts, texts.act_one)
     played = asked(agent, screen, len(attempts), agree)
     screen.end(played)
     return played, file.getvalue()
@@ -236,7 +236,7 @@ def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
     screen = Screen(Console(file=file, width=80))
     path = run_script(tmp_path / "own.db", OWN)
     texts = Texts(f"QUERY: {query}", f"ANSWER: {said}")
-    agent = Agent(GRPOConfig(step_budget=4, explain=[]), "a script", texts, texts.act_one)
+    agent = Agent(GRPOConfig(step_budget=4, explain=[]), texts, texts.act_one)
     with in_this_process(path, tmp_path / "data") as asked:
         played = asked(agent, screen)
     screen.end(played)
@@ -300,7 +300,7 @@ def test_a_schema_too_long_for_the_window_ends_the_question(
     base = tmp_path / "base"
     model.save_pretrained(base)
     tokenizer.save_pretrained(base)
-    agent = local_agent(configured(None, {"model_name": str(base)})[1], "")
+    agent = local_agent(configured(None, {"model_name": str(base)})[1])
     tables = (f"CREATE TABLE a_table_of_many_{i:03} (x);" for i in range(120))
     wide = run_script(tmp_path / "wide.db", "".join(tables))
     with in_this_process(wide, tmp_path / "data") as asked:
@@ -341,7 +341,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 ) -> None:
     spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, "spelled", spelled, codec=spelled.codec, tokenizer=tokenizer)
+    agent = Agent(config, lambda **_: spelled, codec=spelled.codec, tokenizer=tokenizer)
     played = asked(agent)
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
     first, *again, last = spelled.contexts
@@ -356,7 +356,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
     spelled = Spelled(tokenizer, *[BAD] * 20)
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, "spelled", spelled, codec=spelled.codec, tokenizer=tokenizer)
+    agent = Agent(config, lambda **_: spelled, codec=spelled.codec, tokenizer=tokenizer)
     played = asked(agent)
     assert played.attempts[0].stuck
     assert (len(played.steps), len(spelled.contexts)) == (1, 10)

@@ -23,6 +23,7 @@ MEAN = "avg(total)\n2979.4138"
         ('["Ann", "Bo"]', "Bo, Ann"),
         ("['Ann', 'Bo']", "Bo\nAnn"),
         ("- Ann\n- Bo", "Ann,Bo"),
+        ('\ufeff["Ann\u200b", 4]', "ann\u00a0, ４"),
         ('[["Ann", 3], ["Bo", 1]]', "Bo | 1\nAnn | 3.0"),
         ("| name | n |\n|---|---|\n| Ann | 3 |", '[{"name": "ann", "n": 3}]'),
         ("**Answer: 42**", "42"),

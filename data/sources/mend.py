@@ -1,0 +1,227 @@
+"""Mend the names and the cells of a SQLite database, as an import of CSV files does.
+
+Names become such as SQL reads without quotes. A column whose cells are all numbers, dates, times or
+booleans in one spelling (`data.spellings`) gets their values, and a type that keeps these. Keys and
+columns of unique indexes keep their cells, as other tables or rows depend on them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import apsw
+from sqlglot.dialects.sqlite import SQLite
+
+from data.sources.duck_tables import LONG, SAMPLE
+from data.sources.table_files import plain_names, table_name
+from data.spellings import CODES, DAYS, Column, Value, column_of, days_of, is_missing, name_words
+from shared.sqltext import quote_identifier
+
+AFTER_TYPE = re.compile(
+    "CONSTRAINT|PRIMARY|NOT|NULL|UNIQUE|CHECK|DEFAULT|COLLATE|REFERENCES|GENERATED|AS|[,)]",
+    re.IGNORECASE,
+)
+Read = Callable[[str], Value | None]
+
+
+@dataclass
+class Mended:
+    """What mending changes, or would change: new names by old ones, and a line on each change."""
+
+    tables: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Rewrite:
+    """A column that gets other values: their type in SQLite, and how they are read."""
+
+    table: str
+    column: str
+    kind: str
+    read: Read
+
+    @property
+    def sql(self) -> tuple[str, str]:
+        return quote_identifier(self.table), quote_identifier(self.column)
+
+
+def mend(path: Path, *, write: bool) -> Mended:
+    """Mend a database in place; unless `write`, only find out, by the first rows of each table."""
+    found = Mended()
+    with closing(_opened(path)) as connection:
+        listed = "schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
+        names = connection.execute(f"SELECT name FROM pragma_table_list WHERE {listed}").fetchall()
+        tables = sorted(str(name) for (name,) in names)
+        rewrites = [one for table in tables for one in _rewrites(connection, table, write, found)]
+        if write:
+            _declare(connection, rewrites)
+    with closing(_opened(path)) as connection:  # it reads the new types
+        for rewrite in rewrites if write else ():
+            _apply(connection, rewrite, found)
+        _rename(connection, tables, write, found)
+    return found
+
+
+def _opened(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+def _columns(connection: apsw.Connection, table: str) -> list[str]:
+    """Return the columns that are not generated."""
+    rows = connection.execute("SELECT name FROM pragma_table_xinfo(?) WHERE NOT hidden", (table,))
+    return [str(name) for (name,) in rows]
+
+
+def _rewrites(
+    connection: apsw.Connection, table: str, whole: bool, found: Mended
+) -> Iterator[_Rewrite]:
+    keys = _keys(connection, table)
+    for name in _columns(connection, table):
+        if name.lower() not in keys:
+            try:
+                kind, read, note = _reading(connection, table, name, whole)
+            except (apsw.Error, UnicodeDecodeError):  # a collation that is not loaded; not UTF-8
+                continue
+            found.changes += [f"{table}.{name} {note}"] if note else []
+            if read is not None:
+                yield _Rewrite(table, name, kind, read)
+
+
+def _keys(connection: apsw.Connection, table: str) -> set[str]:
+    """Return the columns, in lower case, by which rows are found or linked."""
+    queries = (
+        "SELECT name FROM pragma_table_info(?1) WHERE pk",
+        'SELECT "from" FROM pragma_foreign_key_list(?1)',
+        'SELECT f."to" FROM sqlite_master AS t, pragma_foreign_key_list(t.name) AS f '
+        "WHERE t.type = 'table' AND f.\"table\" = ?1 COLLATE NOCASE",
+        "SELECT c.name FROM pragma_index_list(?1) AS i, pragma_index_info(i.name) AS c "
+        'WHERE i."unique"',
+    )
+    found = [one for query in queries for (one,) in connection.execute(query, (table,))]
+    return {str(name).lower() for name in found if name is not None}
+
+
+def _reading(
+    connection: apsw.Connection, table: str, name: str, whole: bool
+) -> tuple[str, Read | None, str]:
+    """Return the type and the reading of a column that is to be rewritten, with a note."""
+    column, rows = quote_identifier(name), quote_identifier(table)
+    sample = f"(SELECT {column} FROM {rows} LIMIT {SAMPLE})"
+
+    def cells(source: str) -> Iterator[tuple[str, int]]:
+        yield from connection.execute(
+            f"SELECT substr(CAST({column} AS TEXT), 1, {LONG + 1}), count(*) FROM {source} "
+            f"WHERE {column} NOTNULL GROUP BY 1"
+        )
+
+    tests = ", ".join(f"total(typeof({column}) = '{one}')" for one in ("text", "blob"))
+    texts, blobs = connection.execute(f"SELECT {tests} FROM {sample}").fetchall()[0]
+    words = name_words(name)
+    if blobs or CODES.search(words) or not (texts or DAYS.search(words)):
+        return "", None, ""
+    source = rows if whole else sample
+    read = column_of(lambda: cells(sample))
+    if whole and read != Column():
+        read = column_of(lambda: cells(source))
+    if not read.spelling:
+        return "", None, read.note if whole else ""
+    kind, reader, note = read.kind, read.read, read.note
+    if read.spelling[0] == "number" and DAYS.search(words):
+        known = [read.read(cell) for cell, _ in cells(source)]
+        if days := days_of([one for one in known if isinstance(one, int | float)]):
+            day, note = days
+            kind, reader = "TEXT", lambda cell: _day(day, read.read(cell))
+    if kind != "TEXT" and not texts:
+        return "", None, ""
+    if kind != "TEXT":
+        note = note or f"is read as {read.spelling[0]}s, which were text"
+    if nulls := list(islice((repr(cell) for cell, _ in cells(source) if is_missing(cell)), 3)):
+        note = f"{note}{', and ' * bool(note)}has NULL for {' and '.join(nulls)}"
+    return kind, reader, note
+
+
+def _day(day: Callable[[float], str], number: Value | None) -> str | None:
+    return day(number) if isinstance(number, int | float) else None
+
+
+def _declare(connection: apsw.Connection, rewrites: Iterable[_Rewrite]) -> None:
+    """Give columns of text the types of their new values, which would become text again."""
+    for one in rewrites:
+        query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?"
+        [(sql,)] = connection.execute(query, (one.table,)).fetchall()
+        if one.kind != "TEXT" and (new := _with_type(str(sql), one.column, one.kind)) != sql:
+            connection.execute("PRAGMA writable_schema = ON")
+            change = "UPDATE sqlite_master SET sql = ? WHERE type = 'table' AND name = ?"
+            connection.execute(change, (new, one.table))
+            connection.execute("PRAGMA writable_schema = RESET; REINDEX")
+
+
+def _with_type(sql: str, column: str, kind: str) -> str:
+    """Return a CREATE TABLE in which a column that is declared as text has another type."""
+    tokens = SQLite().tokenize(sql)
+    depth = 0
+    for at, token in enumerate(tokens):
+        begins = depth == 1 and tokens[at - 1].text in ("(", ",")
+        if begins and token.text.lower() == column.lower():
+            end = at + 1
+            while not AFTER_TYPE.fullmatch(tokens[end].text):
+                end += 1
+                if tokens[end - 1].text == "(":  # VARCHAR(20)
+                    end = next(i for i in range(end, len(tokens)) if tokens[i].text == ")") + 1
+            declared = sql[token.end + 1 : tokens[end].start]
+            text = any(mark in declared.upper() for mark in ("CHAR", "CLOB", "TEXT"))
+            cut = token.end + 1
+            return f"{sql[:cut]} {kind} {sql[tokens[end].start :]}" if text else sql
+        depth += (token.text == "(") - (token.text == ")")
+    return sql
+
+
+def _apply(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> None:
+    def value(*cells: Any) -> Value | None:
+        return rewrite.read(str(cells[0]))
+
+    connection.create_scalar_function("mended", value, 1, deterministic=True)
+    table, column = rewrite.sql
+    try:
+        connection.execute(f"UPDATE {table} SET {column} = mended({column}) WHERE {column} NOTNULL")
+    except apsw.Error as error:  # a constraint
+        found.problems.append(f"{rewrite.table}.{rewrite.column} keeps its texts: {error}")
+
+
+def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, found: Mended) -> None:
+    taken = {table.lower() for table in tables}
+    for table in tables:
+        old = _columns(connection, table)
+        columns = {
+            name: new for name, new in zip(old, plain_names(old), strict=True) if name != new
+        }
+        new_table = table_name(table)
+        if new_table != table and new_table.lower() in taken - {table.lower()}:
+            new_table = table
+        name = quote_identifier(table)
+        changes = [
+            (found.columns, one, new, f"RENAME COLUMN {quote_identifier(one)} TO")
+            for one, new in columns.items()
+        ]
+        if new_table != table:
+            changes.append((found.tables, table, new_table, "RENAME TO"))
+            taken.add(new_table.lower())
+        for renamed, one, new, change in changes:
+            try:
+                if write:
+                    connection.execute(f"ALTER TABLE {name} {change} {quote_identifier(new)}")
+            except apsw.Error as error:  # such as a view of columns that are missing
+                found.problems.append(f"{table}: {one!r} keeps its name: {error}")
+                continue
+            renamed[one] = new
+            found.changes.append(f"{table}: {one!r} is called {new}")

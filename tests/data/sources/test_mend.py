@@ -1,0 +1,161 @@
+"""`import sqlite --mend`: names and cells as an import of CSV makes them, and all else kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from data.sources.mend import mend
+from tests.data.sources.importing import files_of, make_database, run, run_import, write_questions
+
+OWN = """
+CREATE TABLE "client list" (id INTEGER PRIMARY KEY, "Full Name" TEXT UNIQUE);
+INSERT INTO "client list" VALUES (1, 'Ann'), (2, 'Bo'), (3, '1,5');
+CREATE TABLE orders (id TEXT PRIMARY KEY, client INTEGER REFERENCES "client list"(id),
+  "Order Date" TEXT, "Amount (EUR)" VARCHAR(20) NOT NULL COLLATE NOCASE, paid TEXT, day INTEGER,
+  serial REAL, phone TEXT, "mixed" , plain TEXT);
+INSERT INTO orders VALUES
+  ('1,5', 1, '31.12.2024', '1.250,50', 'yes', 20241231, 7, '0555', 'x', '7'),
+  ('2,5', 2, 'N/A', '7,00', 'no', 20240229, 8, '0556', 3, '8'),
+  ('3,5', 2, '01.02.2024', '9,25', '', 20240101, NULL, '0557', NULL, '');
+CREATE INDEX by_amount ON orders ("Amount (EUR)");
+CREATE VIEW late AS SELECT "Order Date" AS d, "Full Name" FROM orders JOIN "client list" AS c
+  ON c.id = client WHERE d IS NOT NULL;
+CREATE TRIGGER never AFTER UPDATE ON orders BEGIN DELETE FROM orders; END;
+"""
+ASKED = [
+    ("How many orders?", "SELECT count(*) FROM orders"),
+    ("What is the latest date?", 'SELECT max("Order Date") FROM orders'),
+    ("What is the total?", 'SELECT sum("Amount (EUR)") FROM orders'),
+    ("Who is client 2?", 'SELECT "Full Name" FROM "client list" WHERE id = 2'),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    make_database(tmp_path / "own.db", OWN)
+    return tmp_path
+
+
+def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(path))
+    rows = connection.execute(sql).fetchall()
+    connection.close()
+    return rows
+
+
+def test_names_and_cells_are_mended_and_all_else_is_kept(home: Path) -> None:
+    before = files_of(home)
+    assert run_import("sqlite", "own.db", "--mend", "--out", "out")[0] == 0
+    path = home / "out/databases/own/own.sqlite"
+    assert query(path, "SELECT * FROM orders") == [
+        ("1,5", 1, "2024-12-31", 1250.5, 1, "2024-12-31", 7.0, "0555", "x", 7),
+        ("2,5", 2, None, 7.0, 0, "2024-02-29", 8.0, "0556", 3, 8),
+        ("3,5", 2, "2024-02-01", 9.25, None, "2024-01-01", None, "0557", None, None),
+    ]
+    assert query(path, "SELECT Full_Name FROM client_list") == [("Ann",), ("Bo",), ("1,5",)]
+    assert query(path, "SELECT d, Full_Name FROM late") == [
+        ("2024-12-31", "Ann"), ("2024-02-01", "Bo")
+    ]  # fmt: skip
+    assert query(path, "SELECT id FROM orders WHERE Amount_EUR > 8.5 ORDER BY Amount_EUR") == [
+        ("3,5",), ("1,5",)
+    ]  # fmt: skip
+    assert query(path, "PRAGMA integrity_check") == [("ok",)]
+    [(table, column)] = query(path, 'SELECT "table", "to" FROM pragma_foreign_key_list("orders")')
+    assert (table, column) == ("client_list", "id")
+    kinds = dict(query(path, "SELECT name, type FROM pragma_table_info('orders')"))
+    assert (kinds["Amount_EUR"], kinds["paid"], kinds["phone"]) == ("REAL", "INTEGER", "TEXT")
+    notes = json.loads((home / "out/import_report.json").read_text())["notes"]
+    assert "own.db: orders.Order Date is read as dates: '01.02.2024' is '2024-02-01', and has "
+    assert any("'Order Date' is called Order_Date" in note for note in notes)
+    assert any("orders.plain is read as numbers, which were text" in note for note in notes)
+    assert {name: before[name] for name in ("own.db",)} == {"own.db": files_of(home)["own.db"]}
+
+
+def test_questions_are_asked_of_the_new_names(home: Path) -> None:
+    asked = write_questions(home / "q.jsonl", ASKED)
+    found = ("sqlite", "own.db", "--questions", asked, "--eval-share", 0.25, "--out")
+    assert run_import(*found, "out", "--mend")[0] == 0
+    kept = [
+        one
+        for split in ("train", "eval")
+        for one in json.loads((home / f"out/questions/questions_{split}.json").read_text())
+    ]
+    answers = {one["question_text"]: one["gold_answer"] for one in kept}
+    assert answers == {
+        "How many orders?": 3,
+        "What is the latest date?": "2024-12-31",
+        "What is the total?": 1266.75,
+        "Who is client 2?": "Bo",
+    }
+
+
+def test_without_the_option_it_is_said_and_nothing_changes(home: Path) -> None:
+    asked = write_questions(home / "q.jsonl", [ASKED[0], ASKED[3]])
+    status, text = run_import("sqlite", "own.db", "--questions", asked, "--out", "out")
+    assert status == 0
+    assert "own.db is copied as it is; with --mend, orders.Order Date is read as dates" in text
+    copy = (home / "out/databases/own/own.sqlite").read_bytes()
+    assert copy == (home / "own.db").read_bytes()
+
+
+def test_a_database_that_needs_nothing_gets_no_note(tmp_path: Path) -> None:
+    make_database(tmp_path / "own.db")
+    assert mend(tmp_path / "own.db", write=False).changes == []
+    assert mend(tmp_path / "own.db", write=True).changes == []
+
+
+def test_what_stands_for_no_date_is_null(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE t (d DATE, s TEXT);"
+        "INSERT INTO t VALUES ('2024-01-05', ''), ('', 'x'), ('n/a', 'y'), (NULL, 'y');",
+    )
+    assert mend(path, write=True).changes == ["t.d has NULL for '' and 'n/a'"]
+    assert query(path, "SELECT d, s FROM t") == [
+        ("2024-01-05", ""), (None, "x"), (None, "y"), (None, "y")
+    ]  # fmt: skip
+
+
+def test_what_a_constraint_forbids_is_a_problem(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE t (d TEXT CHECK (d LIKE '%.%')); INSERT INTO t VALUES ('31.12.2024');",
+    )
+    assert "t.d keeps its texts: CHECK" in mend(path, write=True).problems[0]
+    assert query(path, "SELECT d FROM t") == [("31.12.2024",)]
+
+
+def test_the_option_of_another_source_is_refused(home: Path) -> None:
+    assert run_import("sqlite", "own.db", "--skip-bad-rows")[0] == 2
+    assert run_import("csv", ".", "--mend")[0] == 2
+    assert "--mend" in run("import", "sqlite", "--help")[1]
+    assert "--none" not in run("import", "postgres", "--help")[1]
+
+
+def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
+    rows = ", ".join(
+        f"({i}, 'S{i % 4}', '{i % 28 + 1:02}.{i % 12 + 1:02}.2024')" for i in range(90)
+    )
+    make_database(
+        home / "visits.db",
+        f"CREATE TABLE visit (id INTEGER PRIMARY KEY, shop TEXT, seen_on TEXT);"
+        f"INSERT INTO visit VALUES {rows};",
+    )
+    status, text = run("questions", "visits.db", "--count", 40, "--out", "raw")
+    assert status == 0
+    assert (
+        "visits: not asked of: dates that are not all in ISO's form or NULL ('import sqlite" in text
+    )
+    assert "rewrites them): visit.seen_on" in text
+    assert "visits: not asked of: ids: visit.id" in text
+    assert run_import("sqlite", "visits.db", "--mend", "--out", "out")[0] == 0
+    path = "out/databases/visits/visits.sqlite"
+    assert run("questions", path, "--count", 40, "--out", "made")[0] == 0
+    made = json.loads((home / "made/questions/questions_train.json").read_text())
+    dated = [one for one in made if "seen_on" in one["gold_sql"]]
+    assert len(dated) > len(made) / 5
+    assert any("'2024-" in one["gold_sql"] for one in dated)

@@ -1,0 +1,116 @@
+"""What a user notes about a database, in a TOML file beside it: docs/play.md has an example.
+
+DESCRIBE shows the descriptions. The past questions that are most like a new one are in its prompt.
+"""
+
+import re
+import sqlite3
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shared.console import counted
+from shared.dataset import TABLE_TEXT, ColumnTexts
+from shared.errors import first_problem
+from trainer.errors import PlayError
+
+SUFFIX = ".notes.toml"
+MAX_PAST = 3  # past questions that a prompt shows
+HEAD = "Queries that answered earlier questions about this database:"
+
+
+class PastQuestion(BaseModel):
+    """A question that was asked before, with the query that answers it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: str
+    sql: str
+
+
+class Notes(BaseModel):
+    """The content of a file of notes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tables: dict[str, str] = {}
+    columns: ColumnTexts = {}
+    questions: list[PastQuestion] = []
+
+    @property
+    def texts(self) -> ColumnTexts:
+        """What DESCRIBE says of tables and columns."""
+        found = {table: dict(columns) for table, columns in self.columns.items()}
+        for table, text in self.tables.items():
+            found.setdefault(table, {})[TABLE_TEXT] = text
+        return found
+
+    def hint(self, question: str) -> str:
+        """Return a text with the past questions that are most like a new one; "" without any."""
+        asked = _words(question)
+
+        def unlike(past: PastQuestion) -> float:
+            words = _words(past.question)
+            return -len(asked & words) / max(1, len(asked | words))
+
+        chosen = sorted(self.questions, key=unlike)[:MAX_PAST]
+        lines = [f"{one.question.strip()}\nQUERY: {' '.join(one.sql.split())}" for one in chosen]
+        return "\n\n".join([HEAD, *lines]) if lines else ""
+
+    def __str__(self) -> str:
+        columns = sum(map(len, self.columns.values()))
+        described = f"{counted(len(self.tables), 'table')} and {counted(columns, 'column')}"
+        return f"descriptions of {described}, {counted(len(self.questions), 'past question')}"
+
+
+def notes_path(database: Path) -> Path:
+    """Return where the notes on a database are by default."""
+    return database.with_name(database.stem + SUFFIX)
+
+
+def load_notes(path: Path) -> Notes:
+    """Return a file's notes. Raises `PlayError`, which names the file and the problem."""
+    try:
+        return Notes.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise PlayError(f"can't read the notes {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PlayError(f"{path} is not TOML: {error}; see docs/play.md") from error
+    except ValidationError as error:
+        problem = first_problem(error, "top level")
+        raise PlayError(f"{path}: {problem}; see docs/play.md") from error
+
+
+def check_notes(notes: Notes, path: Path, connection: sqlite3.Connection) -> None:
+    """Raise `PlayError` if notes are of a table or column that a database lacks, or if the query
+    of a past question is none that it can run."""
+    query = (
+        "SELECT lower(t.name), lower(c.name) FROM pragma_table_list AS t, "
+        "pragma_table_xinfo(t.name) AS c WHERE t.schema = 'main'"
+    )
+    there = set(connection.execute(query))
+    tables = {table for table, _ in there}
+    for table in (*notes.tables, *notes.columns):
+        if table.lower() not in tables:
+            raise PlayError(f"{path}: the database has no table {table!r}")
+    for table, columns in notes.columns.items():
+        for column in columns:
+            if (table.lower(), column.lower()) not in there:
+                raise PlayError(f"{path}: the table {table!r} has no column {column!r}")
+    for past in notes.questions:
+        try:
+            connection.execute(f"EXPLAIN {past.sql}").fetchone()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise PlayError(f"{path}: the query of {past.question!r} fails: {error}") from error
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
+
+
+def with_hint(prompt: Sequence[dict[str, str]], hint: str) -> list[dict[str, str]]:
+    """Return a prompt whose system message ends with a hint."""
+    system, *rest = prompt
+    return [{**system, "content": f"{system['content']}\n\n{hint}"}, *rest] if hint else [*prompt]

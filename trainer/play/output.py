@@ -1,0 +1,63 @@
+"""The answers as a script or a spreadsheet reads them: a table, CSV or JSON."""
+
+import csv
+import json
+from enum import StrEnum
+from typing import Any, TextIO
+
+from rich.table import Table as Shown
+
+from shared.console import errors, literal, print_line, table_console
+from shared.models import SQLObservation
+from trainer.play.played import PlayedQuestion
+from trainer.play.table import Table, answer_table, read_result
+
+
+class Format(StrEnum):
+    """What stdout shows: every step and the answer, or the answers alone."""
+
+    TEXT = "text"
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class Output:
+    """Writes answers and results to a stream; nothing as `Format.TEXT`, which `Screen` shows.
+
+    `about` are fields of every JSON object.
+    """
+
+    def __init__(self, form: Format, stream: TextIO, about: dict[str, Any]) -> None:
+        self._form, self._stream, self._about = form, stream, about
+
+    def answer(self, played: PlayedQuestion) -> None:
+        """Write a played question: its answer's rows, if it has one; as JSON all of it."""
+        table = answer_table(played.leader[1]) if played.answer is not None else None
+        self._write(table, played.as_json())
+
+    def result(self, sql: str, observation: SQLObservation) -> None:
+        """Write what a user's own query returned."""
+        table = None if observation.error is not None else read_result(observation.result)
+        self._write(table, {"query": sql, "error": observation.error})
+
+    def _write(self, table: Table | None, fields: dict[str, Any]) -> None:
+        if self._form is Format.JSON:
+            rows = {"columns": None, "rows": None} if table is None else vars(table)
+            line = json.dumps(
+                {**self._about, **fields, **rows}, ensure_ascii=False, allow_nan=False
+            )
+            self._stream.write(line.encode(errors="replace").decode() + "\n")
+        elif table is not None and self._form is Format.CSV:
+            writer = csv.writer(self._stream, lineterminator="\n")
+            writer.writerows([table.columns, *table.rows])
+        elif table is not None and self._form is Format.TABLE:
+            shown = Shown()
+            for name in literal(*table.columns):
+                shown.add_column(name)
+            for row in table.rows:
+                shown.add_row(*literal(*("NULL" if cell is None else cell for cell in row)))
+            table_console().print(shown)
+        self._stream.flush()
+        if table is not None and table.cut and self._form is not Format.TEXT:
+            print_line(errors, "note: there are more rows than the environment shows", "yellow")

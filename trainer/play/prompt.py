@@ -1,0 +1,67 @@
+"""The prompt, where a user types questions, and changes the query of the latest one."""
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from shared.console import print_line
+
+readline: Any
+try:
+    import readline
+except ImportError:  # some builds of Python lack it
+    readline = None
+
+HELP = "One question per line; 'sql' to change the query and run it; Ctrl-D or 'quit' to leave."
+
+
+class Typed(NamedTuple):
+    """A question, or a query of the user's own."""
+
+    text: str
+    is_sql: bool = False
+
+
+class Prompt:
+    """Reads what a user types. `query` is the one that 'sql' lets them change."""
+
+    def __init__(self, terminal: Console) -> None:
+        self._terminal = terminal
+        self.query = ""
+
+    def __iter__(self) -> Iterator[Typed]:
+        """Yield questions and queries until the user leaves."""
+        print_line(self._terminal, HELP, "dim")
+        while True:
+            try:
+                text = self._line("question> ")
+                if text in ("quit", "exit"):
+                    return
+                if text == "sql":
+                    self.query = self._line("sql> ", self.query) or self.query
+                    if self.query:
+                        yield Typed(self.query, is_sql=True)
+                elif text:
+                    yield Typed(text)
+            except EOFError:
+                self._terminal.print()
+                return
+
+    def _line(self, prompt: str, text: str = "") -> str:
+        """Read a line that begins as `text`, where the terminal can edit; else the text is shown,
+        and an empty line keeps it."""
+        text = re.sub(r"\s*\n\s*", " ", re.sub(r"--[^\n]*(?=\n|\Z)", "", text))
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # no line editor
+            if text:
+                print_line(self._terminal, text)
+            return self._terminal.input(prompt).strip()
+        if readline is not None:
+            readline.set_startup_hook(lambda: readline.insert_text(text))
+        try:
+            return input(prompt).strip()
+        finally:
+            if readline is not None:
+                readline.set_startup_hook()

@@ -79,9 +79,7 @@ def _registers(decorator: ast.expr) -> bool:
     if not isinstance(decorator, ast.Call):
         return False
     name = ast.unparse(decorator.func).rpartition(".")[2]
-    title = decorator.args[0] if decorator.args else None  # of a conformance check
-    titled = isinstance(title, ast.Constant | ast.JoinedStr) and " " in ast.unparse(title)
-    return titled or name in REGISTER or "command" in name
+    return name in REGISTER or "command" in name
 
 
 def is_override(path: str, names: Names) -> bool:

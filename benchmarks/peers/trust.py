@@ -41,12 +41,12 @@ from benchmarks.measuring import DataDir, JsonPath, chosen, print_table
 from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
 from benchmarks.peers.judges import JUDGES, Case
 from benchmarks.peers.processes import Worker
-from env_server.conformance import corpus
-from env_server.conformance.leaks import searchable, secrets
 from shared.console import write_json
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
 from shared.sqltext import quote_identifier, quote_text
+from tests.conformance import corpus
+from tests.conformance.leaks import searchable, secrets
 
 HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed

@@ -17,15 +17,15 @@ import typer
 from typer.testing import CliRunner, Result
 
 from env_server.app import create_app
-from env_server.conformance import command
-from env_server.conformance.check import CheckResult, run
-from env_server.conformance.command import GROUPS, all_checks, conformance
-from env_server.conformance.corpus import DIRECTORY, SHOWN, HostileQuery, join, load
-from env_server.conformance.episodes import LOAD, play
-from env_server.conformance.jail import checks as jail_checks
-from env_server.conformance.wire import Reply, Wire
 from env_server.settings import Settings
 from shared.server_process import running_server
+from tests.conformance import __main__ as command
+from tests.conformance.check import CheckResult, run
+from tests.conformance.corpus import DIRECTORY, SHOWN, HostileQuery, join, load
+from tests.conformance.episodes import LOAD, play
+from tests.conformance.jail import checks as jail_checks
+from tests.conformance.suite import GROUPS, all_checks
+from tests.conformance.wire import Reply, Wire
 from tests.conftest import write_data
 from tests.test_imports import ROOT
 
@@ -36,7 +36,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="n
 
 def invoke(*options: str) -> Result:
     app = typer.Typer()
-    app.command()(conformance)
+    app.command()(command.main)
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, options)
 
 
@@ -106,6 +106,7 @@ def test_hostile_queries_cost_little_and_harm_nobody(tmp_path: Path) -> None:
             return await run(Measured(client, workers), jail_checks(load()))
 
     with running_server(data, "--workers", "2") as server:
+        assert server.pid is not None
         workers = Workers(server.pid)
         findings = asyncio.run(attack(server.url, workers))
         assert "Traceback" not in server.log()

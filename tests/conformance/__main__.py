@@ -1,8 +1,12 @@
-"""`python -m env_server conformance`."""
+"""Check any server over HTTP alone: whether it implements the wire, and whether its verdicts can be
+trusted.
+
+    python -m tests.conformance --url http://127.0.0.1:8000
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -12,17 +16,6 @@ import httpx
 import typer
 from rich.table import Table
 
-from env_server.conformance.answers import answers
-from env_server.conformance.check import Check, CheckResult, run
-from env_server.conformance.corpus import HostileQuery, load
-from env_server.conformance.episodes import determinism, plays, replays, steps
-from env_server.conformance.errors import errors, sizes
-from env_server.conformance.fairness import fairness
-from env_server.conformance.headers import headers
-from env_server.conformance.jail import checks as jail_checks
-from env_server.conformance.leaks import gold, ownership, rewards
-from env_server.conformance.parsing import parsing
-from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
 from shared.client.diagnosis import fault_of, reason_of
 from shared.client.proxies import proxy_of
@@ -37,23 +30,15 @@ from shared.console import (
 )
 from shared.dataset import Question, load_splits
 from shared.errors import from_wire
-
-REGISTRIES = (
-    plays, steps, replays, determinism, errors, gold, answers, headers, parsing, rewards, ownership,
-    sizes, fairness,
-)  # fmt: skip
-GROUPS = (*(registry.group for registry in REGISTRIES), "hostile")
+from tests.conformance.check import Check, CheckResult, run
+from tests.conformance.corpus import load
+from tests.conformance.suite import GROUPS, all_checks
+from tests.conformance.wire import Wire
 
 _console = table_console()
 
 
-def all_checks(queries: Iterable[HostileQuery]) -> list[Check]:
-    """Return every check, in the order of `GROUPS`."""
-    checks = [check for registry in REGISTRIES for check in registry.checks]
-    return checks + jail_checks(queries)
-
-
-def conformance(
+def main(
     url: Annotated[str, typer.Option(help="Base URL of the server.")],
     only: Annotated[
         list[str] | None, typer.Option(help=f"Groups, comma-separated: {', '.join(GROUPS)}.")
@@ -138,3 +123,7 @@ def _print_results(results: Sequence[CheckResult]) -> None:
         if result.status == "FAIL":
             print_line(_console, f"FAIL {result.group}: {result.name}")
             print_line(_console, f"     {result.detail}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -9,15 +9,14 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.conformance import parsing
-from env_server.conformance.check import CheckResult, run
-from env_server.conformance.command import GROUPS, all_checks
-from env_server.conformance.corpus import load
-from env_server.conformance.wire import Wire
 from env_server.settings import Settings
 from shared.dataset import load_splits
-from tests.env_server.conformance import faults
-from tests.env_server.conformance.faults import RESET, STEP, Fault, on_reply, set_in, without
+from tests.conformance import faults, parsing
+from tests.conformance.check import CheckResult, run
+from tests.conformance.corpus import load
+from tests.conformance.faults import RESET, STEP, Fault, on_reply, set_in, without
+from tests.conformance.suite import GROUPS, all_checks
+from tests.conformance.wire import Wire
 
 KEYS = (faults.TRAINER, faults.AGENT)
 

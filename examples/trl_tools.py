@@ -12,8 +12,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from shared.agents.tools import SQLEnvToolsFactory
-from shared.console import one_line_errors
+from sqlenv import SQLEnvToolsFactory, one_line_errors
 
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from shared.errors import SQLEnvError
 from shared.shipped import INSTALLED, NEEDS_UNIX
 
-PACKAGES = ("shared", "env_server", "trainer", "data")  # of this project
+PACKAGES = ("sqlenv", "shared", "env_server", "trainer", "data")  # of this project
 TABLE_WIDTH = 120  # a narrower table breaks its cells
 
 for stream in (sys.stdout, sys.stderr):  # what a console can't show in its encoding is escaped

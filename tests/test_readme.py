@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from shared.console import PACKAGES
 from shared.server_process import ServerProcess
-from tests.test_imports import OURS, ROOT
+from tests.test_imports import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAGES = ("README.md", "docs/train.md", "docs/start.md")
-LINKED = (*OURS, "benchmarks", "Makefile", "pyproject.toml", "constraints.txt")
+LINKED = (*PACKAGES, "benchmarks", "Makefile", "pyproject.toml", "constraints.txt")
 FILLED_IN = {
     "DATA=/some/import": f"DATA={ROOT / 'data'}",
     "MODEL=DIR": f"MODEL={ROOT / 'data/models/sqlenv-tiny'}",

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_imports import OURS, ROOT
+from shared.console import PACKAGES
+from tests.test_imports import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SMALL = (
@@ -26,7 +27,7 @@ Done = subprocess.CompletedProcess[str]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of a copy of the sources, as building leaves files behind."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for package in OURS:
+    for package in PACKAGES:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, source / package, ignore=skip)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -100,7 +101,7 @@ def url(installed: Path, elsewhere: Path) -> Iterator[str]:
 
 def test_the_wheel_holds_every_file(wheel: Path) -> None:
     listed = subprocess.run(
-        ["git", "ls-files", *OURS], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     assert set(listed) - set(zipfile.ZipFile(wheel).namelist()) == set()
 
@@ -128,14 +129,14 @@ def test_nothing_is_written_to_the_installed_packages(
     refused = start(installed, elsewhere, "sqlenv", "data", "build")
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: the data of an installed package are not rebuilt")
-    listed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(OURS)}
+    listed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(PACKAGES)}
     files = {
         path.relative_to(installed).as_posix()
-        for package in OURS
+        for package in PACKAGES
         for path in (installed / package).rglob("*")
         if path.is_file() and path.parent.name != "__pycache__"
     }
-    assert files == {name for name in listed if name.partition("/")[0] in OURS}
+    assert files == {name for name in listed if name.partition("/")[0] in PACKAGES}
 
 
 @pytest.mark.parametrize(

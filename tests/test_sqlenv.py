@@ -1,0 +1,95 @@
+"""`sqlenv` has the public names, imports them late, and pages and examples need nothing else."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import sqlenv
+from shared.console import PACKAGES
+from tests.test_docs import PAGES
+from tests.test_imports import ROOT
+from tests.test_unused import OPTIONAL
+
+INTERNAL = set(PACKAGES) - {"sqlenv"}
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IMPORT = re.compile(r"^(?:from|import) .*$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sqlenv.__all__)
+def test_every_name_leads_to_what_has_it(name: str) -> None:
+    try:
+        found = getattr(sqlenv, name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in OPTIONAL:
+            raise
+        pytest.skip(f"needs {error.name}")
+    home = getattr(found, "__module__", "").split(".")[0]
+    assert home not in INTERNAL or found.__name__ == name
+
+
+def test_the_public_names_are_these() -> None:
+    """A name that is removed or renamed here breaks the programs of users."""
+    assert " ".join(sorted(sqlenv.__all__)) == (
+        "ACTIONS ActionType ClientLimits ClientStats GRPOConfig Gold INSTRUCTIONS Outcome"
+        " ResetResult SQLAction SQLEnv SQLEnvClient SQLEnvError SQLEnvGym SQLEnvTools"
+        " SQLEnvToolsFactory SQLObservation Settings StepResult SyncSQLEnvClient action_of"
+        " build_trainer create_app first_text format_observation get_system_prompt in_process"
+        " judge_answer load_model_and_tokenizer one_line_errors parse_model_output"
+        " reward_correctness reward_operational reward_progress rollout_func"
+        " sample_random_baseline step_text"
+    )
+    assert dir(sqlenv) == sorted(sqlenv.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Client'"):
+        _ = sqlenv.Client  # type: ignore[attr-defined]
+
+
+def test_a_client_needs_no_torch_and_no_server() -> None:
+    code = (
+        "import sys, sqlenv\n"
+        "assert not {'httpx', 'pydantic'} & {*sys.modules}, 'imported before a name is used'\n"
+        "sqlenv.SQLEnvClient, sqlenv.SQLAction, sqlenv.SQLEnvTools, sqlenv.one_line_errors\n"
+        "heavy = 'torch transformers trl fastapi starlette apsw env_server trainer'.split()\n"
+        "print(*{*heavy} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "\n"
+
+
+def imports() -> Iterator[tuple[str, ast.stmt]]:
+    """Yield the imports of the pages' Python and of the examples, each with its file."""
+    for page in PAGES:
+        for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S):
+            yield from (
+                (page, node) for line in IMPORT.findall(block) for node in ast.parse(line).body
+            )
+    for path in sorted((ROOT / "examples").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield path.name, node
+
+
+def test_pages_and_examples_import_only_public_names() -> None:
+    used = set()
+    for file, node in imports():
+        names = [one.name for one in node.names]
+        module = node.module if isinstance(node, ast.ImportFrom) else ""
+        roots = {module.split(".")[0]} if module else {name.split(".")[0] for name in names}
+        assert not roots & INTERNAL, f"{file}: {ast.unparse(node)}"
+        if module == "sqlenv":
+            assert set(names) <= set(sqlenv.__all__), f"{file}: {ast.unparse(node)}"
+            used.add(file)
+    assert {"README.md", "docs/api.md", "docs/evaluate.md", "sync_client.py"} <= used
+
+
+@pytest.mark.parametrize("page", ["README.md", *(one for one in PAGES if one.startswith("docs/"))])
+def test_pages_name_no_internal_module_for_python(page: str) -> None:
+    """Folders and commands are named; what a reader would import is in `sqlenv`."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
+    dotted = re.compile(rf"`(?:{'|'.join(INTERNAL)})\.[a-z_.]+[A-Za-z_]*`")
+    assert dotted.findall(text) == []

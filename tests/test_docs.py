@@ -30,7 +30,7 @@ APPS = {
     "data": ("data.commands", "app"),
 }
 SHOWN = {"N": "1", "S": "1"}  # what stands for a number
-PROGRAMS = r"(?:trainer|env_server|data|benchmarks|tests\.conformance)"
+PROGRAMS = r"(?:trainer|env_server|data|benchmarks|tests\.(?:chaos|conformance))"
 COMMAND = re.compile(rf"(?:^|\s)(python -m {PROGRAMS}\b.*|make [a-z].*)")
 
 

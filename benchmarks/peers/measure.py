@@ -13,13 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.chaos.cluster import free_ports
 from benchmarks.peers.environments import NotMeasured, make_environment, reason
 from benchmarks.peers.player import Workload, write_workload
 from benchmarks.peers.processes import Worker
 from shared.console import failure
 from shared.errors import ServerStartError
 from shared.server_process import ServerProcess, running_server
+from tests.chaos.cluster import free_ports
 
 WARM_UP = 1  # waves that are not measured: imports, connections, caches of questions
 SAME_REWARD = 1e-6  # sums of floats in another order

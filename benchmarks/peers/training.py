@@ -19,9 +19,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.chaos.cluster import Cluster, free_ports
-from benchmarks.chaos.faults import Chaos, Fault
-from benchmarks.chaos.link import Link
 from benchmarks.peers.player import Episode
 from benchmarks.peers.players.trl_loop import ScriptedTrainer
 from benchmarks.peers.worker import Answer
@@ -30,6 +27,9 @@ from shared.agents.tools import SQLEnvTools
 from shared.client import SQLEnvClient
 from shared.dataset import Question, load_splits
 from shared.server_process import COMMAND, running_server
+from tests.chaos.cluster import Cluster, free_ports
+from tests.chaos.faults import Chaos, Fault
+from tests.chaos.link import Link
 
 QUESTIONS, GROUP, ANSWERS, UPDATES = 8, 8, 4, 20
 EPISODES = QUESTIONS * GROUP  # of an update

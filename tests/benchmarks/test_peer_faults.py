@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.chaos.faults import Fault
 from benchmarks.measuring import DATA
 from benchmarks.peers.faults import rows
+from tests.chaos.faults import Fault
 
 training = pytest.importorskip("benchmarks.peers.training")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -13,8 +13,8 @@ from uuid import UUID
 import httpx
 import pytest
 
-from benchmarks.chaos.gateway import CONFIG, Gateway, haproxy, missing, running_gateway
 from shared.server_process import running_server
+from tests.chaos.gateway import CONFIG, Gateway, haproxy, missing, running_gateway
 from tests.conftest import needs_program
 from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
 

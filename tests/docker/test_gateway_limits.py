@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.chaos.gateway import CONFIG, Gateway, missing, running_gateway
 from env_server.http.protocol import MAX_HEADERS
 from env_server.settings import Settings
 from shared.server_process import running_server
+from tests.chaos.gateway import CONFIG, Gateway, missing, running_gateway
 from tests.conformance.check import CheckResult, run
 from tests.conformance.headers import ENDLESS, exchange
 from tests.conformance.suite import all_checks

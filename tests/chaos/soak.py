@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos.faults import Chaos
 from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
 from shared.errors import SQLEnvError
 from shared.models import StepResult
 from shared.run_files import observation_digest
+from tests.chaos.faults import Chaos
 
 AT_ONCE = 64  # episodes under way
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.cluster import Cluster
-from benchmarks.chaos.faults import Chaos, Fault
-from benchmarks.chaos.soak import Played, play_all
 from shared.client import ClientLimits, ClientStats, SQLEnvClient
+from tests.chaos.cluster import Cluster
+from tests.chaos.faults import Chaos, Fault
+from tests.chaos.soak import Played, play_all
 
 
 @dataclass(frozen=True)

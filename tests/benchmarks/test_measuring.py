@@ -1,4 +1,4 @@
-"""What the benchmarks share: scripts, timings, tables, and unknown names.
+"""What the benchmarks share: scripts, and unknown names.
 
 And honest episodes beside all attacks at once, on a real server.
 """

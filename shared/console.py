@@ -35,7 +35,6 @@ def table_console() -> Console:
 
 
 def right_aligned(*headings: str) -> list[Column]:
-    """Return the columns of a table's numbers."""
     return [Column(heading, justify="right") for heading in headings]
 
 

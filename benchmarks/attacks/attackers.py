@@ -55,7 +55,6 @@ class Connection:
     key: str
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as fast as the server takes them."""
         self.writer.write(data)
         await self.writer.drain()
 
@@ -69,18 +68,15 @@ class Connection:
         await self.send(head.encode() + content)
 
     async def reply(self) -> bytes:
-        """Read one reply to its end and return its body."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         return await self.reader.readexactly(size)
 
     async def call(self, path: str, body: Any) -> Any:
-        """Send a request and return its reply's JSON."""
         await self.post(path, body)
         return json.loads(await self.reply())
 
     async def start(self, target: Target, **fields: Any) -> str:
-        """Start an episode and return its id."""
         fields = {"episode_id": secrets.token_hex(12), "question_id": target.question_id} | fields
         await self.call("/reset", fields)
         return str(fields["episode_id"])
@@ -88,7 +84,6 @@ class Connection:
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncIterator[Connection]:
-    """Open a connection for the block."""
     reader, writer = await asyncio.open_connection(target.host, target.port, limit=2**28)
     try:
         yield Connection(reader, writer, target.key)

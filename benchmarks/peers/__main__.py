@@ -29,7 +29,6 @@ HEADINGS = ("played by", "server", "client", "CPU us/step", "CPU x", "steps/s", 
 
 
 def row(peer: Report) -> tuple[str, ...]:
-    """Return a peer's line of the table."""
     if "not_measured" in peer:
         return (peer["title"], *["-"] * (len(HEADINGS) - 2), "not measured")
     costs = [f"{peer[key]:,.0f}" for key in ("server_cpu_us", "client_cpu_us", "cpu_us")]

@@ -71,7 +71,6 @@ class Wave(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """CPU-seconds of client and server."""
         return self.client_s + self.server_s
 
 
@@ -178,6 +177,5 @@ def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
 
 
 def spread(values: Sequence[float]) -> Report:
-    """Return the median of some ratios, the lowest and the highest."""
     found = {"median": median(values), "min": min(values), "max": max(values)}
     return {name: round(value, 2) for name, value in found.items()}

@@ -62,7 +62,6 @@ class Watch:
     chaos: Chaos
 
     def begin(self, chaos: Chaos) -> None:
-        """Begin an update."""
         self.chaos, self.steps, self.of_another_step = chaos, 0, 0
 
 
@@ -92,7 +91,6 @@ class OpenEnvTools:
         self.client = client
 
     def reset(self, **row: Any) -> None:
-        """Start an episode."""
         self.client.reset(**row)
         self.reward, self.done = 0.0, False
 
@@ -120,7 +118,6 @@ class OwnTools(SQLEnvTools):
 
     @property
     def done(self) -> bool:
-        """Whether the episode came to its end."""
         return self.outcome is not None
 
     def get_reward(self) -> float | None:

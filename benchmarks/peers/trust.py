@@ -73,7 +73,6 @@ class Verdict(NamedTuple):
 
 
 def ask(worker: Worker, case: Case) -> Verdict:
-    """Return a judge's verdict."""
     began = time.monotonic()
     try:
         reward, seen = worker.ask(case, PATIENCE_S)
@@ -198,7 +197,6 @@ def gold_in(seen: str, question: Question) -> str | None:
 
 
 def bytes_written(before: bytes, after: bytes) -> int:
-    """Return the size of the blocks of a file that differ."""
     starts = range(0, max(len(before), len(after)), BLOCK_BYTES)
     blocks = ((one[start : start + BLOCK_BYTES] for one in (before, after)) for start in starts)
     return sum(max(len(old), len(new)) for old, new in blocks if old != new)

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.attacks.attackers import ATTACKS
-from benchmarks.attacks.measure import measure
+from benchmarks.attacks.honest import measure
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen
 from shared.console import write_json
 

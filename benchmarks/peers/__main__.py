@@ -19,8 +19,8 @@ import typer
 
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, make_scripts
 from benchmarks.peers.environments import CACHE
-from benchmarks.peers.measure import PEERS, Report, measure
 from benchmarks.peers.player import Workload
+from benchmarks.peers.step_cost import PEERS, Report, measure
 from env_server.questions import QuestionBank
 from shared.console import table_console, write_json
 from trainer.run.console import table

@@ -14,20 +14,12 @@ from typing import Annotated
 
 import httpx
 import typer
-from rich.table import Table
+from rich.console import Console
 
 from shared.client.auth import bearer
 from shared.client.diagnosis import fault_of, reason_of
 from shared.client.proxies import proxy_of
-from shared.console import (
-    failure,
-    literal,
-    one_line_errors,
-    print_line,
-    progress_bar,
-    table_console,
-    write_json,
-)
+from shared.console import failure, one_line_errors, print_line, progress_bar, write_json
 from shared.dataset import Question, load_splits
 from shared.errors import from_wire
 from tests.conformance.check import Check, CheckResult, run
@@ -35,7 +27,7 @@ from tests.conformance.corpus import load
 from tests.conformance.suite import GROUPS, all_checks
 from tests.conformance.wire import Wire
 
-_console = table_console()
+_console = Console()
 
 
 def main(
@@ -110,19 +102,10 @@ def _client(url: str, api_key: str | None) -> httpx.AsyncClient:
 
 
 def _print_results(results: Sequence[CheckResult]) -> None:
-    table = Table("result", "group", title="Checks", title_justify="left", expand=True)
-    table.add_column("check", ratio=3)
-    table.add_column("ms", justify="right")
-    table.add_column("remark", ratio=2)
-    for result in results:
-        remark = "see below" if result.status == "FAIL" else result.detail
-        milliseconds = f"{1000 * result.seconds:,.0f}"
-        table.add_row(*literal(result.status, result.group, result.name, milliseconds, remark))
-    _console.print(table)
-    for result in results:
-        if result.status == "FAIL":
-            print_line(_console, f"FAIL {result.group}: {result.name}")
-            print_line(_console, f"     {result.detail}")
+    for one in results:
+        took = f"{1000 * one.seconds:,.0f} ms"
+        remark = f": {one.detail}" if one.detail else ""
+        print_line(_console, f"{one.status} {one.group}: {one.name} ({took}){remark}")
 
 
 if __name__ == "__main__":

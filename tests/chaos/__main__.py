@@ -19,8 +19,8 @@ import typer
 from shared.console import failure
 from tests.chaos import gateway
 from tests.chaos.cluster import running_cluster
-from tests.chaos.comparison import soak
 from tests.chaos.faults import plan
+from tests.chaos.soak import soak
 
 SERVERS = 3
 Way = Literal["direct", "gateway"]

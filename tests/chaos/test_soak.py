@@ -11,8 +11,8 @@ import pytest
 
 from tests.chaos import gateway
 from tests.chaos.cluster import running_cluster
-from tests.chaos.comparison import FaultOutcome, soak
 from tests.chaos.faults import Fault, plan
+from tests.chaos.soak import FaultOutcome, soak
 from tests.conftest import needs_program
 
 needs_gateway = needs_program("haproxy", gateway.missing())

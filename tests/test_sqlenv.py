@@ -12,11 +12,10 @@ import sqlenv
 from shared.console import PACKAGES
 from tests.test_docs import PAGES
 from tests.test_imports import ROOT
+from tests.test_readme import fenced
 from tests.test_unused import OPTIONAL
 
 INTERNAL = set(PACKAGES) - {"sqlenv"}
-PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-IMPORT = re.compile(r"^(?:from|import) .*$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", sqlenv.__all__)
@@ -34,7 +33,7 @@ def test_every_name_leads_to_what_has_it(name: str) -> None:
 def test_other_names_are_not_there() -> None:
     assert dir(sqlenv) == sorted(sqlenv.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Client'"):
-        _ = sqlenv.Client  # type: ignore[attr-defined]
+        _ = sqlenv.Client
 
 
 def test_a_client_needs_no_torch_and_no_server() -> None:
@@ -51,28 +50,25 @@ def test_a_client_needs_no_torch_and_no_server() -> None:
     assert done.stdout == "\n"
 
 
-def imports() -> Iterator[tuple[str, ast.stmt]]:
+def imports() -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
     """Yield the imports of the pages' Python and of the examples, each with its file."""
-    for page in PAGES:
-        for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S):
-            yield from (
-                (page, node) for line in IMPORT.findall(block) for node in ast.parse(line).body
-            )
-    for path in sorted((ROOT / "examples").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    texts = [(page, "\n".join(fenced(page, "python"))) for page in PAGES]
+    texts += [(path.name, path.read_text()) for path in (ROOT / "examples").rglob("*.py")]
+    for file, text in texts:
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                yield path.name, node
+                yield file, node
 
 
 def test_pages_and_examples_import_only_public_names() -> None:
     used = set()
     for file, node in imports():
-        names = [one.name for one in node.names]
-        module = node.module if isinstance(node, ast.ImportFrom) else ""
-        roots = {module.split(".")[0]} if module else {name.split(".")[0] for name in names}
+        names = {one.name for one in node.names}
+        module = node.module if isinstance(node, ast.ImportFrom) else None
+        roots = {name.split(".")[0] for name in ([module] if module else names)}
         assert not roots & INTERNAL, f"{file}: {ast.unparse(node)}"
         if module == "sqlenv":
-            assert set(names) <= set(sqlenv.__all__), f"{file}: {ast.unparse(node)}"
+            assert names <= set(sqlenv.__all__), f"{file}: {ast.unparse(node)}"
             used.add(file)
     assert {"README.md", "docs/api.md", "docs/evaluate.md", "sync_client.py"} <= used
 

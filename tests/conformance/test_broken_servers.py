@@ -11,10 +11,11 @@ import pytest
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.dataset import load_splits
-from tests.conformance import faults, parsing
+from tests.conformance import broken_servers as faults
+from tests.conformance import parsing
+from tests.conformance.broken_servers import RESET, STEP, Fault, on_reply, set_in, without
 from tests.conformance.check import CheckResult, run
 from tests.conformance.corpus import load
-from tests.conformance.faults import RESET, STEP, Fault, on_reply, set_in, without
 from tests.conformance.suite import GROUPS, all_checks
 from tests.conformance.wire import Wire
 

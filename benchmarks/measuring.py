@@ -1,6 +1,6 @@
-"""The benchmarks' options, scripted episodes, memory and tables."""
+"""The benchmarks' options, scripted episodes and memory."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +10,7 @@ import typer
 
 from benchmarks.peers.player import Episode
 from env_server.questions import QuestionBank
-from shared.console import failure, table_console
-from trainer.run.console import table
+from shared.console import failure
 
 DataDir = Annotated[Path, typer.Option(help="Data directory.")]
 JsonPath = Annotated[
@@ -45,14 +44,10 @@ def memory_mib(pid: int) -> float:
     return total / 2**20
 
 
-def chosen(given: Collection[str] | None, known: Iterable[str], what: str) -> list[str]:
+def chosen(given: Iterable[str] | None, known: Iterable[str], what: str) -> list[str]:
     """Return the names in `given`, or all that are known; exit code 2 if one is unknown."""
     known = list(known)
-    if unknown := sorted(set(given or ()) - set(known)):
+    names = list(given or known)
+    if unknown := sorted({*names} - {*known}):
         raise failure(f"no {what} {unknown[0]!r}; the {what}s are {', '.join(known)}", 2)
-    return list(given or known)
-
-
-def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; all columns but the first are aligned to the right."""
-    table_console().print(table(title, headings, rows))
+    return names

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.measuring import DATA, DataDir, make_scripts, print_table
+from benchmarks.measuring import DATA, DataDir, make_scripts
 from benchmarks.peers.player import Episode
 from env_server.questions import QuestionBank
 from shared.client import ClientLimits, SQLEnvClient
@@ -48,13 +48,13 @@ def main(
 ) -> None:
     """Measure steps in batches, as the client sends them, and one step per request."""
     scripts = make_scripts(QuestionBank.load(data), AT_ONCE, STEPS)
-    rows = []
     with running_server(data, sql_workers=1) as server:
         for batch in (AT_ONCE, 1):
             steps, per_s = asyncio.run(rate(server, scripts, batch, seconds))
-            rows.append((f"{batch}", f"{steps:,}", f"{1e6 / per_s:.0f}", f"{per_s:,.0f}"))
-    headings = ("steps per request", "steps", "CPU us per step", "steps per second and core (S)")
-    print_table("One environment server", headings, rows)
+            cost = (
+                f"{1e6 / per_s:.0f} us of CPU per step, {per_s:,.0f} steps per second and core (S)"
+            )
+            print(f"{batch} steps per request: {steps:,} steps, {cost}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from data.build import build
 from data.choose import TRAIN
 from data.domains.shipped import DATA_DIR
 from data.generate import generate_command
-from data.introspection.questions import make_questions
+from data.introspection.make_questions import make_questions
 from data.sources.command import (
     Databases,
     EvalShare,

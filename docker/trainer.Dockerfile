@@ -40,6 +40,7 @@ COPY docker/as_owner.py /usr/local/bin/as_owner
 COPY shared/ shared/
 COPY env_server/ env_server/
 COPY trainer/ trainer/
+COPY sqlenv/ sqlenv/
 COPY data/ data/
 # A checkout's files may be readable by their owner only.
 RUN python -m compileall -q shared env_server trainer data && chmod -R a+rX /app /usr/local/bin/as_owner

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from env_server.app import create_app
 from env_server.audit.command import rescore, verify
-from env_server.conformance.command import conformance
 from env_server.http.protocol import Connections, Protocol
 from env_server.http.websocket import SOCKET_OPTIONS, Socket
 from env_server.questions import QuestionBank
@@ -170,6 +169,5 @@ command = typer.Typer(
     add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
 command.callback(invoke_without_command=True)(serve)
-command.command()(conformance)
 command.command()(verify)
 command.command()(rescore)

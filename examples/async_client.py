@@ -8,9 +8,7 @@ import asyncio
 import sys
 from collections import Counter
 
-from shared.client import SQLEnvClient
-from shared.console import one_line_errors
-from shared.models import Outcome, SQLObservation, StepResult
+from sqlenv import Outcome, SQLEnvClient, SQLObservation, StepResult, one_line_errors
 
 EPISODES = 64
 

@@ -15,11 +15,7 @@ import matplotlib.pyplot as plt
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from env_server.app import create_app
-from shared.actions import parse_action
-from shared.client import SQLEnvClient, in_process
-from shared.errors import ActionParseError
-from shared.models import Outcome, StepResult
+from sqlenv import ActionType, Outcome, SQLEnvClient, StepResult, create_app, in_process
 
 SYSTEM = "Answer from the database: DESCRIBE, SAMPLE, QUERY, ANSWER."  # as the toy was pretrained
 TURN_TOKENS, CONTEXT_TOKENS, STEPS = 64, 1024, 8  # limits of a turn and of an episode
@@ -54,11 +50,8 @@ def shown(reply: StepResult) -> str:
 
 def action_of(text: str) -> str:
     """Return a turn's action. Other text is sent as a QUERY, which fails and costs a step."""
-    try:
-        parse_action(text)
-    except ActionParseError:
-        return f"QUERY: {text or '-'}"
-    return text
+    kind, _, argument = text.partition(":")
+    return text if kind in [*ActionType] and argument.strip() else f"QUERY: {text or '-'}"
 
 
 class Player:

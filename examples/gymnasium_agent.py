@@ -5,14 +5,11 @@ Needs a running server, and 'pip install gymnasium' here.
 
 import sys
 
-import gymnasium
-
-import shared.agents.gym  # noqa: F401  registers SQLEnv-v0
-from shared.console import one_line_errors
+from sqlenv import SQLEnvGym, one_line_errors
 
 
 def play(url: str = "http://127.0.0.1:8000") -> None:
-    env = gymnasium.make("SQLEnv-v0", url=url, difficulty="easy", render_mode="ansi")
+    env = SQLEnvGym(url, difficulty="easy", render_mode="ansi")
     text, info = env.reset(seed=7)
     print(text, f"({info['question_id']})", sep="\n")
     table = text.partition("Tables: ")[2].split("\n")[0].split(", ")[0]  # quoted where SQL needs it

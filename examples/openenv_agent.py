@@ -9,7 +9,7 @@ import sys
 
 from openenv.core.generic_client import GenericEnvClient
 
-from shared.agents.openenv import SQLEnv
+from sqlenv import SQLEnv
 
 KEY = os.environ.get("SQLENV_API_KEY")
 HEADERS = {"Authorization": f"Bearer {KEY}"} if KEY else {}

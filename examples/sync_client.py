@@ -5,8 +5,7 @@ Needs a running server. The client retries, and rebuilds an episode that its ser
 
 import sys
 
-from shared.client import SQLEnvClient
-from shared.console import one_line_errors
+from sqlenv import SQLEnvClient, one_line_errors
 
 
 def play(url: str = "http://127.0.0.1:8000") -> None:

@@ -14,8 +14,7 @@ from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
-from shared.agents.tools import SQLEnvToolsFactory
-from shared.console import one_line_errors
+from sqlenv import SQLEnvToolsFactory, one_line_errors
 
 TASK = "Answer the question about a SQLite database with the tools. Look at tables, query, answer."
 

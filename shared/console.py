@@ -18,7 +18,7 @@ from rich.text import Text
 from shared.errors import SQLEnvError
 from shared.shipped import INSTALLED, NEEDS_UNIX
 
-PACKAGES = ("shared", "env_server", "trainer", "data")  # of this project
+PACKAGES = ("sqlenv", "shared", "env_server", "trainer", "data")  # of this project
 TABLE_WIDTH = 120  # a narrower table breaks its cells
 
 for stream in (sys.stdout, sys.stderr):  # what a console can't show in its encoding is escaped
@@ -35,7 +35,6 @@ def table_console() -> Console:
 
 
 def right_aligned(*headings: str) -> list[Column]:
-    """Return the columns of a table's numbers."""
     return [Column(heading, justify="right") for heading in headings]
 
 

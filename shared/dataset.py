@@ -108,7 +108,6 @@ def _remedy(data_dir: Path) -> str:
 
 
 def is_dev_question(question_id: str) -> bool:
-    """Return whether a question belongs to a published development split."""
     return question_id.startswith(DEV_PREFIXES)
 
 

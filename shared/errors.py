@@ -28,7 +28,6 @@ class SQLEnvError(Exception):
         self.details = details
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON body of this error."""
         fields = {"code": self.code, "message": self.message, "retryable": self.retryable}
         return {"error": fields | self.details}
 

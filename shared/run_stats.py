@@ -148,7 +148,6 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def success(episodes: Iterable[PlayedEpisode]) -> Rate:
-    """Return the success rate of the finished episodes."""
     finished = [episode for episode in episodes if episode.finished]
     return success_rate(sum(episode.correct for episode in finished), len(finished))
 

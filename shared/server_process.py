@@ -151,7 +151,6 @@ class ServerProcess:
         return f"the environment server {problem}; the end of {self.log_path}:\n{end}"
 
     def log(self) -> str:
-        """Return the whole log."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def cpu_s(self) -> float:

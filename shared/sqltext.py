@@ -20,7 +20,6 @@ _LISTED = re.compile(r'("(?:[^"]|"")*"|.+?)(?:, |$)')
 
 
 def quote_identifier(name: str) -> str:
-    """Return a table's or column's name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -48,7 +47,6 @@ def split_names(text: str) -> list[str]:
 
 
 def quote_text(text: str) -> str:
-    """Return a string as a SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

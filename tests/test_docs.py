@@ -17,7 +17,7 @@ import typer
 
 from tests.test_imports import ROOT
 
-FOLDERS = ("", "docs", "notebooks", "data/models/*", "env_server/conformance/*", "tests/mutation")
+FOLDERS = ("", "docs", "notebooks", "data/models/*", "tests/conformance/hostile", "tests/mutation")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for folder in FOLDERS
@@ -30,7 +30,8 @@ APPS = {
     "data": ("data.commands", "app"),
 }
 SHOWN = {"N": "1", "S": "1"}  # what stands for a number
-COMMAND = re.compile(r"(?:^|\s)(python -m (?:trainer|env_server|data|benchmarks)\b.*|make [a-z].*)")
+PROGRAMS = r"(?:trainer|env_server|data|benchmarks|tests\.(?:chaos|conformance))"
+COMMAND = re.compile(rf"(?:^|\s)(python -m {PROGRAMS}\b.*|make [a-z].*)")
 
 
 def commands(page: str) -> Iterator[tuple[list[str], bool]]:
@@ -58,7 +59,7 @@ def problem(name: str, words: list[str]) -> str | None:
     """Return what is wrong with the words of `python -m name`, whose command is not run."""
     module, attribute = APPS.get(name, (name, "app"))
     found = importlib.import_module(module)
-    if name.startswith("benchmarks.") and hasattr(found, "__path__"):
+    if name not in APPS and hasattr(found, "__path__"):
         found = importlib.import_module(f"{name}.__main__")
     if (app := getattr(found, attribute, None)) is None:  # it calls typer.run(main)
         app = typer.Typer()

@@ -4,22 +4,20 @@
 
 Each row has its own server with keys: the honest episodes have the trainer's, all attackers one
 agent's. Honest episodes take a step every 0.1 s through the public client; the time of a reset or a
-step is measured there. `/ready ms` is the longest that a probe waited, `CPU-s after` what the
-server still works after the attackers left and the honest episodes ended. Each attacker is a
-process of a lower priority. Linux only (reads /proc).
+step is measured there. `cpu_after_s` is what the server still works after the attackers left and
+the honest episodes ended. Each attacker is a process of a lower priority. Linux only (reads /proc).
 """
 
 import logging
 import os
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from benchmarks.attacks.attackers import ATTACKS
-from benchmarks.attacks.measure import measure
-from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
+from benchmarks.attacks.honest import measure
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen
 from shared.console import write_json
 
 
@@ -37,12 +35,9 @@ def main(
     logging.disable()  # the client warns of every retry
     results = []
     for name in names:
-        results.append(measure(name, rows[name], data, seconds))
-        print(*results[-1].cells(), *results[-1].errors[:1], sep="  ", file=sys.stderr, flush=True)
-    times = ("median ms", "p95 ms", "longest ms", "/ready ms")
-    headings = ("attack", "steps", "lost", *times, "MiB", "CPU-s after")
-    print_table("Honest steps beside attacks", headings, [result.cells() for result in results])
-    write_json(json_path, {"rows": [asdict(result) for result in results], "cpus": os.cpu_count()})
+        results.append(asdict(measure(name, rows[name], data, seconds)))
+        print(results[-1], flush=True)
+    write_json(json_path, {"rows": results, "cpus": os.cpu_count()})
 
 
 if __name__ == "__main__":

@@ -17,18 +17,18 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, make_scripts, print_table
+from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, make_scripts
 from benchmarks.peers.environments import CACHE
-from benchmarks.peers.measure import PEERS, Report, measure
 from benchmarks.peers.player import Workload
+from benchmarks.peers.step_cost import PEERS, Report, measure
 from env_server.questions import QuestionBank
-from shared.console import write_json
+from shared.console import table_console, write_json
+from trainer.run.console import table
 
 HEADINGS = ("played by", "server", "client", "CPU us/step", "CPU x", "steps/s", "time x")
 
 
 def row(peer: Report) -> tuple[str, ...]:
-    """Return a peer's line of the table."""
     if "not_measured" in peer:
         return (peer["title"], *["-"] * (len(HEADINGS) - 2), "not measured")
     costs = [f"{peer[key]:,.0f}" for key in ("server_cpu_us", "client_cpu_us", "cpu_us")]
@@ -54,7 +54,7 @@ def main(
     report: Report = {"episodes": episodes, "steps_per_episode": steps, "waves": waves}
     report |= {"cpus": os.cpu_count(), "python": platform.python_version(), "peers": found}
     title = f"{episodes} episodes of {steps} steps at once, {waves} waves: CPU time per step"
-    print_table(title, HEADINGS, map(row, found))
+    table_console().print(table(title, HEADINGS, map(row, found)))
     for one in found:
         if "not_measured" in one:
             print(f"not measured: {one['title']}: {one['not_measured']}")

@@ -1,9 +1,15 @@
 """Virtual environments of peers, made once from pinned requirements and kept in a folder."""
 
+import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import chosen
+from shared.console import write_json
 
 REQUIREMENTS = Path(__file__).with_name("requirements")
 CACHE = Path(__file__).with_name(".environments")
@@ -47,3 +53,22 @@ def reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or ["no reason was given"])[-1].removeprefix("ERROR: ")
+
+
+def report_each(
+    names: Iterable[str] | None,
+    known: Iterable[str],
+    measure: Callable[[str], Any],
+    json_path: Path | None,
+) -> None:
+    """Measure each of the peers; write, or without a path print, what was found, or why not."""
+    report: dict[str, Any] = {}
+    for name in chosen(names, known, "peer"):
+        print(f"measuring {name}", file=sys.stderr, flush=True)
+        try:
+            report[name] = measure(name)
+        except NotMeasured as error:
+            report[name] = {"not_measured": str(error)}
+    if json_path is None:
+        print(json.dumps(report, indent=1))
+    write_json(json_path, report)

@@ -10,25 +10,17 @@ Afterwards, weights are compared with those of the undisturbed training.
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, print_table
-from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
+from benchmarks.measuring import DATA, DataDir, JsonPath
+from benchmarks.peers.environments import CACHE, make_environment, report_each
 from benchmarks.peers.processes import Worker
-from benchmarks.peers.training import EPISODES, PEERS, UPDATES
-from shared.console import write_json
+from benchmarks.peers.training import PEERS
 
 TIMEOUT_S = 3600.0
-HEADINGS = (
-    "peer and fault", "failed calls", "episodes lost", "rewards that became 0", "left out",
-    "replies of another step", "seconds", "undisturbed",
-)  # fmt: skip
-COUNTS = ("failed_calls", "lost", "became_zero", "left_out", "of_another_step")
 
 
 def peer_python(name: str, cache: Path) -> Path:
@@ -52,15 +44,6 @@ def measure(name: str, data: Path, cache: Path) -> dict[str, Any]:
             return {"versions": worker.versions, **found}
 
 
-def rows(name: str, found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield a line of the table for each fault."""
-    usual = median(one["seconds"] for one in found["undisturbed"])
-    for one in found["disturbed"]:
-        if one["fault"]:
-            counts = (str(one[key]) for key in COUNTS)
-            yield f"{name}: {one['fault']}", *counts, f"{one['seconds']:.1f}", f"{usual:.1f}"
-
-
 def main(
     data: DataDir = DATA,
     peer: Annotated[list[str] | None, typer.Option(help="Peer; repeatable.")] = None,
@@ -68,26 +51,7 @@ def main(
     json_path: JsonPath = None,
 ) -> None:
     """Compare what faults of a server do to a training."""
-    report: dict[str, Any] = {}
-    table: list[tuple[str, ...]] = []
-    notes = []
-    for name in chosen(peer, PEERS, "peer"):
-        print(f"training with {name}", file=sys.stderr, flush=True)
-        try:
-            found = report[name] = measure(name, data, cache)
-        except NotMeasured as error:
-            report[name] = {"not_measured": str(error)}
-            notes.append(f"not measured: {name}: {error}")
-            continue
-        table += rows(name, found)
-        versions = ", ".join(f"{package} {number}" for package, number in found["versions"].items())
-        notes.append(
-            f"{name} ({versions}): after {UPDATES} updates the weights differ by "
-            f"{found['weights_differ']:.2%} of what the undisturbed training changed"
-        )
-    print_table(f"Updates of {EPISODES} episodes, each with a fault", HEADINGS, table)
-    print(*notes, sep="\n")
-    write_json(json_path, report)
+    report_each(peer, PEERS, lambda name: measure(name, data, cache), json_path)
 
 
 if __name__ == "__main__":

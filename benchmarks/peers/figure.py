@@ -37,7 +37,6 @@ def panels(steps: Any, trust: Any, faults: Any) -> list[tuple[str, str, dict[str
 
 
 def draw(path: Path, folder: Path = FOLDER) -> None:
-    """Write the picture as PNG."""
     results = (folder / f"{name}.json" for name in ("peers", "peers-trust", "peers-faults"))
     found = panels(*(json.loads(result.read_text()) for result in results))
     figure = Figure(figsize=SIZE_INCHES, dpi=110, layout="constrained")

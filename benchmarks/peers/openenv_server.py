@@ -44,7 +44,6 @@ class HostedObservation(Observation):  # type: ignore[misc]
 
 
 def shown(reply: ResetResult | StepResult) -> HostedObservation:
-    """Return a reply as OpenEnv's observation."""
     return HostedObservation(**reply.observation.model_dump())
 
 
@@ -60,12 +59,10 @@ class Hosted(Environment):  # type: ignore[misc]
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **fields: Any
     ) -> HostedObservation:
-        """Start an episode."""
         request = ResetRequest(seed=seed, episode_id=episode_id, **fields)
         return shown(await drive_async(self._played.reset_jobs(request), self._pool.run))
 
     async def step_async(self, action: HostedAction, **_: Any) -> HostedObservation:
-        """Take a step."""
         taken = SQLAction(action_type=action.action_type, argument=action.argument)
         return shown(await drive_async(self._played.step_jobs(taken), self._pool.run))
 
@@ -79,7 +76,6 @@ class Hosted(Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> State:
-        """The state of the episode."""
         return State(step_count=len(self._played.actions))
 
 
@@ -89,7 +85,6 @@ def ready() -> dict[str, str]:
 
 
 async def serve(host: str, port: int, data: Path, sessions: int) -> None:
-    """Serve until the process ends."""
     bank = QuestionBank.load(data)
     async with SqlPool(1, bank.limits) as pool:
         app = create_app(

@@ -18,7 +18,6 @@ class Episode(NamedTuple):
 
     @property
     def turns(self) -> list[tuple[str, str]]:
-        """The type and the argument of each action."""
         return [(kind, text) for kind, _, text in (one.partition(": ") for one in self.actions)]
 
 
@@ -33,12 +32,10 @@ Play = Callable[[Any], Awaitable[float]]  # plays a wave and returns the sum of 
 
 
 def write_workload(path: Path, workload: Workload) -> None:
-    """Write a workload as JSON."""
     path.write_text(json.dumps([str(workload.data.resolve()), workload.episodes]))
 
 
 def read_workload(path: str) -> Workload:
-    """Read what `write_workload` wrote."""
     data, episodes = json.loads(Path(path).read_text())
     return Workload(Path(data), [Episode(*one) for one in episodes])
 

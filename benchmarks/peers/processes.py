@@ -75,7 +75,6 @@ class Worker:
             self._process = None
 
     def cpu_s(self) -> float:
-        """Return the CPU-seconds of the worker and of the processes that it started."""
         return session_cpu_s(self._process.pid) if self._process else 0.0
 
     def ask(self, request: Any, patience_s: float = PATIENCE_S) -> Any:

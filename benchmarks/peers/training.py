@@ -19,9 +19,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks.chaos.cluster import Cluster, free_ports
-from benchmarks.chaos.faults import Chaos, Fault
-from benchmarks.chaos.link import Link
 from benchmarks.peers.player import Episode
 from benchmarks.peers.players.trl_loop import ScriptedTrainer
 from benchmarks.peers.worker import Answer
@@ -30,6 +27,9 @@ from shared.agents.tools import SQLEnvTools
 from shared.client import SQLEnvClient
 from shared.dataset import Question, load_splits
 from shared.server_process import COMMAND, running_server
+from tests.chaos.cluster import Cluster, free_ports
+from tests.chaos.faults import Chaos, Fault
+from tests.chaos.link import Link
 
 QUESTIONS, GROUP, ANSWERS, UPDATES = 8, 8, 4, 20
 EPISODES = QUESTIONS * GROUP  # of an update
@@ -62,7 +62,6 @@ class Watch:
     chaos: Chaos
 
     def begin(self, chaos: Chaos) -> None:
-        """Begin an update."""
         self.chaos, self.steps, self.of_another_step = chaos, 0, 0
 
 
@@ -92,7 +91,6 @@ class OpenEnvTools:
         self.client = client
 
     def reset(self, **row: Any) -> None:
-        """Start an episode."""
         self.client.reset(**row)
         self.reward, self.done = 0.0, False
 
@@ -120,7 +118,6 @@ class OwnTools(SQLEnvTools):
 
     @property
     def done(self) -> bool:
-        """Whether the episode came to its end."""
         return self.outcome is not None
 
     def get_reward(self) -> float | None:

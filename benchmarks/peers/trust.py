@@ -37,16 +37,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.measuring import DataDir, JsonPath, chosen, print_table
-from benchmarks.peers.environments import CACHE, NotMeasured, make_environment
+from benchmarks.measuring import DataDir, JsonPath
+from benchmarks.peers.environments import CACHE, NotMeasured, make_environment, report_each
 from benchmarks.peers.judges import JUDGES, Case
 from benchmarks.peers.processes import Worker
-from env_server.conformance import corpus
-from env_server.conformance.leaks import searchable, secrets
-from shared.console import write_json
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
 from shared.sqltext import quote_identifier, quote_text
+from tests.conformance import corpus
+from tests.conformance.leaks import searchable, secrets
 
 HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed
@@ -62,10 +61,6 @@ FAULTY = (
     "SELECT", "SELECT answer FROM gold", "SELECT no_column FROM {}", "SELECT sum(1, 2) FROM {}",
     "SELECT abs(-9223372036854775808)", "ATTACH 'no_folder/file' AS gold",
 )  # fmt: skip
-HEADINGS = (
-    "environment", "bytes written", "files read", "files made", "over 10 s", "next verdict wrong",
-    "MiB", "DELETE earns", "best constant", "reading errors earns", "wrong accepted",
-)  # fmt: skip
 Rows = list[tuple[Any, ...]]
 
 
@@ -78,7 +73,6 @@ class Verdict(NamedTuple):
 
 
 def ask(worker: Worker, case: Case) -> Verdict:
-    """Return a judge's verdict."""
     began = time.monotonic()
     try:
         reward, seen = worker.ask(case, PATIENCE_S)
@@ -203,7 +197,6 @@ def gold_in(seen: str, question: Question) -> str | None:
 
 
 def bytes_written(before: bytes, after: bytes) -> int:
-    """Return the size of the blocks of a file that differ."""
     starts = range(0, max(len(before), len(after)), BLOCK_BYTES)
     blocks = ((one[start : start + BLOCK_BYTES] for one in (before, after)) for start in starts)
     return sum(max(len(old), len(new)) for old, new in blocks if old != new)
@@ -305,29 +298,6 @@ def _statements(
         yield query, query.statement(table, column, str(file))
 
 
-def row(name: str, found: Found) -> tuple[str, ...]:
-    """Return a peer's line of the table."""
-    version = "".join(f" {number}" for number in found.versions.values())
-    delete = found.earned["DELETE FROM T"]
-    best, share = max(
-        ((one, share) for one, share in found.earned.items() if not one.startswith("DELETE")),
-        key=lambda item: item[1],
-    )
-    of = f"of {found.statements}"
-    return (
-        f"{name}{version}",
-        f"{sum(found.written.values()):,} ({len(found.written)} {of})",
-        str(len(found.read)),
-        *(f"{len(names)} {of}" for names in (found.files, found.slow, found.spoiled)),
-        f"{found.peak_mib:,.0f}",
-        f"{delete:.1%}",
-        f"{share:.1%} ({best})",
-        f"{found.read_in_errors:.1%}",
-        f"{found.accepted.total()} of {found.wrong} "
-        f"({len(+found.accepted)} of {len(found.accepted)} forms)",
-    )
-
-
 def main(
     data: DataDir,
     peer: Annotated[list[str] | None, typer.Option(help="Environment; repeatable.")] = None,
@@ -336,22 +306,12 @@ def main(
 ) -> None:
     """Put hostile and wrong SQL before this environment and others."""
     questions = [one for one in load_splits(data)["eval"] if one.answer_form == "text"]
-    report: dict[str, Any] = {}
-    rows, absent = [], []
-    for name in chosen(peer, JUDGES, "peer"):
-        print(f"judging with {name}", file=sys.stderr)
-        try:
-            python = Path(sys.executable) if name == "sqlenv" else make_environment(name, cache)
-            found = judge(name, python, data.resolve(), questions)
-        except NotMeasured as error:
-            report[name] = {"not_measured": str(error)}
-            absent.append(f"not measured: {name}: {error}")
-            continue
-        report[name] = vars(found)
-        rows.append(row(name, found))
-    print_table(f"Untrusted SQL, {len(questions)} questions of {data}", HEADINGS, rows)
-    print(*absent, sep="\n")
-    write_json(json_path, report)
+
+    def measure(name: str) -> dict[str, Any]:
+        python = Path(sys.executable) if name == "sqlenv" else make_environment(name, cache)
+        return vars(judge(name, python, data.resolve(), questions))
+
+    report_each(peer, JUDGES, measure, json_path)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ Opened = AbstractAsyncContextManager[Answer]
 
 
 def find(name: str) -> Callable[..., Opened]:
-    """Return the function that `module:function` names."""
     module, _, function = name.partition(":")
     found: Callable[..., Opened] = getattr(import_module(f"benchmarks.peers.{module}"), function)
     return found

@@ -51,7 +51,6 @@ def allowed(options: Sequence[str]) -> tuple[str, ...]:
 
 
 def allowed_by(options: Lists) -> Lists:
-    """Apply `allowed` to each list of a mapping."""
     return {key: allowed(texts) for key, texts in options.items()}
 
 

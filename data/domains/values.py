@@ -110,7 +110,6 @@ def prices(lo: float, hi: float, null: float = 0.0) -> Maker:
 
 
 def dates(first: dt.date, last: dt.date, null: float = 0.0) -> Maker:
-    """Return a maker of ISO dates in [first, last]."""
     start, end = first.toordinal(), last.toordinal()
     return column(lambda rng: dt.date.fromordinal(rng.randint(start, end)).isoformat(), null=null)
 

@@ -25,7 +25,6 @@ def words_of(name: str) -> list[str]:
 
 
 def singular(word: str) -> str:
-    """Return the singular of a word that may be a plural."""
     for one, many in IRREGULAR_PLURALS.items():
         if word == many:
             return one

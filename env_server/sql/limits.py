@@ -1,7 +1,7 @@
 """Every limit on an agent's SQL, in one place, with its reason.
 
 With these values all 4,158 gold queries that were tried pass, and the hostile ones of
-`env_server/conformance/hostile` stay under 2.5 s of CPU and 200 MB. Times are of one core of a busy
+`tests/conformance/hostile` stay under 2.5 s of CPU and 200 MB. Times are of one core of a busy
 machine, so only their ratios are reliable.
 """
 

@@ -15,11 +15,17 @@ from typing import Any
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, ConversationType
 
-from shared.agents.texts import INSTRUCTIONS, action_of, first_text, step_text
-from shared.client import SQLEnvClient
-from shared.client.sync import SyncSQLEnvClient
-from shared.errors import SQLEnvError
-from shared.models import Outcome, StepResult
+from sqlenv import (
+    INSTRUCTIONS,
+    Outcome,
+    SQLEnvClient,
+    SQLEnvError,
+    StepResult,
+    SyncSQLEnvClient,
+    action_of,
+    first_text,
+    step_text,
+)
 
 DRAWN_BY = ("question_id", "split", "difficulty", "db_id", "seed", "step_budget")
 

@@ -11,10 +11,16 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from shared.agents.texts import INSTRUCTIONS, action_of, first_text, step_text
-from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
-from shared.models import Outcome, StepResult
+from sqlenv import (
+    INSTRUCTIONS,
+    Outcome,
+    SQLEnvClient,
+    SQLEnvError,
+    StepResult,
+    action_of,
+    first_text,
+    step_text,
+)
 
 
 class SQLEnvData(vf.TaskData):

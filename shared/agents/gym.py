@@ -25,7 +25,6 @@ class AnyText(Text):  # type: ignore[misc]
         super().__init__(max_length, charset=string.printable)
 
     def contains(self, x: object) -> bool:
-        """Return whether a value is a text of the space."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
 
@@ -81,7 +80,6 @@ class SQLEnvGym(gymnasium.Env[str, str]):  # type: ignore[misc]
         return self._text, float(reply.reward or 0.0), terminated, truncated, _info(reply)
 
     def render(self) -> str | None:
-        """Return the last observation if the mode is "ansi"."""
         return self._text if self.render_mode == "ansi" else None
 
     def close(self) -> None:

@@ -31,5 +31,4 @@ def step_text(seen: SQLObservation) -> str:
 
 
 def steps_left(seen: SQLObservation) -> str:
-    """Return how many steps the episode has left, in words."""
     return "The episode is over." if seen.done else f"Steps left: {seen.budget_remaining}"

@@ -48,7 +48,6 @@ async def fault_of(url: str, error: BaseException) -> str | None:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that led to it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

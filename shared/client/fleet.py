@@ -217,7 +217,6 @@ class Fleet:
 
 
 async def _wait(event: asyncio.Event, limit_s: float) -> None:
-    """Wait for an event, for at most `limit_s` seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), limit_s)
 

@@ -8,13 +8,13 @@ import pytest
 import typer
 
 from benchmarks.measuring import make_scripts
-from benchmarks.peers import environments, measure
+from benchmarks.peers import environments, step_cost
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.environments import NotMeasured, make_environment
 from benchmarks.peers.figure import FOLDER, draw
-from benchmarks.peers.measure import PEERS, Wave, check_same, order, summary
 from benchmarks.peers.player import Episode, Workload, read_workload, write_workload
 from benchmarks.peers.processes import Worker
+from benchmarks.peers.step_cost import PEERS, Wave, check_same, order, summary
 from benchmarks.peers.worker import find
 from env_server.questions import QuestionBank
 from tests.test_imports import ROOT
@@ -92,7 +92,7 @@ def test_two_peers_play_and_one_that_is_not_there_is_named(
     def fail(name: str, cache: Path) -> Path:
         raise NotMeasured(f"its environment {name} can't be made: no index")
 
-    monkeypatch.setattr(measure, "make_environment", fail)
+    monkeypatch.setattr(step_cost, "make_environment", fail)
     result = tmp_path / "peers.json"
     main(
         peer=["httpx", "openenv"],

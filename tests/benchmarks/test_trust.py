@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.peers import trust
 from benchmarks.peers.trust import BLOCK_BYTES, Copy, bytes_written, main, read_in_errors
-from env_server.conformance import corpus
 from shared.dataset import load_splits
+from tests.conformance import corpus
 
 
 def test_a_spoiled_copy_is_noticed_and_restored(tiny_data: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.chaos.gateway import Gateway, running_gateway
+from tests.chaos.gateway import Gateway, running_gateway
 
 SERVERS = 3
 PATIENT_CHECK_S = 30  # on a busy machine a server can get no CPU time for seconds

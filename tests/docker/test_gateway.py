@@ -13,11 +13,11 @@ from uuid import UUID
 import httpx
 import pytest
 
-from benchmarks.chaos.gateway import CONFIG, Gateway, haproxy, missing, running_gateway
-from benchmarks.chaos.gateway import SERVERS as SERVERS_FILE
 from shared.client import SQLEnvClient
 from shared.errors import WrongAddress
 from shared.server_process import running_server
+from tests.chaos.gateway import CONFIG, Gateway, haproxy, missing, running_gateway
+from tests.chaos.gateway import SERVERS as SERVERS_FILE
 from tests.conftest import needs_program
 from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
 

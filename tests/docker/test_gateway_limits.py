@@ -10,14 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.chaos.gateway import CONFIG, Gateway, missing, running_gateway
-from env_server.conformance.check import CheckResult, run
-from env_server.conformance.command import all_checks
-from env_server.conformance.headers import ENDLESS, exchange
-from env_server.conformance.wire import Wire
 from env_server.http.protocol import MAX_HEADERS
 from env_server.settings import Settings
 from shared.server_process import running_server
+from tests.chaos.gateway import CONFIG, Gateway, missing, running_gateway
+from tests.conformance.check import CheckResult, run
+from tests.conformance.headers import ENDLESS, exchange
+from tests.conformance.suite import all_checks
+from tests.conformance.wire import Wire
 from tests.conftest import needs_program
 from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 import yaml
 
-from benchmarks.chaos.cluster import free_ports
 from shared.server_process import running_server
+from tests.chaos.cluster import free_ports
 from tests.conftest import needs_program
 
 ROOT = Path(__file__).parents[2]

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos.cluster import free_ports
 from benchmarks.peers.environments import NotMeasured, make_environment
 from shared.client import SQLEnvClient
 from shared.server_process import ServerProcess, child_environment, running_server
+from tests.chaos.cluster import free_ports
 from tests.conftest import TRAIN
 from tests.examples.scripted_model import ScriptedIds, StreamingChat
 from tests.test_imports import ROOT

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from env_server.conformance.corpus import load
 from env_server.sql.limits import FUNCTIONS
 from shared.sqltext import quote_text
+from tests.conformance.corpus import load
 
 TABLES = ["customers", "products", "orders", "t", "sqlite_master"]
 TABLES += ["carray", "no_such", "main.orders", "x"]

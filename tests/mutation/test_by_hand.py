@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TABLE = tomllib.loads(Path(__file__).with_name("by_hand.toml").read_text(encoding="utf-8"))
 FAULTS = [pytest.param(fault, id=fault["name"]) for fault in TABLE["fault"]]
-PACKAGES = ("data", "env_server", "shared", "trainer", "tests")
+PACKAGES = ("sqlenv", "data", "env_server", "shared", "trainer", "tests")
 
 
 def source(fault: dict[str, str], root: Path = ROOT) -> str:

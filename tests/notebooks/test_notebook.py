@@ -29,7 +29,7 @@ from trainer.runtime.models import preset_of
 from trainer.runtime.notebook import install_missing, keep_torch, write_pictures
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("trainer.", "shared.", "env_server.", "data.")
+PACKAGES = ("sqlenv", "trainer.", "shared.", "env_server.", "data.")
 NOTEBOOK = ROOT / "notebooks" / "train_grpo.ipynb"
 SECTIONS = (
     "Setup",

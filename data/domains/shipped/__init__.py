@@ -41,14 +41,12 @@ class Shipped:
         return database_path(DATA_DIR, self.domain.db_id)
 
     def rows(self) -> Rows:
-        """Return the rows of every table."""
         with closing(open_readonly(self.path)) as connection:
             names = [table.name for table in self.domain.tables]
             return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
 
 
 def load(db_id: str, *, unseen: bool) -> Shipped:
-    """Read the file of one shipped database."""
     file = read_toml(f"shipped/{db_id}.toml")
     tables = tuple(_table(file["tables"], name) for name in file["tables"])
     hard = tuple(_hard(one["text"], one["sql"], list(file["tables"])) for one in file["hard"])

@@ -37,7 +37,6 @@ class NoQuestionError(Exception):
 
 
 def need(condition: object) -> None:
-    """Raise `NoQuestionError` unless `condition` holds."""
     if not condition:
         raise NoQuestionError
 
@@ -80,7 +79,6 @@ class Link:
 
 
 def literal(value: Value) -> str:
-    """Return a cell as a SQL literal."""
     return quote_text(value) if isinstance(value, str) else number(value)
 
 
@@ -125,7 +123,6 @@ class Asker:
         return table, name, self.complete(table, column) if complete else column
 
     def one(self, options: Sequence[T]) -> T:
-        """Pick one of `options`."""
         need(options)
         return self.rng.choice(options)
 
@@ -135,7 +132,6 @@ class Asker:
         return [row[index] for row in self.rows[table.name]]
 
     def known(self, table: Table, column: Column) -> list[Value]:
-        """Return the column's cells that are not NULL."""
         return [cell for cell in self.cells(table, column) if cell is not None]
 
     def complete(self, table: Table, column: Column) -> Column:
@@ -194,7 +190,6 @@ class Asker:
         return Draft(text[0].upper() + text[1:], sql, "", names, "")
 
     def phrase(self, column: Column) -> str:
-        """Pick a phrase for a column."""
         return self.rng.choice(column.wordings)
 
     def amount(self, column: Column) -> str:
@@ -283,7 +278,6 @@ class Asker:
         return Condition(column, having, whose, comparison, lambda cell: compare(cell, value))
 
     def matching(self, table: Table, *conditions: Condition) -> list[tuple[Value, ...]]:
-        """Return the rows that meet all conditions."""
         checks = [(table.columns.index(each.column), each.test) for each in conditions]
 
         def meets(row: tuple[Value, ...]) -> bool:

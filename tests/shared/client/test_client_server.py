@@ -1,6 +1,6 @@
 """The client with an app in this process, most often the real server.
 
-`tests/benchmarks/test_soak.py` kills real servers.
+`tests/chaos/test_soak.py` kills real servers.
 """
 
 from pathlib import Path

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos import gateway
-from benchmarks.chaos.cluster import Cluster, running_cluster
-from benchmarks.chaos.faults import Chaos, Fault, plan
-from benchmarks.chaos.measure import client_of
 from shared.client.limits import ClientStats
 from shared.client.sync import SyncSQLEnvClient
+from tests.chaos import gateway
+from tests.chaos.cluster import Cluster, running_cluster
+from tests.chaos.faults import Chaos, Fault, plan
+from tests.chaos.soak import client_of
 from tests.conftest import needs_program
 from trainer.config import GRPOConfig
 from trainer.grpo.train import build_trainer, run_training_with_metrics

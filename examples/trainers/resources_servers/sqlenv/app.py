@@ -24,11 +24,7 @@ from nemo_gym.server_utils import SESSION_ID_KEY
 from pydantic import PrivateAttr
 from tasks import ARGUMENTS
 
-from shared.actions import MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
-from shared.agents.texts import step_text
-from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
-from shared.models import Outcome, StepResult
+from sqlenv import ActionType, Outcome, SQLAction, SQLEnvClient, SQLEnvError, StepResult, step_text
 
 
 @dataclass
@@ -86,9 +82,10 @@ class SQLEnvServer(SimpleResourcesServer):
             if episode.reply.done or episode.error is not None:
                 return "The episode is over."
             text = str(arguments.get(name, "")).strip()
-            if not text or too_long(text):
-                return f"Error: expected the argument {name!r} of 1 to {MAX_ARGUMENT_BYTES:,} bytes"
-            action = SQLAction(action_type=kind, argument=text)
+            try:
+                action = SQLAction(action_type=kind, argument=text)
+            except ValueError:
+                return f"Error: expected the argument {name!r} of 1 to 20,000 bytes"
             try:
                 episode.reply = await self._client.step(episode.id, action)
             except SQLEnvError as error:

@@ -7,10 +7,7 @@ import json
 import sys
 from typing import Any
 
-from shared.actions import ACTIONS, ActionType
-from shared.agents.texts import first_text
-from shared.client import SQLEnvClient
-from shared.errors import SQLEnvError
+from sqlenv import ACTIONS, ActionType, SQLEnvClient, SQLEnvError, first_text
 
 PROMPT = (
     "Answer the question about a SQLite database with the tools. Look at tables, query, answer."

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import get_args
 
-from env_server.conformance.check import Registry, in_time
-from env_server.conformance.wire import Skipped, Wire, brief, equal, expect
 from shared.models import StandardName
+from tests.conformance.check import Registry, in_time
+from tests.conformance.wire import Skipped, Wire, brief, equal, expect
 
 answers = Registry("answers")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from signal import SIGCONT, SIGKILL, SIGSTOP
 from typing import Literal
 
-from benchmarks.chaos.cluster import Cluster
-from benchmarks.chaos.link import State
 from shared.server_process import ServerProcess
+from tests.chaos.cluster import Cluster
+from tests.chaos.link import State
 
 Kind = Literal["kill", "sleep", "restart", "cut", "silence", "lost_replies", "blackout"]
 REPLIES_LOST = 4

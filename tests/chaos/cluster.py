@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
 
-from benchmarks.chaos.link import HOST, Link
 from shared.server_process import ServerProcess
+from tests.chaos.link import HOST, Link
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.05

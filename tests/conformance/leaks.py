@@ -9,13 +9,13 @@ from itertools import combinations
 from typing import Any
 from uuid import UUID
 
-from env_server.conformance.check import Registry
-from env_server.conformance.episodes import OTHER, QUERY, WRONG
-from env_server.conformance.wire import Reply, Wire, brief, equal, expect, fresh_id, options_of
 from shared.dataset import Question
 from shared.errors import Conflict, Forbidden, UnknownEpisode
 from shared.models import StepResult
 from shared.sqltext import quote_identifier
+from tests.conformance.check import Registry
+from tests.conformance.episodes import OTHER, QUERY, WRONG
+from tests.conformance.wire import Reply, Wire, brief, equal, expect, fresh_id, options_of
 
 gold = Registry("gold")
 rewards = Registry("rewards")

@@ -9,17 +9,16 @@ import httpx
 import pytest
 
 from env_server.app import create_app
-from env_server.conformance import parsing
-from env_server.conformance.check import CheckResult, run
-from env_server.conformance.command import GROUPS, all_checks
-from env_server.conformance.corpus import load
-from env_server.conformance.wire import Wire
 from env_server.settings import Settings
 from shared.dataset import load_splits
-from tests.env_server.conformance import faults
-from tests.env_server.conformance.faults import RESET, STEP, Fault, on_reply, set_in, without
+from tests.conformance import broken, parsing
+from tests.conformance.broken import RESET, STEP, Fault, on_reply, set_in, without
+from tests.conformance.check import CheckResult, run
+from tests.conformance.corpus import load
+from tests.conformance.suite import GROUPS, all_checks
+from tests.conformance.wire import Wire
 
-KEYS = (faults.TRAINER, faults.AGENT)
+KEYS = (broken.TRAINER, broken.AGENT)
 
 
 def results_of(
@@ -36,7 +35,7 @@ def results_of(
     """
     questions = [question for split in load_splits(data_dir).values() for question in split]
     checks = [one for one in all_checks(load()) if one.group in groups and name in one.name]
-    settings |= {"api_key": faults.TRAINER, "agent_keys": faults.AGENT}
+    settings |= {"api_key": broken.TRAINER, "agent_keys": broken.AGENT}
 
     async def main() -> list[CheckResult]:
         app = create_app(Settings(data_dir=data_dir, sql_workers=2, **settings))
@@ -44,7 +43,7 @@ def results_of(
         first, second = (
             httpx.AsyncClient(
                 base_url="http://127.0.0.1:9",
-                transport=faults.between(served, fault) if fault is not None else served,
+                transport=broken.between(served, fault) if fault is not None else served,
                 headers={"Authorization": f"Bearer {key}"},
             )
             for key in KEYS
@@ -89,8 +88,8 @@ def test_checks_that_need_a_second_key_say_so(
     [
         (on_reply(STEP, set_in("info", "gold_answer", to=5)), "gold",
          "no field of any reply is named after gold"),
-        (on_reply(STEP, faults.hint), "gold", "replies to different wrong answers are equal"),
-        (on_reply(STEP, faults.teacher), "gold", "no reply holds a question's gold SQL or answer"),
+        (on_reply(STEP, broken.hint), "gold", "replies to different wrong answers are equal"),
+        (on_reply(STEP, broken.teacher), "gold", "no reply holds a question's gold SQL or answer"),
         (on_reply(STEP, set_in("observation", "result", to="potential 0.5")), "gold",
          "before the end, observations do not reveal rewards"),
         (on_reply(RESET, set_in("observation", "schema_info", to="Tables: a\na(b)")), "play",
@@ -111,28 +110,28 @@ def test_checks_that_need_a_second_key_say_so(
         (without("seed"), "determinism", "a seed picks the same question"),
         (without("digest"), "replay", "a replay for another server is refused"),
         (without("actions"), "replay", "a lost episode comes back under its own id"),
-        (faults.errors_as(json={"detail": "wrong"}), "errors",
+        (broken.errors_as(json={"detail": "wrong"}), "errors",
          "unknown episodes, questions and paths are named"),
-        (faults.errors_as(text="<html>"), "errors", "an invalid request is 422 invalid_request"),
+        (broken.errors_as(text="<html>"), "errors", "an invalid request is 422 invalid_request"),
         (on_reply("/step_batch", lambda _, body: body["results"].reverse()), "errors",
          "a batch answers like single requests, in order, and an invalid item fails alone"),
         (on_reply("/metadata", set_in("standard", to=None)), "answers",
          "/metadata names the standard of right answers"),
-        (on_reply(STEP, faults.literal), "answers", "a copied result is the answer that it shows"),
-        (faults.parrot, "parsing", "an error does not repeat a long name"),
+        (on_reply(STEP, broken.literal), "answers", "a copied result is the answer that it shows"),
+        (broken.parrot, "parsing", "an error does not repeat a long name"),
         (without("rewards"), "rewards",
          "rewards 'end': nothing but whether the answer is right, in the last reply"),
-        (on_reply(STEP, faults.oracle), "rewards",
+        (on_reply(STEP, broken.oracle), "rewards",
          "rewards 'end': right and wrong guesses get equal replies"),
         (without("rewards"), "rewards", "an agent's key gets no reward before the end"),
-        (on_reply(RESET, faults.Counted()), "ownership",
+        (on_reply(RESET, broken.Counted()), "ownership",
          "the server's ids can't be guessed, whatever a header proposes"),
-        (faults.one_key, "ownership", "an episode belongs to the key that began it"),
-        (faults.Boundless(), "bytes",
+        (broken.one_key, "ownership", "an episode belongs to the key that began it"),
+        (broken.Boundless(), "bytes",
          "an argument is bounded in bytes, however few characters it has"),
-        (faults.Boundless(), "bytes",
+        (broken.Boundless(), "bytes",
          "an episode's actions are bounded, and one beyond the bound is not counted"),
-        (faults.repeated, "bytes",
+        (broken.repeated, "bytes",
          "the reply to a batch is bounded, however often an item is repeated"),
     ],
 )  # fmt: skip
@@ -143,18 +142,18 @@ def test_a_fault_is_found(tiny_data: Path, fault: Fault, group: str, name: str) 
 def test_a_slow_parser_is_found(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "TRIES", 1)
     monkeypatch.setattr(parsing, "CONTROL_FACTOR", 0)  # of the busy machine of the tests
-    names = failed(results_of(tiny_data, faults.slow_parser, "parsing"))
+    names = failed(results_of(tiny_data, broken.slow_parser, "parsing"))
     assert names == [check.name for check in parsing.parsing.checks if "delay" in check.name]
 
 
 @pytest.mark.parametrize(
     ("fault", "query", "message"),
     [
-        (on_reply(STEP, faults.sorted_rows), "duplicates and order", "the result must be"),
-        (on_reply(STEP, faults.path_in_error), "catalogue", "contain no path"),
-        (on_reply(STEP, faults.rows_beside_error), "catalogue", "the result beside an error"),
+        (on_reply(STEP, broken.sorted_rows), "duplicates and order", "the result must be"),
+        (on_reply(STEP, broken.path_in_error), "catalogue", "contain no path"),
+        (on_reply(STEP, broken.rows_beside_error), "catalogue", "the result beside an error"),
         (on_reply(STEP, set_in("observation", "error", to=None)), "catalogue", "be sql_denied"),
-        (faults.Endless(0.4), "endless recursion", "half of other episodes' steps took"),
+        (broken.Endless(0.4), "endless recursion", "half of other episodes' steps took"),
     ],
 )
 def test_a_leaking_jail_is_found(tiny_data: Path, fault: Fault, query: str, message: str) -> None:
@@ -164,7 +163,7 @@ def test_a_leaking_jail_is_found(tiny_data: Path, fault: Fault, query: str, mess
 
 
 def test_a_server_that_goes_away_is_one_failure_and_no_crash(tiny_data: Path) -> None:
-    results = results_of(tiny_data, faults.Dying(after=20), "play", "steps", "errors")
+    results = results_of(tiny_data, broken.Dying(after=20), "play", "steps", "errors")
     statuses = [result.status for result in results]
     assert statuses.count("FAIL") == 1
     assert statuses.index("skip") == statuses.index("FAIL") + 1

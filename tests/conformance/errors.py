@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from env_server.conformance.check import Registry
-from env_server.conformance.episodes import QUERY
-from env_server.conformance.wire import Reply, Wire, brief, equal, expect, fresh_id, options_of
 from shared.errors import (
     ActionParseError,
     EpisodeTooLarge,
@@ -12,6 +9,9 @@ from shared.errors import (
     UnknownEpisode,
     UnknownQuestion,
 )
+from tests.conformance.check import Registry
+from tests.conformance.episodes import QUERY
+from tests.conformance.wire import Reply, Wire, brief, equal, expect, fresh_id, options_of
 
 errors = Registry("errors")
 sizes = Registry("bytes")

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import httpx
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
-Fault = Callable[[httpx.Request, Send], Awaitable[httpx.Response]]
+Fault = Callable[[httpx.Request, Send], Coroutine[None, None, httpx.Response]]
 Change = Callable[[Any, Any], object]  # of (the request's JSON, the reply's), in place
 TRAINER, AGENT = "trainer-key-0123456789", "agent-key-0123456789"
 STEP, RESET = "/step", "/reset"

@@ -9,8 +9,8 @@ from email import message_from_bytes
 
 import httpx
 
-from env_server.conformance.check import Registry
-from env_server.conformance.wire import Failed, Reply, Skipped, Wire, expect
+from tests.conformance.check import Registry
+from tests.conformance.wire import Failed, Reply, Skipped, Wire, expect
 
 headers = Registry("headers")
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.chaos.cluster import free_ports
 from benchmarks.peers.environments import NotMeasured, make_environment, reason
 from benchmarks.peers.player import Workload, write_workload
 from benchmarks.peers.processes import Worker
 from shared.console import failure
 from shared.errors import ServerStartError
 from shared.server_process import ServerProcess, running_server
+from tests.chaos.cluster import free_ports
 
 WARM_UP = 1  # waves that are not measured: imports, connections, caches of questions
 SAME_REWARD = 1e-6  # sums of floats in another order
@@ -71,7 +71,6 @@ class Wave(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """CPU-seconds of client and server."""
         return self.client_s + self.server_s
 
 
@@ -178,6 +177,5 @@ def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
 
 
 def spread(values: Sequence[float]) -> Report:
-    """Return the median of some ratios, the lowest and the highest."""
     found = {"median": median(values), "min": min(values), "max": max(values)}
     return {name: round(value, 2) for name, value in found.items()}

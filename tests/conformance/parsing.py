@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from env_server.conformance.check import Registry, in_time
-from env_server.conformance.jail import CONTROL_FACTOR, TRIES, Bystander
-from env_server.conformance.wire import Reply, Wire, equal, expect, fresh_id
+from tests.conformance.check import Registry, in_time
+from tests.conformance.jail import CONTROL_FACTOR, TRIES, Bystander
+from tests.conformance.wire import Reply, Wire, equal, expect, fresh_id
 
 parsing = Registry("parsing")
 

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from env_server.conformance.check import Check, in_time
-from env_server.conformance.corpus import SHOWN, HostileQuery
-from env_server.conformance.wire import Reply, Wire, brief, equal, expect
 from shared.sqltext import quote_identifier
+from tests.conformance.check import Check, in_time
+from tests.conformance.corpus import SHOWN, HostileQuery
+from tests.conformance.wire import Reply, Wire, brief, equal, expect
 
 MAX_WAIT_S = 0.1  # of another episode's step, the median
 TRIES = 6

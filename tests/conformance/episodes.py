@@ -2,11 +2,11 @@
 
 import asyncio
 
-from env_server.conformance.check import Registry
-from env_server.conformance.wire import Reply, Wire, equal, expect, fresh_id, options_of
 from shared.errors import Behind, Conflict, DigestMismatch, UnknownEpisode
 from shared.models import Outcome, ResetResult, ServerMetadata, SQLState, StepResult
 from shared.sqltext import quote_identifier
+from tests.conformance.check import Registry
+from tests.conformance.wire import Reply, Wire, equal, expect, fresh_id, options_of
 
 plays = Registry("play")
 steps = Registry("steps")

@@ -7,7 +7,7 @@ from typing import Literal
 
 import httpx
 
-from env_server.conformance.wire import Failed, Skipped, Wire, brief
+from tests.conformance.wire import Failed, Skipped, Wire, brief
 
 Status = Literal["ok", "FAIL", "skip"]
 Body = Callable[[Wire], Awaitable[str | None]]

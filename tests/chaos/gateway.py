@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.chaos.cluster import POLL_S, ROOT, free_ports
-from benchmarks.chaos.link import HOST
+from tests.chaos.cluster import POLL_S, ROOT, free_ports
+from tests.chaos.link import HOST
 
 CONFIG = ROOT / "docker" / "haproxy.cfg"
 SERVERS = CONFIG.with_name("servers.cfg")

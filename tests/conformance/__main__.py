@@ -1,8 +1,12 @@
-"""`python -m env_server conformance`."""
+"""Check any server over HTTP alone: whether it implements the wire, and whether its verdicts can be
+trusted.
+
+    python -m tests.conformance --url http://127.0.0.1:8000
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
@@ -10,50 +14,23 @@ from typing import Annotated
 
 import httpx
 import typer
-from rich.table import Table
+from rich.console import Console
 
-from env_server.conformance.answers import answers
-from env_server.conformance.check import Check, CheckResult, run
-from env_server.conformance.corpus import HostileQuery, load
-from env_server.conformance.episodes import determinism, plays, replays, steps
-from env_server.conformance.errors import errors, sizes
-from env_server.conformance.fairness import fairness
-from env_server.conformance.headers import headers
-from env_server.conformance.jail import checks as jail_checks
-from env_server.conformance.leaks import gold, ownership, rewards
-from env_server.conformance.parsing import parsing
-from env_server.conformance.wire import Wire
 from shared.client.auth import bearer
 from shared.client.diagnosis import fault_of, reason_of
 from shared.client.proxies import proxy_of
-from shared.console import (
-    failure,
-    literal,
-    one_line_errors,
-    print_line,
-    progress_bar,
-    table_console,
-    write_json,
-)
+from shared.console import failure, one_line_errors, print_line, progress_bar, write_json
 from shared.dataset import Question, load_splits
 from shared.errors import from_wire
+from tests.conformance.check import Check, CheckResult, run
+from tests.conformance.corpus import load
+from tests.conformance.suite import GROUPS, all_checks
+from tests.conformance.wire import Wire
 
-REGISTRIES = (
-    plays, steps, replays, determinism, errors, gold, answers, headers, parsing, rewards, ownership,
-    sizes, fairness,
-)  # fmt: skip
-GROUPS = (*(registry.group for registry in REGISTRIES), "hostile")
-
-_console = table_console()
+_console = Console()
 
 
-def all_checks(queries: Iterable[HostileQuery]) -> list[Check]:
-    """Return every check, in the order of `GROUPS`."""
-    checks = [check for registry in REGISTRIES for check in registry.checks]
-    return checks + jail_checks(queries)
-
-
-def conformance(
+def main(
     url: Annotated[str, typer.Option(help="Base URL of the server.")],
     only: Annotated[
         list[str] | None, typer.Option(help=f"Groups, comma-separated: {', '.join(GROUPS)}.")
@@ -125,16 +102,11 @@ def _client(url: str, api_key: str | None) -> httpx.AsyncClient:
 
 
 def _print_results(results: Sequence[CheckResult]) -> None:
-    table = Table("result", "group", title="Checks", title_justify="left", expand=True)
-    table.add_column("check", ratio=3)
-    table.add_column("ms", justify="right")
-    table.add_column("remark", ratio=2)
-    for result in results:
-        remark = "see below" if result.status == "FAIL" else result.detail
-        milliseconds = f"{1000 * result.seconds:,.0f}"
-        table.add_row(*literal(result.status, result.group, result.name, milliseconds, remark))
-    _console.print(table)
-    for result in results:
-        if result.status == "FAIL":
-            print_line(_console, f"FAIL {result.group}: {result.name}")
-            print_line(_console, f"     {result.detail}")
+    for one in results:
+        took = f"{1000 * one.seconds:,.0f} ms"
+        remark = f": {one.detail}" if one.detail else ""
+        print_line(_console, f"{one.status} {one.group}: {one.name} ({took}){remark}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

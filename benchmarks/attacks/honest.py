@@ -50,17 +50,15 @@ class Beside:
     cpu_after_s: float = 0.0
     errors: list[str] = field(default_factory=list)
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the row of the table."""
-        times = self.median_s, self.p95_s, self.longest_s, self.ready_s
-        return (
-            self.attack,
-            f"{self.steps:,}",
-            f"{self.lost}",
-            *(f"{1000 * value:,.0f}" for value in times),
-            f"{self.memory_mib:,.0f}",
-            f"{self.cpu_after_s:.1f}",
-        )
+
+@contextmanager
+def timed(took: list[float]) -> Iterator[None]:
+    """Append the seconds that the block takes, however it ends."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        took.append(time.perf_counter() - began)
 
 
 async def play(url: str, scripts: list[Episode], seconds: float, result: Beside) -> list[float]:
@@ -71,14 +69,6 @@ async def play(url: str, scripts: list[Episode], seconds: float, result: Beside)
     took: list[float] = []
     until = time.monotonic() + seconds
     limits = ClientLimits(patience_s=seconds + PATIENCE_S)
-
-    @contextmanager
-    def timed(took: list[float]) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            took.append(time.perf_counter() - began)
 
     async def episodes(client: SQLEnvClient, script: Episode) -> None:
         while time.monotonic() < until:

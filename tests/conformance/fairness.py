@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from env_server.conformance.check import Registry, in_time
-from env_server.conformance.episodes import ENDLESS, QUERY
-from env_server.conformance.wire import Wire
+from tests.conformance.check import Registry, in_time
+from tests.conformance.episodes import ENDLESS, QUERY
+from tests.conformance.wire import Wire
 
 fairness = Registry("fairness")
 

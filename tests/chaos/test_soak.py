@@ -1,7 +1,7 @@
 """Episodes on real servers that are killed, stopped, restarted, cut off: none lost, none counted
 twice, none changed.
 
-The long version has the size of the benchmark's: `python -m benchmarks.faults`.
+`python -m tests.chaos` is longer.
 """
 
 from collections import Counter
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import gateway
-from benchmarks.chaos.cluster import running_cluster
-from benchmarks.chaos.faults import Fault, plan
-from benchmarks.chaos.measure import FaultOutcome, soak
+from tests.chaos import gateway
+from tests.chaos.cluster import running_cluster
+from tests.chaos.faults import Fault, plan
+from tests.chaos.soak import FaultOutcome, soak
 from tests.conftest import needs_program
 
 needs_gateway = needs_program("haproxy", gateway.missing())

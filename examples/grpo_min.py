@@ -175,7 +175,8 @@ def draw(curve: list[float], every: int, path: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="GRPO on SQLEnv in one file.")
-    parser.add_argument("--model", default="data/models/sqlenv-tiny")
+    toy = Path(__file__).parents[1] / "data" / "models" / "sqlenv-tiny"
+    parser.add_argument("--model", default=str(toy))
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--questions", type=int, default=16, help="to practise")
     parser.add_argument("--groups", type=int, default=4, help="questions of a step")

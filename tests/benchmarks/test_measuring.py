@@ -3,6 +3,7 @@
 And honest episodes beside all attacks at once, on a real server.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,8 @@ def test_the_rate_of_one_core_is_measured(
     tiny_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizing.main(tiny_data, seconds=0.1)
-    lines = capsys.readouterr().out.splitlines()
-    rates = [float(line.split()[-1].replace(",", "")) for line in lines if line[:1].isdigit()]
-    batched, single = rates
+    printed = re.findall(r"([\d,]+) steps per second", capsys.readouterr().out)
+    batched, single = (int(rate.replace(",", "")) for rate in printed)
     assert batched > single > 0
 
 

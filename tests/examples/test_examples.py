@@ -18,6 +18,7 @@ FILES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in 
 EXPECTED = {
     "async_client.py": ("httpx", "64 episodes: {'"),
     "curl.sh": ("curl", '"outcome":"wrong"'),
+    "grpo_min.py": ("torch", "step  1  right "),
     "gymnasium_agent.py": ("gymnasium", "terminated: True truncated: False outcome: wrong"),
     "httpx_agent.py": ("httpx", "outcome: wrong reward: 0.0"),
     "mcp_agent.py": ("mcp", "outcome: wrong reward: 0.0"),
@@ -57,7 +58,10 @@ def test_it_runs(server: ServerProcess, tmp_path: Path, name: str) -> None:
         tiny_model("qwen3").save_pretrained(tmp_path / "model")
         tiny_tokenizer("qwen3").save_pretrained(tmp_path / "model")
         arguments += [str(tmp_path / "model"), "1"]
+    if name == "grpo_min.py":  # it has a server of its own
+        arguments = ["--steps", "1", "--questions", "2", "--groups", "1", "--group", "2"]
     done = run(name, tmp_path, *arguments)
+    assert (name == "grpo_min.py") == (tmp_path / "grpo_min.png").exists()
     assert done.returncode == 0, done.stderr[-3000:]
     assert EXPECTED[name][1] in done.stdout
 

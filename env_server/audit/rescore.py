@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.replay import Progress, RunFolder
-from env_server.environment import COPYABLE
+from env_server.episode import COPYABLE
 from env_server.questions import QuestionBank
 from env_server.rewards import (
     EMPTY_LEDGER,

@@ -28,7 +28,7 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
 
     A result without rows reads `(no rows)`.
     """
-    lines = [" | ".join(render_text(name) for name in result.columns)]
+    lines = [" | ".join(map(render_text, result.columns))]
     size = len(lines[0])
     for row in result.rows[:shown_rows]:
         if size > MAX_RESULT_BYTES:  # `cap` cuts what follows
@@ -113,7 +113,8 @@ def render_cell(cell: Cell) -> str:
 
 def render_text(text: str) -> str:
     """Return text on one line, cut to `MAX_CELL_CHARS` with `…`."""
-    text = one_line(text)
+    if not text.isprintable():
+        text = one_line(text)
     return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
 
 

@@ -80,13 +80,11 @@ def settle(
 
     The part `clamp` keeps the sum of the operational parts in its bounds.
     """
-    earned = {
-        "exec_ok": facts.exec_ok,
-        "new_info": facts.new_info,
-        "repeat": facts.repeat,
-        "step_cost": True,
+    parts = {
+        name: amount
+        for name, amount in rules.operational.items()
+        if name == "step_cost" or getattr(facts, name)
     }
-    parts = {name: amount for name, amount in rules.operational.items() if earned[name]}
     wanted = _round(fsum(parts.values()))
     change = _clamp(wanted, rules.step_bounds)
     operational = _round(_clamp(ledger.operational + change, rules.sum_bounds))

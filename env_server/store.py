@@ -210,8 +210,8 @@ class EpisodeStore:
 
     def hold(self, episode: Episode, action: str | None = None) -> None:
         """Count what an episode holds: the `action` that it took, and what its last reply shows."""
-        texts = (episode.schema_info, episode.effect.text, episode.effect.error or "")
-        shown = sum(map(memory_of, texts))
+        shown = memory_of(episode.schema_info)
+        shown += memory_of(episode.effect.text or episode.effect.error or "")
         more = shown - episode.shown_bytes
         if action is not None:
             more += memory_of(action)

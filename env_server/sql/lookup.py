@@ -1,6 +1,7 @@
 """What a statement names, looked up on the agent's own jailed connection."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -115,19 +116,8 @@ class Names:
     """What the names in a whole statement may stand for."""
 
     def __init__(self, tree: exp.Expression, lookup: Lookup) -> None:
-        self._lookup = lookup
+        self._tree, self._lookup = tree, lookup
         self._defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        sources = list(tree.find_all(exp.Table))
-        tables = [self.table(source) for source in sources]
-        self._known = {alias.name.lower() for alias in tree.find_all(exp.TableAlias)}
-        self._known |= {one.alias.lower() for one in tree.find_all(exp.Alias)}
-        self._known |= {"rowid", "_rowid_", "oid"}
-        for table in filter(None, tables):
-            self._known |= {column.lower() for column in lookup.columns(table)}
-        # a query in place of a table shows columns of the tables above or aliases; a WITH table,
-        # perhaps others
-        renamed = any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias))
-        self._all_known = None not in tables and not renamed
 
     def table(self, source: exp.Expression) -> str | None:
         """Return the database's table that a source is, if it is one."""
@@ -138,4 +128,20 @@ class Names:
 
     def is_text(self, name: str) -> bool:
         """Return whether a name in double quotes can only be read as a text."""
-        return self._all_known and name.lower() not in self._known
+        return self._columns is not None and name.lower() not in self._columns
+
+    @cached_property  # few statements need it, and each walk of a tree takes time
+    def _columns(self) -> set[str] | None:
+        """What a name may be beside a text, in lower case; None if that is not known."""
+        tables = [self.table(source) for source in self._tree.find_all(exp.Table)]
+        aliases = list(self._tree.find_all(exp.TableAlias))
+        # a query in place of a table shows columns of the tables above or aliases; a WITH table,
+        # perhaps others
+        if None in tables or any(alias.args.get("columns") for alias in aliases):
+            return None
+        known = {alias.name.lower() for alias in aliases}
+        known |= {one.alias.lower() for one in self._tree.find_all(exp.Alias)}
+        known |= {"rowid", "_rowid_", "oid"}
+        for table in filter(None, tables):
+            known |= {column.lower() for column in self._lookup.columns(table)}
+        return known

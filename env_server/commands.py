@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from env_server.app import create_app
 from env_server.audit.command import rescore, verify
 from env_server.conformance.command import conformance
-from env_server.http.protocol import Connections, Protocol
+from env_server.http.connections import Connections
+from env_server.http.protocol import Protocol
 from env_server.http.websocket import SOCKET_OPTIONS, Socket
 from env_server.questions import QuestionBank
 from env_server.service import Service

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from env_server.describe import describe_jobs, find_part, sample_jobs
+from env_server.describe import Effect, describe_jobs, find_part, sample_jobs
 from env_server.questions import QuestionBank
 from env_server.render import one_line, render_remarks, render_rows, render_schema
 from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
@@ -46,22 +46,7 @@ from shared.models import (
 ENVIRONMENT_VERSION = "6"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 COPYABLE = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
-NO_CELLS = GoldCells([])
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What an action led to: `text` to show, or `error`."""
-
-    text: str = ""
-    remarks: tuple[str, ...] = ()  # shown below the text; no information of the data's
-    error: str | None = None
-    error_code: str | None = None
-    described: str | None = None  # a line for schema_info
-    potential: float = 0.0
-    correct: bool | None = None  # of ANSWER
-    unjudged: bool = False  # ANSWER to an open question
-    verdicts: dict[str, bool] | None = None  # of ANSWER: standard -> whether it is right
+NO_CELLS, NO_EFFECT = GoldCells([]), Effect()
 
 
 class Options(NamedTuple):
@@ -119,7 +104,7 @@ class Episode:
     actions: list[str] = field(default_factory=list)  # canonical texts
     schema_info: str = ""
     ledger: RewardLedger = field(default_factory=lambda: EMPTY_LEDGER)  # replaced, never changed
-    effect: Effect = Effect()  # of the last action
+    effect: Effect = NO_EFFECT  # of the last action
     reward: float | None = None  # of the last action
     outcome: Outcome | None = None
     # Its place among others, which the pool keeps.
@@ -212,11 +197,9 @@ class Episode:
             text = f"no such table: {name}; {tables_hint(self.tables)}"
             return Effect(error=text, error_code="no_such_table")
         if action.action_type == ActionType.SAMPLE:
-            shown = yield from sample_jobs(self.bank, self.question, *found)
-        else:
-            values = "values" in self.options.explain
-            shown = yield from describe_jobs(self.bank, self.question, *found, values=values)
-        return Effect(shown.text, (), shown.error, shown.error_code, shown.described)
+            return (yield from sample_jobs(self.bank, self.question, *found))
+        values = "values" in self.options.explain
+        return (yield from describe_jobs(self.bank, self.question, *found, values=values))
 
     def _query(self, action: SQLAction) -> Jobs[Effect]:
         limits, gold = self.bank.limits, self.gold_cells

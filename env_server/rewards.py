@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import fsum, isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.models import RewardLedger
 
@@ -55,8 +55,7 @@ Rows = Sequence[Sequence[object]]
 _NUMBERS = frozenset((int, float))
 
 
-@dataclass(frozen=True, slots=True)
-class StepFacts:
+class StepFacts(NamedTuple):
     """What happened in a step, as far as rewards go. `potential` is a QUERY's own, else 0."""
 
     exec_ok: bool
@@ -86,8 +85,8 @@ def settle(
         if name == "step_cost" or getattr(facts, name)
     }
     wanted = _round(fsum(parts.values()))
-    change = _clamp(wanted, rules.step_bounds)
-    operational = _round(_clamp(ledger.operational + change, rules.sum_bounds))
+    change = _clamp(wanted, *rules.step_bounds)
+    operational = _round(_clamp(ledger.operational + change, *rules.sum_bounds))
     if clamped := _round(operational - ledger.operational - wanted):
         parts["clamp"] = clamped
     potential = max(ledger.potential, facts.potential)
@@ -175,8 +174,8 @@ def _keys(cells: list[Any]) -> list[Any]:
     ]
 
 
-def _clamp(value: float, bounds: tuple[float, float]) -> float:
-    return min(max(value, bounds[0]), bounds[1])
+def _clamp(value: float, least: float, most: float) -> float:
+    return least if value < least else min(value, most)
 
 
 def _round(value: float) -> float:

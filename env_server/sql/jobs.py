@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import chain
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -53,8 +53,7 @@ class JobKind(StrEnum):
     VALUES = "values"  # rows of (column, what is in it): see `encode_columns`
 
 
-@dataclass(frozen=True, slots=True)
-class SqlJob:
+class SqlJob(NamedTuple):
     """One piece of work for SQLite. `max_rows` None: as many as the limits allow.
 
     `explain` are those of `shared.models.Explanation` that a QUERY's result should have.
@@ -132,10 +131,7 @@ class Marker(mmap.mmap):
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:
-    items = [
-        (number, job.kind, job.db_path, job.sql, job.max_rows, job.explain) for number, job in jobs
-    ]
-    return _frame(orjson.dumps(items))
+    return _frame(orjson.dumps([(number, *job) for number, job in jobs]))
 
 
 def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:

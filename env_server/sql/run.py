@@ -148,7 +148,7 @@ class SqlRunner:
             if result.error == OUT_OF_MEMORY:
                 self._close_connections()
                 if job.explain:  # perhaps it was a look-up: then the result has no remarks
-                    result = self._run_once(replace(job, explain=()))
+                    result = self._run_once(job._replace(explain=()))
         return result
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ from shared.models import (
     RewardLedger,
     Rewards,
     SQLObservation,
+    SQLState,
     StandardName,
     StepInfo,
     StepResult,
@@ -187,6 +188,20 @@ class Episode:
             outcome=self.outcome,
         )
         return StepResult(observation=observation, reward=reward, done=done, info=info)
+
+    def state(self) -> SQLState:
+        question = self.question
+        return SQLState(
+            episode_id=self.episode_id,
+            question_id=question.question_id,
+            question=question.question_text,
+            db_id=question.database_name,
+            step_count=len(self.actions),
+            step_budget=self.options.step_budget,
+            action_history=list(self.actions),
+            done=self.outcome is not None,
+            outcome=self.outcome,
+        )
 
     # -- the actions
 

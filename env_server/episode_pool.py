@@ -149,13 +149,13 @@ class EpisodePool:
     async def state(self, episode_id: str, caller: Caller = ANYONE) -> SQLState:
         """Return an episode's state, after the step in flight."""
         async with self._turn(self._get(episode_id, caller)) as episode:
-            return self._state(episode)
+            return episode.state()
 
     async def close(self, episode_id: str, caller: Caller = ANYONE) -> SQLState:
         """Remove an episode, an unfinished one as abandoned; returns its last state."""
         async with self._turn(self._get(episode_id, caller)) as episode:
             self._abandon(episode)
-            return self._state(episode)
+            return episode.state()
 
     async def verdicts(self, episode_id: str, caller: Caller = ANYONE) -> EpisodeVerdicts:
         """Return how every standard judges an answer. `Conflict` before the episode's end."""
@@ -234,20 +234,6 @@ class EpisodePool:
 
     def _episode(self, options: Options, episode_id: str) -> Episode:
         return Episode(self.bank, options, self.settings.standard, episode_id=episode_id)
-
-    def _state(self, episode: Episode) -> SQLState:
-        question = episode.question
-        return SQLState(
-            episode_id=episode.episode_id,
-            question_id=question.question_id,
-            question=question.question_text,
-            db_id=question.database_name,
-            step_count=len(episode.actions),
-            step_budget=episode.options.step_budget,
-            action_history=list(episode.actions),
-            done=episode.outcome is not None,
-            outcome=episode.outcome,
-        )
 
     # -- all episodes
 

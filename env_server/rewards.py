@@ -65,7 +65,6 @@ class StepFacts(NamedTuple):
     correct: bool = False
 
 
-# One set for all ledgers, which pydantic would make for each: 728 bytes of an open episode.
 _LEDGER_FIELDS = set(RewardLedger.model_fields)
 EMPTY_LEDGER = RewardLedger(
     step={}, operational=0.0, progress=0.0, correctness=0.0, potential=0.0, total=0.0
@@ -96,8 +95,7 @@ def settle(
     if facts.correct:
         parts["correctness"] = rules.correct
     reward = _round(fsum(parts.values()))
-    return reward, RewardLedger.model_construct(
-        _LEDGER_FIELDS,
+    after = RewardLedger(
         step=parts,
         operational=operational,
         progress=progress,
@@ -105,6 +103,9 @@ def settle(
         potential=potential,
         total=_round(ledger.total + reward),
     )
+    # one set for all ledgers: one of its own would be 728 bytes of an open episode
+    object.__setattr__(after, "__pydantic_fields_set__", _LEDGER_FIELDS)
+    return reward, after
 
 
 class GoldCells:

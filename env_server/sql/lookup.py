@@ -19,7 +19,6 @@ class Lookup:
     def __init__(self, connection: SqlConnection, trusted: SqlConnection, steps: int) -> None:
         self._connection, self._trusted, self._steps = connection, trusted, steps
         self._tables = {name.lower(): name for name in connection.tables}
-        self._columns: dict[str, list[str]] = {}
 
     def rows(self, sql: str, most: int = 1) -> list[Row] | None:
         """Return at most `most` rows; None if the statement fails or too few steps are left."""
@@ -37,11 +36,15 @@ class Lookup:
         return self.rows(f"SELECT 1 FROM {quote_identifier(table)}") == []
 
     def columns(self, table: str) -> list[str]:
-        if table not in self._columns:
+        known = self._trusted.columns_by_table
+        if table not in known:
             statement = COLUMNS.format(name=quote_text(table))
             found = run_query(self._trusted, statement, ALL_ROWS)
-            self._columns[table] = [str(row[0]) for row in found.rows]
-        return self._columns[table]
+            columns = [str(row[0]) for row in found.rows]
+            if found.error is not None:
+                return columns
+            known[table] = columns
+        return known[table]
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,6 @@ class Episode:
     # -- the end of a step
 
     def _settle(self, action: SQLAction, text: str, effect: Effect) -> None:
-        """Add an action and its reward."""
         is_answer = effect.correct is not None or effect.unjudged
         # an ANSWER ends the episode, so it repeats nothing, and may have 20,000 characters
         key = b"" if is_answer else digest_of(comparable(action, text, self.tables))

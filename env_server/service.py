@@ -86,8 +86,6 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
 
 @dataclass
 class Service:
-    """The parts of a running server."""
-
     settings: Settings
     metadata: ServerMetadata
     sql: SqlPool

@@ -48,7 +48,6 @@ _console = table_console()
 
 
 def all_checks(queries: Iterable[HostileQuery]) -> list[Check]:
-    """Return every check, in the order of `GROUPS`."""
     checks = [check for registry in REGISTRIES for check in registry.checks]
     return checks + jail_checks(queries)
 

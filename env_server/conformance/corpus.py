@@ -31,7 +31,6 @@ class HostileQuery:
 
 
 def load() -> list[HostileQuery]:
-    """Read every query, by file name."""
     return [
         HostileQuery(**{key: _READERS.get(key, str)(value) for key, value in item.items()})
         for path in sorted(DIRECTORY.glob("*.toml"))

@@ -43,8 +43,6 @@ openenv = APIRouter()
 
 
 class Reset(ResetRequest):
-    """A session's reset."""
-
     resume: bool = False
     """Continue the episode of `episode_id`, whose connection was lost."""
 

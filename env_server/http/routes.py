@@ -62,7 +62,6 @@ T = TypeVar("T")
 def _post(
     path: str, body: type[BaseModel], reply: type[BaseModel], *statuses: int
 ) -> Callable[[DecoratedCallable], DecoratedCallable]:
-    """Return the decorator of an endpoint that parses its own body."""
     responses = errors(*sorted((*statuses, 408, 413, 422, 429, 500, 503)))
     return episodes.post(
         path, response_model=reply, responses=responses, openapi_extra=body_of(body)

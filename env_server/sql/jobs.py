@@ -115,7 +115,6 @@ class Marker(mmap.mmap):
         NUMBER.pack_into(self, place, number)
 
     def begin(self, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
-        """Write which job runs now, and its start."""
         if number:
             self.put(BEGUN_AT, number)
         self.put(0, 0)

@@ -49,8 +49,6 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column of a table."""
-
     table: str
     column: str
 

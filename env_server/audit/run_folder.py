@@ -121,7 +121,6 @@ class RunFolder(RunFiles):
         return bank
 
     def train_databases(self, bank: QuestionBank) -> frozenset[str]:
-        """Return the databases with a training or an open question."""
         questions = [*bank.splits.get(self.train_split, ()), *bank.open]
         return frozenset(question.database_name for question in questions)
 

@@ -51,7 +51,7 @@ NO_CELLS, NO_EFFECT = GoldCells([]), Effect()
 
 
 class Options(NamedTuple):
-    """What a reset decides: with the data and the actions, all that an episode's replies are of."""
+    """What a reset decides. Replies depend on it, the data and the actions, and on nothing else."""
 
     question_id: str
     step_budget: int

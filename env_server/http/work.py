@@ -104,7 +104,7 @@ async def run_batch(
     Items that are not done in time get `timeout` errors, and continue. Those whose replies would
     make the batch's too large get `reply_too_large`, except for the first.
     """
-    service, client = service_of(request), _client(request)
+    service, client, caller = service_of(request), _client(request), caller_of(request)
     count, limit = len(values), service.settings.max_batch
     if count > limit:
         raise BodyTooLarge(
@@ -129,7 +129,7 @@ async def run_batch(
         for _ in range(turn):
             await asyncio.sleep(0)
         try:
-            reply = to_json(await call(parse_item(model, value), caller_of(request)))
+            reply = to_json(await call(parse_item(model, value), caller))
         except Exception as error:
             reply = error_bytes(as_error(error), service.metrics)
         if used_bytes and used_bytes + len(reply) > most:

@@ -91,8 +91,10 @@ class Episode:
     bank: QuestionBank
     options: Options
     standard: StandardName = DEFAULT_STANDARD  # which decides whether an answer is right
+    question: AnyQuestion = field(init=False)
     started: bool = False
     # What the next step needs, so that an episode that has ended holds none of it.
+    db_path: str = ""
     gold: Gold | None = None  # None for an open question
     gold_cells: GoldCells = NO_CELLS
     tables: list[str] = field(default_factory=list)
@@ -120,9 +122,8 @@ class Episode:
     gone: bool = False  # removed from the pool
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @property
-    def question(self) -> AnyQuestion:
-        return self.bank.get(self.options.question_id)
+    def __post_init__(self) -> None:
+        self.question = self.bank.get(self.options.question_id)
 
     @property
     def verdicts(self) -> dict[str, bool] | None:
@@ -131,12 +132,12 @@ class Episode:
 
     def start_jobs(self) -> Jobs[None]:
         """Read what the first reply shows. Raises `DataError`."""
-        question = self.question
-        job = SqlJob(JobKind.TABLES, self.bank.database(question.database_name))
+        question, path = self.question, self.bank.database(self.question.database_name)
+        job = SqlJob(JobKind.TABLES, path)
         rows = yield from self.bank.trusted_jobs(question, job, lambda result: result.rows)
         if isinstance(question, Question):
             self.gold, self.gold_cells = yield from self.bank.gold_jobs(question)
-        self.tables = [str(row[0]) for row in rows]
+        self.db_path, self.tables = path, [str(row[0]) for row in rows]
         self.schema_info = render_schema(self.tables, ())
         self.started = True
 
@@ -145,12 +146,6 @@ class Episode:
 
         Raises `DataError`, and `Conflict` after the end.
         """
-        self.check_unfinished()
-        effect = yield from _HANDLERS[action.action_type](self, action)
-        self._settle(action, text, effect)
-
-    def check_unfinished(self) -> None:
-        """Raise `Conflict` after the end."""
         if self.outcome is not None:
             raise Conflict(
                 f"the episode is over after {len(self.actions)} steps ({self.outcome}); "
@@ -158,6 +153,8 @@ class Episode:
                 step_count=len(self.actions),
                 outcome=self.outcome,
             )
+        effect = yield from _HANDLERS[action.action_type](self, action)
+        self._settle(action, text, effect)
 
     def reply(self) -> StepResult:
         """Return the reply to the last action, or to the start.
@@ -261,8 +258,7 @@ class Episode:
         self, sql: str, max_rows: int, explain: tuple[str, ...] = ()
     ) -> Jobs[SqlResult]:
         """Run an agent's statement. `DatabaseLoadError` if the database can't be read."""
-        path = self.bank.database(self.question.database_name)
-        result = yield SqlJob(JobKind.QUERY, path, sql, max_rows, explain)
+        result = yield SqlJob(JobKind.QUERY, self.db_path, sql, max_rows, explain)
         if result.error_code == "db_error":
             raise self.bank.unreadable(self.question, result)
         return result

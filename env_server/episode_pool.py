@@ -216,9 +216,8 @@ class EpisodePool:
             self.counts["replayed"] += 1
 
     async def _step(self, episode: Episode, action: SQLAction, text: str) -> None:
-        episode.check_unfinished()  # before room is made
-        self.store.check_size(episode.action_bytes + utf8_bytes(text))
-        self.counts["evicted"] += self.store.make_room(episode, text)
+        if episode.outcome is None:  # else the action is refused
+            self.counts["evicted"] += self.store.make_room(episode, text)
         await drive_async(episode.step_jobs(action, text), self.sql.run)
         self.store.hold(episode, text)
         if episode.outcome is not None:

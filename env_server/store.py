@@ -191,8 +191,9 @@ class EpisodeStore:
     def make_room(self, episode: Episode, action: str) -> int:
         """Evict finished episodes until an episode may hold one more action; return their number.
 
-        Raises `CapacityReached` if the unfinished ones alone hold too much.
+        Raises `EpisodeTooLarge`, and `CapacityReached` if the unfinished ones alone hold too much.
         """
+        self.check_size(episode.action_bytes + utf8_bytes(action))
         more, limit, evicted = memory_of(action), self.settings.max_held_bytes, 0
         own = self.owners[episode.owner]
         while (over := own.held_bytes + more > own.max_bytes) or self.held_bytes + more > limit:

@@ -48,6 +48,7 @@ _console = table_console()
 
 
 def all_checks(queries: Iterable[HostileQuery]) -> list[Check]:
+    """Return every check, in the order of `GROUPS`."""
     checks = [check for registry in REGISTRIES for check in registry.checks]
     return checks + jail_checks(queries)
 

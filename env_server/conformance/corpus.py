@@ -31,6 +31,7 @@ class HostileQuery:
 
 
 def load() -> list[HostileQuery]:
+    """Read every query, by file name."""
     return [
         HostileQuery(**{key: _READERS.get(key, str)(value) for key, value in item.items()})
         for path in sorted(DIRECTORY.glob("*.toml"))

@@ -52,6 +52,7 @@ async def _attacked(wire: Wire, name: str) -> AsyncIterator[None]:
 
 
 async def _step_s(wire: Wire, action: str) -> float:
+    """Return the seconds of a reset and a step."""
     began = time.monotonic()
     episode = await wire.start(step_budget=2)
     (await wire.step(episode, action)).ok("another client's step")

@@ -147,6 +147,7 @@ class Wire:
         return result
 
     async def end(self, episode_id: str) -> Reply:
+        """Close an episode, whatever became of it."""
         return await self.send("DELETE", f"/episodes/{episode_id}")
 
     async def end_all(self) -> None:

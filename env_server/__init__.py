@@ -1,4 +1,4 @@
-"""The environment server: episodes of SQL exploration over HTTP. `env_server.environment` works
+"""The environment server: episodes of SQL exploration over HTTP. `env_server.episode` works
 without the service."""
 
 from importlib.util import find_spec

@@ -15,7 +15,7 @@ from env_server.http.auth import Keys
 from env_server.http.mcp import mcp
 from env_server.http.openapi import add_pages, document
 from env_server.http.openenv import openenv
-from env_server.page.routes import add_page
+from env_server.page.views import add_page
 from env_server.questions import QuestionBank
 from env_server.service import DESCRIPTION, package_version, running
 from env_server.settings import Settings

@@ -6,7 +6,7 @@ DESCRIBE: survey pain     the columns with "pain" in their names
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from env_server.questions import QuestionBank
 from env_server.render import fits, render_columns, render_rows, render_table
@@ -20,15 +20,18 @@ MOST_COLUMNS = 100_000  # more than a table can have
 PART = 40  # columns that are read, and shown if they fit
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What an action about a table shows: `text`, and `described`, a line of schema_info; or an
-    error of the agent's."""
+class Effect(NamedTuple):
+    """What an action led to: `text` to show, or `error`."""
 
     text: str = ""
-    described: str | None = None
+    remarks: tuple[str, ...] = ()  # shown below the text; no information of the data's
     error: str | None = None
     error_code: str | None = None
+    described: str | None = None  # a line for schema_info
+    potential: float = 0.0  # of QUERY: how near it came to the gold
+    correct: bool | None = None  # of ANSWER
+    unjudged: bool = False  # ANSWER to an open question
+    verdicts: dict[str, bool] | None = None  # of ANSWER: standard -> whether it is right
 
 
 def find_part(argument: str, tables: list[str]) -> tuple[str, str] | None:
@@ -47,22 +50,22 @@ def find_part(argument: str, tables: list[str]) -> tuple[str, str] | None:
 
 def describe_jobs(
     bank: QuestionBank, question: AnyQuestion, table: str, part: str, *, values: bool
-) -> Jobs[Shown]:
+) -> Jobs[Effect]:
     """Return a table's columns, with what is in them if `values`."""
     path = bank.database(question.database_name)
-    known: Shown | None = bank.described.get((path, table, part, values))
+    known: Effect | None = bank.described.get((path, table, part, values))
     if known is not None:
         return known
     columns = yield from _structure(bank, question, path, table)
     if columns.error is not None:
-        return Shown(error=columns.error, error_code=columns.error_code)
+        return Effect(error=columns.error, error_code=columns.error_code)
     if part.isdecimal() and len(columns.rows) <= PART:
         part = ""  # as for SAMPLE, where it may mean a number of rows
     texts = bank.descriptions[question.database_name].get(table.lower(), {})
     names = [str(row[0]) for row in columns.rows]
     places = choose_places(table, names, part)
     if isinstance(places, str):
-        return Shown(error=places, error_code="sql_error")
+        return Effect(error=places, error_code="sql_error")
     held = None
     if values:
         held = yield from _contents(bank, question, path, table, columns, places[:PART])
@@ -73,26 +76,26 @@ def describe_jobs(
         if fits(text) or most == 1:
             break
         most = max(1, most * 3 // 4)
-    shown = Shown(text, render_columns(table, columns))
+    shown = Effect(text, described=render_columns(table, columns))
     words = part and not part.isdecimal()  # an agent's own: they must not fill the memory
     if not words and (held is None or held.error is None):
         bank.described[path, table, part, values] = shown
     return shown
 
 
-def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str) -> Jobs[Shown]:
+def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str) -> Jobs[Effect]:
     """Return a table's first rows; of a wide one, those columns that belong to a part."""
     path, rows = bank.database(question.database_name), bank.limits.sample_rows
 
-    def shown(result: SqlResult) -> Shown:
+    def shown(result: SqlResult) -> Effect:
         if result.error is not None:
-            return Shown(error=result.error, error_code=result.error_code)
+            return Effect(error=result.error, error_code=result.error_code)
         result.truncated = False  # a sample is not a cut result
-        return Shown(render_rows(result, rows))
+        return Effect(render_rows(result, rows))
 
     columns = yield from _structure(bank, question, path, table)
     if columns.error is not None:
-        return Shown(error=columns.error, error_code=columns.error_code)
+        return Effect(error=columns.error, error_code=columns.error_code)
     if not part or (part.isdecimal() and len(columns.rows) <= PART):
         job = SqlJob(JobKind.SAMPLE, path, table)
         whole = yield from bank.trusted_jobs(question, job, shown)
@@ -102,7 +105,7 @@ def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str
     names = [str(row[0]) for row in columns.rows]
     places = choose_places(table, names, part)
     if isinstance(places, str):
-        return Shown(error=places, error_code="sql_error")
+        return Effect(error=places, error_code="sql_error")
     most = min(len(places), PART)
     listed = ", ".join(quote_identifier(names[place]) for place in places[:most])
     statement = f"SELECT {listed} FROM {quote_identifier(table)} NOT INDEXED"
@@ -110,7 +113,7 @@ def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str
     if result.error_code == "db_error":
         raise bank.unreadable(question, result)
     found, note = shown(result), rest_note("SAMPLE", table, places, most, len(names))
-    return found if found.error else Shown(f"{found.text}\n{note}".rstrip())
+    return found if found.error else Effect(f"{found.text}\n{note}".rstrip())
 
 
 def choose_places(table: str, names: Sequence[str], part: str) -> list[int] | str:

@@ -27,7 +27,7 @@ from shared.dataset import (
     load_splits,
 )
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
-from shared.models import DIFFICULTIES, AnswerForm, Difficulty, ResetRequest
+from shared.models import DIFFICULTIES, Difficulty, ResetRequest
 
 log = logging.getLogger(__name__)
 _HEADER = b"SQLite format 3\0"
@@ -69,6 +69,7 @@ class QuestionBank:
             if self._by_id.setdefault(question.question_id, question) is not question:
                 raise QuestionLoadError(f"{data_dir} has two questions {question.question_id!r}")
         self.databases = sorted({question.database_name for question in self._by_id.values()})
+        self._paths = {db_id: str(database_path(self.data_dir, db_id)) for db_id in self.databases}
         # database -> what DESCRIBE says of its columns, by table and column in lower case
         self.descriptions: dict[str, ColumnTexts] = {
             db_id: load_descriptions(self.data_dir, db_id) for db_id in self.databases
@@ -108,7 +109,7 @@ class QuestionBank:
         return {**counts, "open": len(self.open)} if self.open else counts
 
     def database(self, db_id: str) -> str:
-        return str(database_path(self.data_dir, db_id))
+        return self._paths[db_id]
 
     # -- questions
 
@@ -164,11 +165,6 @@ class QuestionBank:
                 return []
             self._matches[filters] = matches
         return self._matches[filters]
-
-    def answer_form(self, question: AnyQuestion, request: ResetRequest) -> AnswerForm:
-        """Return how an episode answers: with SQL also where the question's answer is too large."""
-        own = "text" if isinstance(question, OpenQuestion) else question.answer_form
-        return "sql" if "sql" in (own, request.answer_form) else "text"
 
     # -- golds, and SQL that no agent wrote
 

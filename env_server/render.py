@@ -1,7 +1,8 @@
 """Rows as the text that an agent reads: deterministic, bounded, and every cut is marked."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from env_server.sql import SqlResult
 from env_server.sql.jobs import Cell
@@ -29,7 +30,7 @@ def render_rows(result: SqlResult, shown_rows: int) -> str:
 
     A result without rows reads `(no rows)`.
     """
-    lines = [" | ".join(render_text(name) for name in result.columns)]
+    lines = [" | ".join(map(render_text, result.columns))]
     size = len(lines[0])
     for row in result.rows[:shown_rows]:
         if size > MAX_RESULT_BYTES:  # `cap` cuts what follows
@@ -106,19 +107,23 @@ def render_columns(table: str, result: SqlResult) -> str:
 
 def render_cell(cell: Cell) -> str:
     """Return NULL, a number in its shortest exact form, text on one line or `<blob N bytes>`."""
-    if cell is None:
-        return "NULL"
-    if isinstance(cell, str):
-        return render_text(cell)
-    if isinstance(cell, bytes):
-        return f"<blob {len(cell)} bytes>"
-    return repr(cell)
+    return _RENDERERS[type(cell)](cell)
 
 
 def render_text(text: str) -> str:
     """Return text on one line, cut to `MAX_CELL_CHARS` with `…`."""
-    text = one_line(text)
+    if not text.isprintable():
+        text = one_line(text)
     return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
+
+
+_RENDERERS: dict[type, Callable[[Any], str]] = {
+    type(None): lambda _: "NULL",
+    int: repr,
+    float: repr,
+    str: render_text,
+    bytes: lambda blob: f"<blob {len(blob)} bytes>",
+}
 
 
 def one_line(text: str) -> str:

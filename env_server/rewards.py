@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import fsum, isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.models import RewardLedger
 
@@ -55,8 +55,7 @@ Rows = Sequence[Sequence[object]]
 _NUMBERS = frozenset((int, float))
 
 
-@dataclass(frozen=True, slots=True)
-class StepFacts:
+class StepFacts(NamedTuple):
     """What happened in a step, as far as rewards go. `potential` is a QUERY's own, else 0."""
 
     exec_ok: bool
@@ -66,7 +65,6 @@ class StepFacts:
     correct: bool = False
 
 
-# One set for all ledgers, which pydantic would make for each: 728 bytes of an open episode.
 _LEDGER_FIELDS = set(RewardLedger.model_fields)
 EMPTY_LEDGER = RewardLedger(
     step={}, operational=0.0, progress=0.0, correctness=0.0, potential=0.0, total=0.0
@@ -80,16 +78,14 @@ def settle(
 
     The part `clamp` keeps the sum of the operational parts in its bounds.
     """
-    earned = {
-        "exec_ok": facts.exec_ok,
-        "new_info": facts.new_info,
-        "repeat": facts.repeat,
-        "step_cost": True,
+    parts = {
+        name: amount
+        for name, amount in rules.operational.items()
+        if name == "step_cost" or getattr(facts, name)
     }
-    parts = {name: amount for name, amount in rules.operational.items() if earned[name]}
     wanted = _round(fsum(parts.values()))
-    change = _clamp(wanted, rules.step_bounds)
-    operational = _round(_clamp(ledger.operational + change, rules.sum_bounds))
+    change = _clamp(wanted, *rules.step_bounds)
+    operational = _round(_clamp(ledger.operational + change, *rules.sum_bounds))
     if clamped := _round(operational - ledger.operational - wanted):
         parts["clamp"] = clamped
     potential = max(ledger.potential, facts.potential)
@@ -99,8 +95,7 @@ def settle(
     if facts.correct:
         parts["correctness"] = rules.correct
     reward = _round(fsum(parts.values()))
-    return reward, RewardLedger.model_construct(
-        _LEDGER_FIELDS,
+    after = RewardLedger(
         step=parts,
         operational=operational,
         progress=progress,
@@ -108,6 +103,9 @@ def settle(
         potential=potential,
         total=_round(ledger.total + reward),
     )
+    # one set for all ledgers: one of its own would be 728 bytes of an open episode
+    object.__setattr__(after, "__pydantic_fields_set__", _LEDGER_FIELDS)
+    return reward, after
 
 
 class GoldCells:
@@ -177,8 +175,8 @@ def _keys(cells: list[Any]) -> list[Any]:
     ]
 
 
-def _clamp(value: float, bounds: tuple[float, float]) -> float:
-    return min(max(value, bounds[0]), bounds[1])
+def _clamp(value: float, least: float, most: float) -> float:
+    return least if value < least else min(value, most)
 
 
 def _round(value: float) -> float:

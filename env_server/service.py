@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from env_server.environment import ENVIRONMENT_VERSION
-from env_server.pool import EpisodePool
+from env_server.episode import ENVIRONMENT_VERSION
+from env_server.episode_pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
@@ -29,7 +29,8 @@ from shared.errors import NotReady, QueueFull
 from shared.models import Outcome, ServerMetadata
 
 log = logging.getLogger(__name__)
-Task = asyncio.Task[bytes]
+Task = asyncio.Task[Any]
+Reply = TypeVar("Reply")
 
 SWEEP_EVERY_S = 5.0  # for idle episodes
 MAX_LARGE = 64  # large requests of a client that wait for each other; a trainer's 16 processes: 32
@@ -85,8 +86,6 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
 
 @dataclass
 class Service:
-    """The parts of a running server."""
-
     settings: Settings
     metadata: ServerMetadata
     sql: SqlPool
@@ -113,13 +112,12 @@ class Service:
             )
 
     def start(
-        self, work: Coroutine[Any, Any, bytes], client: str | None = None, items: int = 1
-    ) -> Task:
+        self, work: Coroutine[Any, Any, Reply], client: str, items: int = 1
+    ) -> asyncio.Task[Reply]:
         """Run work to its end, even if nobody awaits it any more, as so many items of a client."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        if client is not None:
-            self._under_way[client] += items
+        self._under_way[client] += items
         task.add_done_callback(partial(self._done, client, items))
         return task
 
@@ -142,12 +140,11 @@ class Service:
             if not self._waiting[client]:
                 del self._waiting[client], self._large[client]
 
-    def _done(self, client: str | None, items: int, task: Task) -> None:
+    def _done(self, client: str, items: int, task: Task) -> None:
         self._tasks.discard(task)
-        if client is not None:
-            self._under_way[client] -= items
-            if not self._under_way[client]:
-                del self._under_way[client]
+        self._under_way[client] -= items
+        if not self._under_way[client]:
+            del self._under_way[client]
 
     def check_ready(self) -> None:
         """Raise `NotReady` unless episodes can start."""

@@ -26,8 +26,6 @@ class Count:
 
 
 class Ended(NamedTuple):
-    """What is kept of an ended episode."""
-
     steps: int
     digest: bytes  # of its options and actions
     attempt: int  # the number of its try among the question's; 0 if it was none

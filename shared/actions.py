@@ -107,10 +107,10 @@ def render_action(action: SQLAction) -> str:
     return f"{action.action_type}: {action.argument}"
 
 
-# quoted text, what SQL skips, a word, a sign
+# what SQL skips; else a quoted text, a word or a sign
 _TOKENS = re.compile(
-    r"""'(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z)"""
-    r"""|(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++|\w++|.""",
+    r"""(?:\s++|--[^\n]*+|/\*.*?(?:\*/|\Z))++"""
+    r"""|('(?:[^']|'')*+(?:'|\Z)|"(?:[^"]|"")*+(?:"|\Z)|`[^`]*+(?:`|\Z)|\w++|.)""",
     re.DOTALL,
 )
 
@@ -123,7 +123,7 @@ def normalise(action: str) -> str:
     words = [
         token if token[0] in "'\"`" else token.lower()
         for token in _TOKENS.findall(action)
-        if not (token[0].isspace() or token.startswith(("--", "/*")))
+        if token  # else it is skipped
     ]
     while words and words[-1] == ";":
         words.pop()

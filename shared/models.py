@@ -101,7 +101,7 @@ class StepInfo(WireModel):
     """Version of the rules that rewards follow."""
     ledger: RewardLedger | None
     """Where the reward comes from; null in an episode with `rewards` "end"."""
-    error_code: str | None = None  # those that exist: env_server.environment
+    error_code: str | None = None  # those that exist: env_server.episode
     """Kind of the last action's error, for programs; null if it worked."""
     outcome: Outcome | None = None
     """How the episode ended; null until then."""

@@ -39,7 +39,7 @@ FLOORS = {
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
-        ("pool",), ("episodes",), ("environment",), ("describe",), ("questions",), ("telemetry",),
+        ("episode_pool",), ("store",), ("episode",), ("describe",), ("questions",), ("telemetry",),
         ("verifier", "rewards"), ("render", "tries"), ("sql",), ("settings",),
     ),
     "trainer": (
@@ -171,7 +171,7 @@ def edges(module: str) -> Iterator[str]:
         ("trainer.run.folder", "trainer.rollout.row.RolloutRow", False),
         ("trainer.rollout.loop", "trainer.run.folder.Run", True),
         ("trainer.grpo.job", "trainer.pretraining.imitation.fit", True),
-        ("env_server.pool", "env_server.http.requests", True),
+        ("env_server.episode_pool", "env_server.http.requests", True),
         ("shared.client.limits", "shared.errors.SQLEnvError", False),
     ],
 )

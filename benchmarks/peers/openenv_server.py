@@ -16,12 +16,12 @@ from openenv.core.env_server import create_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
-from env_server.environment import SQLEnvironment
+from env_server.episode import Episode, Options
 from env_server.questions import QuestionBank
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
-from shared.actions import ActionType, SQLAction
-from shared.models import ResetRequest, ResetResult, StepResult
+from shared.actions import ActionType, SQLAction, render_action
+from shared.models import ResetRequest, StepResult
 
 
 class HostedAction(Action):  # type: ignore[misc]
@@ -43,7 +43,7 @@ class HostedObservation(Observation):  # type: ignore[misc]
     action_history: list[str]
 
 
-def shown(reply: ResetResult | StepResult) -> HostedObservation:
+def shown(reply: StepResult) -> HostedObservation:
     return HostedObservation(**reply.observation.model_dump())
 
 
@@ -54,17 +54,24 @@ class Hosted(Environment):  # type: ignore[misc]
 
     def __init__(self, bank: QuestionBank, pool: SqlPool) -> None:
         super().__init__()
-        self._played, self._pool = SQLEnvironment(bank), pool
+        self._bank, self._pool = bank, pool
+        self._episode: Episode | None = None
 
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, **fields: Any
     ) -> HostedObservation:
         request = ResetRequest(seed=seed, episode_id=episode_id, **fields)
-        return shown(await drive_async(self._played.reset_jobs(request), self._pool.run))
+        self._episode = Episode(self._bank, Options.of(request, self._bank, episode_id or ""))
+        await drive_async(self._episode.start_jobs(), self._pool.run)
+        return shown(self._episode.reply())
 
     async def step_async(self, action: HostedAction, **_: Any) -> HostedObservation:
         taken = SQLAction(action_type=action.action_type, argument=action.argument)
-        return shown(await drive_async(self._played.step_jobs(taken), self._pool.run))
+        if self._episode is None:
+            raise RuntimeError("no episode yet: reset first")
+        jobs = self._episode.step_jobs(taken, render_action(taken))
+        await drive_async(jobs, self._pool.run)
+        return shown(self._episode.reply())
 
     def reset(self, **_: Any) -> HostedObservation:
         """Refuse: the server calls `reset_async`."""
@@ -76,7 +83,7 @@ class Hosted(Environment):  # type: ignore[misc]
 
     @property
     def state(self) -> State:
-        return State(step_count=len(self._played.actions))
+        return State(step_count=len(self._episode.actions) if self._episode else 0)
 
 
 def ready() -> dict[str, str]:

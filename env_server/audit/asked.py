@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from pydantic import BaseModel, ValidationError
 
-from env_server.audit.replay import RunFolder
+from env_server.audit.run_folder import RunFolder
 from env_server.questions import QuestionBank
 from shared.dataset import OPEN, AnyQuestion
 from shared.errors import first_problem

@@ -10,8 +10,8 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from env_server.audit.replay import Progress, RunFolder
-from env_server.environment import COPYABLE
+from env_server.audit.run_folder import Progress, RunFolder
+from env_server.episode import COPYABLE
 from env_server.questions import QuestionBank
 from env_server.rewards import (
     EMPTY_LEDGER,
@@ -48,8 +48,6 @@ class Score:
 
 @dataclass
 class Rescored:
-    """The result of re-scoring."""
-
     standard: str
     scores: dict[tuple[str, str], list[Score]] = field(default_factory=dict)  # by phase and mode
     skipped: int = 0  # episodes lost to infrastructure, without a reward

@@ -17,7 +17,7 @@ from typing import Any
 
 from env_server.audit.asked import question_differences
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.replay import NumberedLine, Progress, RunFolder
+from env_server.audit.run_folder import NumberedLine, Progress, RunFolder
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
@@ -75,7 +75,6 @@ class Report:
         return sum(counts["episodes"] for counts in self.phases.values())
 
     def add(self, file: Path, message: str, line: int = 0) -> None:
-        """Add a problem."""
         self.problems.append(Problem(file.name, line, message))
 
 

@@ -36,9 +36,9 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from env_server.episodes import ANYONE, Caller
 from env_server.http.responses import error_reply
 from env_server.settings import ENV_PREFIX, Settings
+from env_server.store import ANYONE, Caller
 from env_server.telemetry import REFUSALS, Metrics
 from shared.console import printable
 from shared.errors import Forbidden, Unauthorized

@@ -28,7 +28,6 @@ mcp = APIRouter()
 
 @mcp.post(MCP, include_in_schema=False)
 async def call(request: Request) -> Response:
-    """Answer one JSON-RPC message."""
     async with incoming(request) as body:
         try:
             message = read_json(body)

@@ -7,7 +7,7 @@ from starlette.requests import HTTPConnection
 
 from env_server.http.requests import with_gateway_id
 from env_server.http.responses import as_error, count_error
-from env_server.http.work import bytes_in_time, service_of
+from env_server.http.work import in_time, service_of
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
 from shared.errors import SQLEnvError, UnknownEpisode
 from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult
@@ -82,7 +82,7 @@ async def start_episode(
     wanted = ResetRequest(
         difficulty=difficulty, db_id=db_id, question_id=question_id, seed=seed, rewards="end"
     )
-    reply = ResetResult.model_validate_json(await _call(context, "reset", wanted))
+    reply: ResetResult = await _call(context, "reset", wanted)
     return Started(
         episode_id=reply.episode_id,
         question=reply.observation.question,
@@ -139,7 +139,7 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
         raise ToolError(f"{kind.lower()} needs an argument of 1 to {limit}: {ACTIONS[kind]}")
     action = SQLAction(action_type=kind, argument=text)
     wanted = StepRequest(episode_id=episode_id, action=action)
-    reply = StepResult.model_validate_json(await _call(context, "step", wanted))
+    reply: StepResult = await _call(context, "step", wanted)
     seen = reply.observation
     return Seen(
         result=seen.result,
@@ -151,14 +151,14 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
     )
 
 
-async def _call(context: Context, method: str, wanted: ResetRequest | StepRequest) -> bytes:
+async def _call(context: Context, method: str, wanted: ResetRequest | StepRequest) -> Any:
     """Return the pool's reply, or count its error and raise it as a tool's."""
     request: Any = context.request_context.request
     connection = HTTPConnection(request.scope)
     try:
         if isinstance(wanted, ResetRequest):
             wanted = with_gateway_id(wanted, connection)
-        return await bytes_in_time(connection, getattr(service_of(connection).pool, method), wanted)
+        return await in_time(connection, getattr(service_of(connection).pool, method), wanted)
     except UnknownEpisode:
         problem: SQLEnvError = UnknownEpisode(
             "this episode is gone: it expired or was closed; call start_episode for a new one"

@@ -18,14 +18,14 @@ from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Response, WebSocket
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocketDisconnect
 
 from env_server.http.auth import caller_of
 from env_server.http.requests import parse_item, read_json, shown, with_gateway_id
 from env_server.http.responses import as_error, count_error
-from env_server.http.work import bytes_in_time, service_of
+from env_server.http.work import in_time, service_of
 from shared.errors import (
     ActionParseError,
     CapacityReached,
@@ -34,7 +34,7 @@ from shared.errors import (
     SQLEnvError,
     UnknownEpisode,
 )
-from shared.models import ResetRequest, StepRequest
+from shared.models import ResetRequest, ResetResult, StepRequest, StepResult
 
 SOCKET = "/ws"
 TYPES = "reset, step, state, close"
@@ -43,8 +43,6 @@ openenv = APIRouter()
 
 
 class Reset(ResetRequest):
-    """A session's reset."""
-
     resume: bool = False
     """Continue the episode of `episode_id`, whose connection was lost."""
 
@@ -81,8 +79,8 @@ class Session:
             case "step":
                 return await self.step(data)
             case "state":
-                state = await bytes_in_time(self.socket, self.pool.state, self._episode())
-                return b'{"type":"state","data":%b}' % state
+                state = await in_time(self.socket, self.pool.state, self._episode())
+                return to_json({"type": "state", "data": state})
             case "close":
                 await self.leave()
                 return None
@@ -99,7 +97,7 @@ class Session:
         if wanted.resume:
             if wanted.episode_id is None:
                 raise InvalidRequest("resume: name the episode to continue with episode_id")
-            reply = await bytes_in_time(self.socket, pool.resume, wanted.episode_id)
+            reply = await in_time(self.socket, pool.resume, wanted.episode_id)
             if self.episode_id != wanted.episode_id:
                 await self.leave()
             return self._observation(reply)
@@ -112,23 +110,23 @@ class Session:
                 "another episode_id"
             )
         if held and not caller.is_agent:  # an agent can't start an ended id again
-            await bytes_in_time(self.socket, pool.close, held.episode_id)
+            await in_time(self.socket, pool.close, held.episode_id)
         begun = with_gateway_id(wanted, self.socket)
-        return self._observation(await bytes_in_time(self.socket, pool.reset, begun))
+        return self._observation(await in_time(self.socket, pool.reset, begun))
 
     async def step(self, data: dict[str, Any]) -> bytes:
         """Play an action. Its number is that of the steps seen, so that a repeat counts once."""
         data.pop("metadata", None)  # a field of every action of OpenEnv's
         fields = {"episode_id": self._episode(), "action": data, "step": self.answered}
         wanted = parse_item(StepRequest, fields)
-        return self._observation(await bytes_in_time(self.socket, self.pool.step, wanted))
+        return self._observation(await in_time(self.socket, self.pool.step, wanted))
 
     async def leave(self) -> None:
         """Abandon the episode unless it is over."""
         episode_id, self.episode_id = self.episode_id, None
         if episode_id is not None and not self.done:
             with suppress(UnknownEpisode):
-                await bytes_in_time(self.socket, self.pool.close, episode_id)
+                await in_time(self.socket, self.pool.close, episode_id)
 
     def error(self, error: SQLEnvError, code: str = "EXECUTION_ERROR") -> bytes:
         """Return an error as a frame, and count it."""
@@ -153,13 +151,17 @@ class Session:
             )
         return self.episode_id
 
-    def _observation(self, reply: bytes) -> bytes:
+    def _observation(self, reply: StepResult) -> bytes:
         """Return a reply of the pool as a frame, and remember where the episode stands."""
-        result = from_json(reply)
-        self.episode_id = result.get("episode_id", self.episode_id)
-        self.answered, self.done = result["observation"]["step_count"], result["done"]
-        data = {key: result[key] for key in ("observation", "reward", "done")}
-        data["metadata"] = {"episode_id": self.episode_id} | result["info"]
+        if isinstance(reply, ResetResult):
+            self.episode_id = reply.episode_id
+        self.answered, self.done = reply.observation.step_count, reply.done
+        data = {
+            "observation": reply.observation,
+            "reward": reply.reward,
+            "done": reply.done,
+            "metadata": {"episode_id": self.episode_id, **dict(reply.info)},
+        }
         return to_json({"type": "observation", "data": data})
 
 

@@ -2,21 +2,13 @@
 
 llhttp gathers a header until its end, so bytes are counted before they reach it, in slices; what a
 request has beside its body (request line, headers, chunk sizes and extensions, trailers) shares one
-limit. Of pipelined requests one is parsed at a time, apart from what one slice holds. When the
-server has too many connections, or bytes of unfinished bodies, the oldest unfinished request gives
-way, first those of connections that sent no key, so that requests which arrive promptly are served.
+limit. Of pipelined requests one is parsed at a time, apart from what one slice holds.
 """
 
 import asyncio
-import logging
-import resource
-from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
-from itertools import chain
 from typing import Any, Literal
-from typing import Protocol as Interface
 
 import httptools
 from pydantic_core import to_json
@@ -24,20 +16,17 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.http.auth import SENT_KEY
+from env_server.http.connections import Connections
 from env_server.http.openenv import SOCKET
 from env_server.http.responses import http_code, http_error_bytes
-from env_server.settings import Settings
-from env_server.telemetry import Metrics
 from shared.errors import NotReady
 
-log = logging.getLogger(__name__)
 # a slice holds at most 227 requests, which are parsed in 10 ms
 SLICE_BYTES = 4096
 # After a refusal, what the peer still sends is read and dropped for this long: closing at once
 # would reset the connection, and with it the reply on its way.
 LINGER_S = 1.0
 MAX_HEADERS = 100  # a client sends 8, gateways add some
-SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
 
 
 class Refusal(Exception):
@@ -54,86 +43,6 @@ class Overloaded(Refusal):
     def __init__(self, message: str) -> None:
         self.status, self.code, self.headers = NotReady.status, NotReady.code, "retry-after: 1\r\n"
         self.body = to_json(NotReady(message, retry_after_s=1).to_wire())
-
-
-class Idle(Interface):
-    """A connection that may have to give way to others."""
-
-    address: str  # of its peer
-    known: bool  # whether it has sent a key of the server
-
-    def evict(self, message: str) -> None:
-        """Close the connection now, for this reason."""
-
-
-class Connections:
-    """The connections of one server, and what they have sent of unfinished bodies."""
-
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self.settings, self.metrics = settings, metrics
-        self.max_open = _within_descriptors(settings.max_connections)
-        # dicts as ordered sets, the oldest first
-        self.unfinished: dict[Protocol, None] = {}  # whose request has not arrived in full
-        self.idle: dict[Idle, None] = {}  # which wait for their next request
-        self.body_bytes = 0  # of all unfinished bodies
-        self.unknown: Counter[str] = Counter()  # by address: connections that have sent no key
-
-    def opened(self, one: Idle) -> None:
-        self._count(one, 1)
-
-    def closed(self, one: Idle) -> None:
-        self.unfinished.pop(one, None)  # type: ignore[call-overload]
-        self.idle.pop(one, None)
-        self._count(one, -1)
-
-    def sent_key(self, one: Idle) -> None:
-        """Let a connection give way last."""
-        self._count(one, -1)
-        one.known = True
-
-    def _count(self, one: Idle, change: int) -> None:
-        if not one.known:
-            self.unknown[one.address] += change
-            if not self.unknown[one.address]:
-                del self.unknown[one.address]
-
-    def make_room(self, newest: Idle) -> None:
-        """Close the oldest connection that waits for no reply, else the newest one.
-
-        Those that have sent no key go first, and of these the ones from the address that has most.
-        """
-        message = f"the server has {self.max_open:,} connections, the most it takes: try again"
-        crowd = max(self.unknown, key=self.unknown.__getitem__, default="")
-
-        def waiting() -> Iterator[Idle]:
-            others: Iterator[Idle] = chain(self.unfinished, self.idle)
-            return (one for one in others if one is not newest)
-
-        unknown = (one for one in waiting() if not one.known)
-        crowded = (one for one in waiting() if not one.known and one.address == crowd)
-        next(chain(crowded, unknown, waiting()), newest).evict(message)
-
-    def shed(self) -> None:
-        """Close connections with unfinished bodies until the rest fit the limit: the oldest first,
-        and those that sent no key before the others."""
-        for one in sorted(self.unfinished, key=lambda one: one.known):
-            if self.body_bytes <= self.settings.max_unfinished_bytes:
-                return
-            if one.body_bytes:
-                one.evict("the server holds too many unfinished bodies: try again")
-
-
-def _within_descriptors(most: int) -> int:
-    """Return how many connections the process can have, at most `most`; raises its soft limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most + SPARE_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if soft < wanted:
-            most = max(soft - SPARE_DESCRIPTORS, soft // 2)
-            log.warning("%d descriptors (ulimit -n) allow %d connections only", soft, most)
-    return most
 
 
 class Flow(FlowControl):

@@ -3,6 +3,7 @@
 import logging
 import time
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -19,7 +20,9 @@ log = logging.getLogger(__name__)
 refusals = logging.getLogger(REFUSALS)
 
 
-def json_reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_reply(reply: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a reply, a model or the bytes of its JSON, as a response."""
+    body = reply if isinstance(reply, bytes) else to_json(reply)
     return Response(body, status, headers, media_type="application/json")
 
 

@@ -25,7 +25,7 @@ from env_server.http.openapi import (
 )
 from env_server.http.requests import parse, parse_item, with_gateway_id
 from env_server.http.responses import json_reply
-from env_server.http.work import bytes_in_time, incoming, run_batch, service_of
+from env_server.http.work import in_time, incoming, run_batch, service_of
 from env_server.telemetry import CONTENT_TYPE
 from shared.actions import SQLAction
 from shared.models import (
@@ -66,7 +66,6 @@ T = TypeVar("T")
 def _post(
     path: str, body: type[BaseModel], reply: type[BaseModel], *statuses: int
 ) -> Callable[[DecoratedCallable], DecoratedCallable]:
-    """Return the decorator of an endpoint that parses its own body."""
     responses = errors(*sorted((*statuses, 408, 413, 422, 429, 500, 503)))
     return episodes.post(
         path, response_model=reply, responses=responses, openapi_extra=body_of(body)
@@ -82,7 +81,7 @@ async def reset(request: Request) -> Response:
     """
     async with incoming(request) as body:
         wanted = with_gateway_id(parse(ResetRequest, body), request)
-        return json_reply(await bytes_in_time(request, service_of(request).pool.reset, wanted))
+        return json_reply(await in_time(request, service_of(request).pool.reset, wanted))
 
 
 @_post("/step", StepRequest, StepResult, 400, 404, 409)
@@ -91,7 +90,7 @@ async def step(request: Request) -> Response:
     service = service_of(request)
     async with incoming(request) as body:
         wanted = parse(StepRequest, body)
-        return json_reply(await bytes_in_time(request, service.pool.step, wanted))
+        return json_reply(await in_time(request, service.pool.step, wanted))
 
 
 @_post("/reset_batch", ResetBatchRequest, ResetBatchReply)
@@ -115,7 +114,7 @@ async def step_batch(request: Request) -> Response:
 @episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 429, 500, 503))
 async def state(request: Request, episode_id: EpisodeQuery) -> Response:
     """Return an episode's state, without gold data."""
-    return json_reply(await bytes_in_time(request, service_of(request).pool.state, episode_id))
+    return json_reply(await in_time(request, service_of(request).pool.state, episode_id))
 
 
 @episodes.delete(
@@ -124,7 +123,7 @@ async def state(request: Request, episode_id: EpisodeQuery) -> Response:
 async def close(request: Request, episode_id: EpisodePath, moved: MovedQuery = "") -> Response:
     """Close an episode, abandoning an unfinished one; returns its last state."""
     call = partial(service_of(request).pool.close, moved=bool(moved))
-    return json_reply(await bytes_in_time(request, call, episode_id))
+    return json_reply(await in_time(request, call, episode_id))
 
 
 # -- what a reset can draw
@@ -157,7 +156,7 @@ async def questions(request: Request) -> Response:
         )
         for split, question in part
     ]
-    return json_reply(to_json(QuestionPage(**place, questions=listed)))
+    return json_reply(QuestionPage(**place, questions=listed))
 
 
 @data.get(
@@ -171,7 +170,7 @@ async def databases(request: Request) -> Response:
     wanted = parse_item(PageRequest, _asked(request))
     part, place = _page(service_of(request).pool.bank.drawable_counts, wanted)
     listed = [ListedDatabase(db_id=db_id, questions=counts) for db_id, counts in part]
-    return json_reply(to_json(DatabasePage(**place, databases=listed)))
+    return json_reply(DatabasePage(**place, databases=listed))
 
 
 def _asked(request: Request) -> dict[str, Any]:
@@ -213,7 +212,7 @@ async def ready(request: Request) -> Response:
 @server.get("/metadata", response_model=ServerMetadata, responses=errors(503))
 async def metadata(request: Request) -> Response:
     """Describe the server. Servers with equal `digest` give equal replies, to the byte."""
-    return json_reply(to_json(service_of(request).metadata))
+    return json_reply(service_of(request).metadata)
 
 
 _SCHEMAS = to_json(
@@ -251,7 +250,7 @@ async def verdict_totals(request: Request) -> Response:
 
     `standard` is the one that decides outcomes and rewards.
     """
-    return json_reply(to_json(service_of(request).pool.answers))
+    return json_reply(service_of(request).pool.answers)
 
 
 @operator.get(
@@ -283,4 +282,4 @@ async def tries(request: Request) -> Response:
     listed = [
         QuestionTries(key=key, question_id=asked, **asdict(count)) for key, asked, count in part
     ]
-    return json_reply(to_json(TriesPage(**place, tries=listed)))
+    return json_reply(TriesPage(**place, tries=listed))

@@ -11,7 +11,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from env_server.http.auth import SENT_KEY
-from env_server.http.protocol import Connections
+from env_server.http.connections import Connections
 from env_server.http.requests import MAX_STEP_BYTES
 
 MAX_FRAGMENTS = 1000  # of a message; empty ones cost no bytes of it
@@ -30,7 +30,7 @@ class Socket(WebSocketsSansIOProtocol):
     def __init__(self, shared: Connections, **options: Any) -> None:
         super().__init__(**options)
         self.shared = shared
-        self.address, self.known = "", False
+        self.address, self.known, self.body_bytes = "", False, 0
         self.app_state = self.app_state | {SENT_KEY: partial(shared.sent_key, self)}
         self.send_timer: asyncio.TimerHandle | None = None
 

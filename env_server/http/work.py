@@ -3,22 +3,26 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
+from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from env_server.episodes import Caller
 from env_server.http.auth import caller_of, client_of
 from env_server.http.requests import Request_, parse_item, read_body
-from env_server.http.responses import as_error, error_bytes, json_reply
+from env_server.http.responses import as_error, count_error, error_bytes, json_reply
 from env_server.service import Service, Task
 from env_server.settings import Settings
 from env_server.sql.queue import CLIENT
+from env_server.store import Caller
 from shared.errors import BodyTooLarge, NotReady, ReplyTooLarge, TimedOut
 
 Argument = TypeVar("Argument")
+Reply = TypeVar("Reply")
 # A request that takes longer is watched for a client that leaves; most take less, and watching
 # costs a task.
 WATCH_AFTER_S = 0.05
@@ -59,12 +63,12 @@ async def incoming(request: Request) -> AsyncIterator[bytes]:
         yield await read_body(request, service.settings, large)
 
 
-async def bytes_in_time(
+async def in_time(
     request: HTTPConnection,
-    call: Callable[[Argument, Caller], Coroutine[Any, Any, bytes]],
+    call: Callable[[Argument, Caller], Coroutine[Any, Any, Reply]],
     argument: Argument,
-) -> bytes:
-    """Return the bytes of the reply to one request, or raise `TimedOut`.
+) -> Reply:
+    """Return the reply to one request, or raise `TimedOut`.
 
     The work then continues, and the same request sent again gets its reply. The work of a client
     that leaves is cancelled if `request` is a `Request`.
@@ -77,32 +81,30 @@ async def bytes_in_time(
         await _wait(request, service, [task])
     finally:
         if not task.done():
-            service.start(reply_or_error(service, task))  # logs how it fails
+            task.add_done_callback(partial(_report_late, service))
     if not task.done():
         raise timed_out(service.settings)
     return task.result()
 
 
-async def reply_or_error(service: Service, reply: Awaitable[bytes]) -> bytes:
-    """Return a reply, or its error as bytes, for an item of a batch or a late request."""
-    try:
-        return await reply
-    except Exception as error:
-        return error_bytes(as_error(error), service.metrics)
+def _report_late(service: Service, task: Task) -> None:
+    """Log and count how a request failed that nobody waits for."""
+    if not task.cancelled() and isinstance(error := task.exception(), Exception):
+        count_error(as_error(error), service.metrics)
 
 
 async def run_batch(
     request: Request,
     values: Sequence[Any],
     model: type[Request_],
-    call: Callable[[Request_, Caller], Awaitable[bytes]],
+    call: Callable[[Request_, Caller], Awaitable[BaseModel]],
 ) -> Response:
     """Run `call` on the items of a batch, JSON values of the model; returns `{results: [...]}`.
 
     Items that are not done in time get `timeout` errors, and continue. Those whose replies would
     make the batch's too large get `reply_too_large`, except for the first.
     """
-    service, client = service_of(request), _client(request)
+    service, client, caller = service_of(request), _client(request), caller_of(request)
     count, limit = len(values), service.settings.max_batch
     if count > limit:
         raise BodyTooLarge(
@@ -120,24 +122,23 @@ async def run_batch(
             max_client_items=limit,
         )
     service.admit(client, before[-1])
-    used_bytes = 0
-
-    async def parsed_and_called(value: Any, turn: int) -> bytes:
-        for _ in range(turn):
-            await asyncio.sleep(0)
-        return await call(parse_item(model, value), caller_of(request))
+    used_bytes, most = 0, service.settings.max_reply_bytes
 
     async def run(value: Any, turn: int) -> bytes:
         nonlocal used_bytes
-        reply = await reply_or_error(service, parsed_and_called(value, turn))
-        most = service.settings.max_reply_bytes
+        for _ in range(turn):
+            await asyncio.sleep(0)
+        try:
+            reply = to_json(await call(parse_item(model, value), caller))
+        except Exception as error:
+            reply = error_bytes(as_error(error), service.metrics)
         if used_bytes and used_bytes + len(reply) > most:
-            error = ReplyTooLarge(
+            problem = ReplyTooLarge(
                 f"the batch's replies are over {most:,} bytes: send fewer items, or raise "
                 "SQLENV_MAX_REPLY_BYTES",
                 max_bytes=most,
             )
-            return error_bytes(error, service.metrics)
+            return error_bytes(problem, service.metrics)
         used_bytes += len(reply)
         return reply
 

@@ -141,6 +141,7 @@ class SqlConnection:
             self.raw.close(True)
             raise
         self.tables: list[str] = [name for name, _ in kinds]
+        self.columns_by_table: dict[str, list[str]] = {}  # as far as look-ups needed them
         self._known = {name.lower() for name in self.tables}
         self._views = {name.lower() for name, kind in kinds if kind == "view"}
         self._functions = frozenset(limits.functions)

@@ -2,8 +2,9 @@
 be able to run code.
 
 A frame is a length (4 bytes, little-endian) and as many bytes of JSON: a list of `[number, kind,
-db_path, sql, max_rows, explain]` to a worker, of `[number, *fields of the result, tagged]` from it.
-`tagged` reports whether cells have no JSON form: `{"b": base64}` is a blob, `{"f": "inf"}` a float.
+db_path, sql, max_rows, explain]` to a worker, of `[number, *fields of the result without its rows,
+rows, tagged]` from it. `tagged` reports whether cells have no JSON form: `{"b": base64}` is a blob,
+`{"f": "inf"}` a float.
 
 Each worker shares a memory page with its parent, the marker. The worker writes the number of the
 job that runs (0: none), its start in seconds of the monotonic clock and of the worker's CPU time,
@@ -19,7 +20,9 @@ import struct
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, TypeVar
+from itertools import chain
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -50,8 +53,7 @@ class JobKind(StrEnum):
     VALUES = "values"  # rows of (column, what is in it): see `encode_columns`
 
 
-@dataclass(frozen=True, slots=True)
-class SqlJob:
+class SqlJob(NamedTuple):
     """One piece of work for SQLite. `max_rows` None: as many as the limits allow.
 
     `explain` are those of `shared.models.Explanation` that a QUERY's result should have.
@@ -82,7 +84,7 @@ class SqlResult:
     remarks: list[str] = field(default_factory=list)  # lines that explain a QUERY's result
 
 
-_FIELDS = tuple(field.name for field in fields(SqlResult))
+_all_but_rows = attrgetter(*(one.name for one in fields(SqlResult) if one.name != "rows"))
 # Errors that depend on nothing but data, limits and statement: not on time or on other jobs.
 REPEATABLE = (None, "sql_error", "sql_denied", "no_such_table")
 
@@ -113,7 +115,6 @@ class Marker(mmap.mmap):
         NUMBER.pack_into(self, place, number)
 
     def begin(self, number: int, now_s: float = 0.0, cpu_s: float = 0.0) -> None:
-        """Write which job runs now, and its start."""
         if number:
             self.put(BEGUN_AT, number)
         self.put(0, 0)
@@ -129,10 +130,7 @@ class Marker(mmap.mmap):
 
 
 def encode_jobs(jobs: list[tuple[int, SqlJob]]) -> bytes:
-    items = [
-        (number, job.kind, job.db_path, job.sql, job.max_rows, job.explain) for number, job in jobs
-    ]
-    return _frame(orjson.dumps(items))
+    return _frame(orjson.dumps([(number, *job) for number, job in jobs]))
 
 
 def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:
@@ -156,18 +154,17 @@ def decode_columns(text: str) -> tuple[str, list[str], list[str], int]:
 
 
 def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:
-    items: list[Any] = []
+    items = []
     for number, result in results:
-        tagged = any(_is_special(cell) for row in result.rows for cell in row)
+        tagged = _need_tags(result.rows)
         rows: Any = [[_tag(cell) for cell in row] for row in result.rows] if tagged else result.rows
-        values = [rows if name == "rows" else getattr(result, name) for name in _FIELDS]
-        items.append([number, *values, tagged])
+        items.append((number, *_all_but_rows(result), rows, tagged))
     return _frame(orjson.dumps(items))
 
 
 def decode_results(body: bytes) -> list[tuple[int, SqlResult]]:
     results = []
-    for number, columns, rows, *rest, tagged in orjson.loads(body):
+    for number, columns, *rest, rows, tagged in orjson.loads(body):
         if tagged:
             rows = [[_untag(cell) for cell in row] for row in rows]
         results.append((number, SqlResult(columns, list(map(tuple, rows)), *rest)))
@@ -178,9 +175,12 @@ def _frame(body: bytes) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def _is_special(cell: Cell) -> bool:
-    kind = type(cell)
-    return kind is bytes or (kind is float and not math.isfinite(cell))  # type: ignore[arg-type]
+def _need_tags(rows: list[Row]) -> bool:
+    cells = list(chain.from_iterable(rows))
+    kinds = set(map(type, cells))
+    return bytes in kinds or (
+        float in kinds and not all(math.isfinite(cell) for cell in cells if type(cell) is float)
+    )
 
 
 def _tag(cell: Cell) -> Any:

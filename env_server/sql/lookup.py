@@ -1,6 +1,7 @@
 """What a statement names, looked up on the agent's own jailed connection."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -18,7 +19,6 @@ class Lookup:
     def __init__(self, connection: SqlConnection, trusted: SqlConnection, steps: int) -> None:
         self._connection, self._trusted, self._steps = connection, trusted, steps
         self._tables = {name.lower(): name for name in connection.tables}
-        self._columns: dict[str, list[str]] = {}
 
     def rows(self, sql: str, most: int = 1) -> list[Row] | None:
         """Return at most `most` rows; None if the statement fails or too few steps are left."""
@@ -36,17 +36,19 @@ class Lookup:
         return self.rows(f"SELECT 1 FROM {quote_identifier(table)}") == []
 
     def columns(self, table: str) -> list[str]:
-        if table not in self._columns:
+        known = self._trusted.columns_by_table
+        if table not in known:
             statement = COLUMNS.format(name=quote_text(table))
             found = run_query(self._trusted, statement, ALL_ROWS)
-            self._columns[table] = [str(row[0]) for row in found.rows]
-        return self._columns[table]
+            columns = [str(row[0]) for row in found.rows]
+            if found.error is not None:
+                return columns
+            known[table] = columns
+        return known[table]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column of a table."""
-
     table: str
     column: str
 
@@ -115,19 +117,8 @@ class Names:
     """What the names in a whole statement may stand for."""
 
     def __init__(self, tree: exp.Expression, lookup: Lookup) -> None:
-        self._lookup = lookup
+        self._tree, self._lookup = tree, lookup
         self._defined = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        sources = list(tree.find_all(exp.Table))
-        tables = [self.table(source) for source in sources]
-        self._known = {alias.name.lower() for alias in tree.find_all(exp.TableAlias)}
-        self._known |= {one.alias.lower() for one in tree.find_all(exp.Alias)}
-        self._known |= {"rowid", "_rowid_", "oid"}
-        for table in filter(None, tables):
-            self._known |= {column.lower() for column in lookup.columns(table)}
-        # a query in place of a table shows columns of the tables above or aliases; a WITH table,
-        # perhaps others
-        renamed = any(alias.args.get("columns") for alias in tree.find_all(exp.TableAlias))
-        self._all_known = None not in tables and not renamed
 
     def table(self, source: exp.Expression) -> str | None:
         """Return the database's table that a source is, if it is one."""
@@ -138,4 +129,20 @@ class Names:
 
     def is_text(self, name: str) -> bool:
         """Return whether a name in double quotes can only be read as a text."""
-        return self._all_known and name.lower() not in self._known
+        return self._columns is not None and name.lower() not in self._columns
+
+    @cached_property  # few statements need it, and each walk of a tree takes time
+    def _columns(self) -> set[str] | None:
+        """What a name may be beside a text, in lower case; None if that is not known."""
+        tables = [self.table(source) for source in self._tree.find_all(exp.Table)]
+        aliases = list(self._tree.find_all(exp.TableAlias))
+        # a query in place of a table shows columns of the tables above or aliases; a WITH table,
+        # perhaps others
+        if None in tables or any(alias.args.get("columns") for alias in aliases):
+            return None
+        known = {alias.name.lower() for alias in aliases}
+        known |= {one.alias.lower() for one in self._tree.find_all(exp.Alias)}
+        known |= {"rowid", "_rowid_", "oid"}
+        for table in filter(None, tables):
+            known |= {column.lower() for column in self._lookup.columns(table)}
+        return known

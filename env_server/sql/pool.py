@@ -60,7 +60,6 @@ class SqlPool:
 
     @property
     def workers_up(self) -> int:
-        """How many workers take jobs."""
         return sum(worker.up for worker in self.processes)
 
     @property
@@ -155,7 +154,6 @@ class SqlPool:
     # -- who runs what
 
     def dispatch(self) -> None:
-        """Send waiting jobs to the workers that can take them."""
         self._dispatch_due = False
         if not self.open:
             return

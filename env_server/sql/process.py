@@ -144,7 +144,6 @@ class WorkerProcess(asyncio.Protocol):
         self._unwritten.append(task)
 
     def flush(self) -> None:
-        """Send the jobs that were added."""
         if self._unwritten and self._transport is not None:
             items = [(task.number, task.job) for task in self._unwritten]
             self._transport.write(encode_jobs(items))

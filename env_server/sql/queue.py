@@ -17,8 +17,6 @@ CLIENT: ContextVar[str] = ContextVar("client", default="")
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A job and the future of its result."""
-
     job: SqlJob
     future: asyncio.Future[SqlResult]
     client: str = ""
@@ -55,7 +53,6 @@ class FairQueue:
 
     @property
     def clients(self) -> set[str]:
-        """The clients that have tasks here."""
         return set(self._clients)
 
     def put(self, task: Task, *, first: bool = False) -> None:

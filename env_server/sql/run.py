@@ -10,6 +10,7 @@ from functools import partial
 
 import apsw
 
+from env_server.sql.column_values import column_values
 from env_server.sql.connection import SqlConnection, limit_heap
 from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult, decode_columns
 from env_server.sql.limits import SqlLimits
@@ -29,7 +30,6 @@ from env_server.sql.statement import (
     unreadable,
 )
 from env_server.sql.text_dates import text_date_columns
-from env_server.sql.values import column_values
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 CHECK_EVERY_S = 0.04  # of a deadline; an interrupt is at most twice as late
@@ -148,7 +148,7 @@ class SqlRunner:
             if result.error == OUT_OF_MEMORY:
                 self._close_connections()
                 if job.explain:  # perhaps it was a look-up: then the result has no remarks
-                    result = self._run_once(replace(job, explain=()))
+                    result = self._run_once(job._replace(explain=()))
         return result
 
     def close(self) -> None:

@@ -32,7 +32,6 @@ FLUSH_AFTER_S = 0.005  # results wait no longer for later jobs of their frame, e
 
 
 def main() -> None:
-    """Serve the parent that started this process."""
     socket_fd, marker_fd, limits_json = sys.argv[1:]
     limits = SqlLimits(**json.loads(limits_json))
     for stop in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, and closes the socket

@@ -7,8 +7,8 @@
 
 Of SQL results, Spider's and BIRD's compare cells as Python does; strict treats numbers within 1e-6
 as equal. Spider's is the rule of the official test-suite evaluator with `--keep_distinct`, on one
-database. Of texts, cells are read as the gold's values (`values.py`): strict accepts any value that
-a cell may be, the others the likeliest.
+database. Of texts, cells are read as the gold's values (`gold_values.py`): strict accepts any value
+that a cell may be, the others the likeliest.
 """
 
 import math
@@ -18,9 +18,9 @@ from itertools import islice
 from typing import Any
 
 from env_server.verifier.gold import Gold
+from env_server.verifier.gold_values import Cells, Fits, GoldValues, IdRow, values_of
 from env_server.verifier.matching import can_fill, can_pair, column_order
 from env_server.verifier.reading import IsResult, readings
-from env_server.verifier.values import Cells, Fits, GoldValues, IdRow, values_of
 from shared.cells import iso_moment
 from shared.models import StandardName
 

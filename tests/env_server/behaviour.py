@@ -265,7 +265,7 @@ def answers(gold: Any) -> list[str]:
 
 # name -> its version's constant, the module of that, and what is recorded
 AREAS: dict[str, tuple[str, str, Callable[[QuestionBank, SqlRunner], Cases]]] = {
-    "environment": ("ENVIRONMENT_VERSION", "env_server/environment.py", environment_cases),
+    "environment": ("ENVIRONMENT_VERSION", "env_server/episode.py", environment_cases),
     "render": ("RENDER_VERSION", "env_server/render.py", render_cases),
     "reward": ("REWARD_VERSION", "env_server/rewards.py", reward_cases),
     "verifier": ("VERIFIER_VERSION", "env_server/verifier/__init__.py", verifier_cases),

@@ -1,13 +1,13 @@
 """An environment whose SQL runs in this process, without workers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from env_server.environment import SQLEnvironment
+from env_server.episode import Episode, Options
 from env_server.questions import QuestionBank
 from env_server.sql import Jobs, SqlJob, SqlResult
-from shared.actions import SQLAction
-from shared.models import DEFAULT_STEP_BUDGET, ResetRequest, ResetResult, StepResult
+from shared.actions import SQLAction, as_action, render_action
+from shared.models import DEFAULT_STEP_BUDGET, ResetRequest, StepResult
 
 T = TypeVar("T")
 
@@ -16,21 +16,28 @@ class Runner(Protocol):
     def run(self, job: SqlJob) -> SqlResult: ...
 
 
-class LocalEnvironment(SQLEnvironment):
+class LocalEnvironment:
     """Plays episodes with a `SqlRunner`; `step_budget` is that of a reset without one."""
+
+    episode: Episode
 
     def __init__(
         self, bank: QuestionBank, runner: Runner, step_budget: int = DEFAULT_STEP_BUDGET
     ) -> None:
-        super().__init__(bank)
-        self._runner, self._step_budget = runner, step_budget
+        self.bank, self._runner, self._step_budget = bank, runner, step_budget
 
-    def reset(self, **fields: Any) -> ResetResult:
+    def reset(self, actions: Sequence[SQLAction | str] = (), **fields: Any) -> StepResult:
         request = ResetRequest(**{"step_budget": self._step_budget} | fields)
-        return drive(self.reset_jobs(request), self._runner.run)
+        self.episode = Episode(self.bank, Options.of(request, self.bank))
+        drive(self.episode.start_jobs(), self._runner.run)
+        for action in actions:
+            self.step(action)
+        return self.episode.reply()
 
     def step(self, action: SQLAction | str) -> StepResult:
-        return drive(self.step_jobs(action), self._runner.run)
+        taken = as_action(action)
+        drive(self.episode.step_jobs(taken, render_action(taken)), self._runner.run)
+        return self.episode.reply()
 
 
 def drive(jobs: Jobs[T], run: Callable[[SqlJob], SqlResult]) -> T:

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from env_server.pool import EpisodePool
+from env_server.episode_pool import EpisodePool
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import SqlJob, SqlResult
 from env_server.sql.run import SqlRunner
 from shared.dataset import Question
-from shared.models import ResetRequest, SQLState, StepRequest, StepResult
+from shared.models import ResetRequest, ResetResult, SQLState, StepRequest, StepResult
 
 
 class LocalSql:
@@ -43,7 +43,7 @@ class Clock:
 
 
 class Driver:
-    """A pool with shorthands: requests as keywords, replies as models."""
+    """A pool with shorthands: requests as keywords, episodes by name."""
 
     def __init__(self, bank: QuestionBank, question: Question, **settings: Any) -> None:
         self.sql, self.clock, self.question = LocalSql(), Clock(), question
@@ -52,15 +52,15 @@ class Driver:
         self.sample = f"SAMPLE: {question.tables_involved[0]}"
         self.query = f"QUERY: {question.gold_sql}"
 
-    async def reset(self, episode_id: str | None = "e", **fields: Any) -> bytes:
+    async def reset(self, episode_id: str | None = "e", **fields: Any) -> ResetResult:
         fields.setdefault("question_id", self.question.question_id)
         return await self.pool.reset(ResetRequest(episode_id=episode_id, **fields))
 
-    async def step(self, action: Any, step: int | None = None, episode_id: str = "e") -> bytes:
+    async def step(self, action: Any, step: int | None = None, episode_id: str = "e") -> StepResult:
         return await self.pool.step(StepRequest(episode_id=episode_id, action=action, step=step))
 
     @asynccontextmanager
-    async def in_flight(self, action: Any, step: int) -> AsyncIterator[asyncio.Task[bytes]]:
+    async def in_flight(self, action: Any, step: int) -> AsyncIterator[asyncio.Task[StepResult]]:
         """Yield a step whose SQL waits for the end of the block."""
         self.sql.open.clear()
         task = asyncio.create_task(self.step(action, step))
@@ -70,8 +70,4 @@ class Driver:
         self.sql.open.set()
 
     async def state(self, episode_id: str = "e") -> SQLState:
-        return SQLState.model_validate_json(await self.pool.state(episode_id))
-
-
-def read(reply: bytes) -> StepResult:
-    return StepResult.model_validate_json(reply)
+        return await self.pool.state(episode_id)

@@ -57,7 +57,7 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
         ledger = reply.info.ledger
         assert (ledger.correctness, ledger.progress, ledger.potential) == (0.0, 0.0, 0.0)
         assert ledger.total == ledger.operational
-    assert env.verdicts is None
+    assert env.episode.verdicts is None
     with pytest.raises(InvalidRequest, match="answer_form"):
         env.reset(question_id="open-1", answer_form="sql")
 

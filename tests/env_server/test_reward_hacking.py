@@ -258,7 +258,7 @@ def test_an_agents_last_reply_says_only_whether_the_answer_is_right(
     error in a row shows, however many rows the gold has."""
     bank, seen = QuestionBank.load(tiny_data), []
     compared = Mock(side_effect=potential)  # whose time would tell how near a result is
-    monkeypatch.setattr("env_server.environment.potential", compared)
+    monkeypatch.setattr("env_server.episode.potential", compared)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000)"
     with SqlRunner() as runner:
         env = LocalEnvironment(bank, runner)

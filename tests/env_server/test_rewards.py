@@ -96,6 +96,7 @@ steps = st.lists(
         new_info=st.booleans(),
         repeat=st.booleans(),
         potential=st.integers(0, 10_000).map(lambda value: value / 10_000),
+        correct=st.just(False),
     ),
     max_size=30,
 )

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from env_server import tries
-from env_server.episodes import Caller
 from env_server.questions import QuestionBank
+from env_server.store import Caller
 from shared.dataset import Question
 from shared.errors import Conflict, Forbidden, NotReady
 from shared.models import EpisodeVerdicts, Outcome, ResetRequest, StepRequest, StepResult
-from tests.env_server.pool_driver import Driver, read
+from tests.env_server.pool_driver import Driver
 from tests.env_server.test_open_questions import ASKED, write_open
 
 pytestmark = pytest.mark.anyio
@@ -31,13 +31,13 @@ class Agents(Driver):
         self, *actions: str, caller: Caller = ONE, name: str | None = "e", **fields: Any
     ) -> StepResult:
         wanted = {"episode_id": name, "question_id": "shop-1", **fields, "actions": actions}
-        return read(await self.pool.reset(ResetRequest.model_validate(wanted), caller))
+        return await self.pool.reset(ResetRequest.model_validate(wanted), caller)
 
     async def act(self, action: str, name: str = "e", caller: Caller = ONE) -> StepResult:
-        return read(await self.pool.step(StepRequest(episode_id=name, action=action), caller))
+        return await self.pool.step(StepRequest(episode_id=name, action=action), caller)
 
     async def verdicts(self, name: str = "e") -> EpisodeVerdicts:
-        return EpisodeVerdicts.model_validate_json(await self.pool.verdicts(name, OPERATOR))
+        return await self.pool.verdicts(name, OPERATOR)
 
     def counts(self, caller: Caller = ONE) -> dict[str, tuple[int, int, bool]]:
         """Return tries, right ones and whether the first was right, by question."""
@@ -120,7 +120,7 @@ async def test_an_ended_episode_is_rebuilt_from_its_history_and_counts_once(
     for _ in range(2):
         await ended(agents)
         again = await agents.begin(LOOK, RIGHT)
-        assert again.model_dump() == last.model_dump()
+        assert again.model_dump(exclude={"episode_id"}) == last.model_dump()
         assert (await agents.verdicts()).attempt == 2
     assert agents.counts()["shop-1"] == (2, 1, False)
 

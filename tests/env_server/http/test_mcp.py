@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from env_server.episode_pool import EpisodePool
 from env_server.http import mcp as route
-from env_server.pool import EpisodePool
 from shared.server_process import running_server
 from tests.env_server.http.conftest import AGENT, TRAINER, bearer
 

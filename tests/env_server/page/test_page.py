@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from env_server.http.requests import MAX_STEP_BYTES
-from env_server.page import routes
+from env_server.page import views
 from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, serving
 
 pytestmark = pytest.mark.anyio
@@ -172,20 +172,20 @@ async def test_large_forms_are_refused(tiny_data: Path) -> None:
     async with serving(tiny_data) as http:
         large = await http.post("/page/step", content=b"a=" + b"b" * MAX_STEP_BYTES)
         assert large.status_code == 413
-        many = await http.post("/page/play", content=b"a=b&" * (routes.FORM_FIELDS + 1))
+        many = await http.post("/page/play", content=b"a=b&" * (views.FORM_FIELDS + 1))
         assert many.status_code == 422
 
 
 async def test_a_long_episode_is_marked_up_off_the_event_loop(
     tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads, mark_up = set(), routes.observation_markup
+    threads, mark_up = set(), views.observation_markup
 
     def marked_up(*given: Any) -> Any:
         threads.add(threading.current_thread())
         return mark_up(*given)
 
-    monkeypatch.setattr(routes, "observation_markup", marked_up)
+    monkeypatch.setattr(views, "observation_markup", marked_up)
     async with serving(tiny_data) as http:
         actions = [f"QUERY: SELECT 'row' || {one}" for one in range(40)]
         await begin(http, *actions, step_budget=99)

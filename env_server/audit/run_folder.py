@@ -2,16 +2,15 @@
 workers, no HTTP. `shared.run_files` has the format of the files."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
-from env_server.environment import SQLEnvironment
+from env_server.episode import Episode, Options, replay
 from env_server.questions import QuestionBank
-from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, SQLEnvError, first_problem
@@ -122,7 +121,6 @@ class RunFolder(RunFiles):
         return bank
 
     def train_databases(self, bank: QuestionBank) -> frozenset[str]:
-        """Return the databases with a training or an open question."""
         questions = [*bank.splits.get(self.train_split, ()), *bank.open]
         return frozenset(question.database_name for question in questions)
 
@@ -147,30 +145,18 @@ class RunFolder(RunFiles):
         """Yield each line with the replies to its reset and actions, or the error instead."""
         config = self.settings.config
 
-        async def played(episode: EpisodeLine) -> Replies:
+        async def played(line: EpisodeLine) -> Replies:
             request = ResetRequest(
-                question_id=episode.question_id,
-                step_budget=config.step_budget,
-                explain=config.explain,
+                question_id=line.question_id, step_budget=config.step_budget, explain=config.explain
             )
-            env = SQLEnvironment(bank, config.standard)
-            return await play(env, sql, request, episode.actions)
+            try:
+                episode = Episode(bank, Options.of(request, bank), config.standard)
+                return [reply async for reply in replay(episode, line.actions, sql.run)]
+            except SQLEnvError as error:
+                return error
 
         waiting = iter(lines)
         while group := list(islice(waiting, IN_FLIGHT)):
             found = await asyncio.gather(*(played(episode) for _, episode in group))
             for (number, episode), replies in zip(group, found, strict=True):
                 yield number, episode, replies
-
-
-async def play(
-    env: SQLEnvironment, sql: SqlPool, request: ResetRequest, actions: Sequence[str]
-) -> Replies:
-    """Return the replies to a reset and to each action, or the error in their place."""
-    try:
-        replies: list[StepResult] = [await drive_async(env.reset_jobs(request), sql.run)]
-        for action in actions:
-            replies.append(await drive_async(env.step_jobs(action), sql.run))
-        return replies
-    except SQLEnvError as error:
-        return error

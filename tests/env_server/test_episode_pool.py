@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from env_server.episodes import Caller
-from env_server.pool import EpisodePool
+from env_server.episode_pool import EpisodePool
 from env_server.questions import QuestionBank
+from env_server.store import Caller
 from shared.dataset import Question
 from shared.errors import Behind, CapacityReached, Conflict, NotReady, UnknownEpisode
-from shared.models import Outcome, ResetRequest, SQLState, StepRequest
-from tests.env_server.pool_driver import Driver, read
+from shared.models import Outcome, ResetRequest, ResetResult, StepRequest, StepResult
+from tests.env_server.pool_driver import Driver
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: D
         await driver.reset(actions=[driver.query])
     assert len(driver.pool) == 0
     driver.sql.fault = None
-    assert read(await driver.reset(actions=[driver.query])).observation.step_count == 1
+    assert (await driver.reset(actions=[driver.query])).observation.step_count == 1
 
 
 # -- steps: order and idempotency
@@ -56,7 +56,7 @@ async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver: Drive
     actions = [driver.describe, driver.sample, driver.query]
     async with driver.in_flight(driver.describe, 0):
         later = [asyncio.create_task(driver.step(action)) for action in actions[1:]]
-    counts = [read(reply).observation.step_count for reply in await asyncio.gather(*later)]
+    counts = [reply.observation.step_count for reply in await asyncio.gather(*later)]
     assert counts == [2, 3]
     assert (await driver.state()).action_history == actions
 
@@ -74,8 +74,8 @@ async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
     async with driver.in_flight(driver.query, 0) as step:
         close = asyncio.create_task(driver.pool.close("e"))
         late = asyncio.create_task(driver.step(driver.query, 1))
-    assert read(await step).observation.step_count == 1
-    assert SQLState.model_validate_json(await close).step_count == 1
+    assert (await step).observation.step_count == 1
+    assert (await close).step_count == 1
     with pytest.raises(UnknownEpisode):
         await late
 
@@ -115,7 +115,7 @@ async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
     async with driver.in_flight(driver.query, 0) as step:
         driver.clock.now += 1000
         assert driver.pool.sweep() == 0
-    assert read(await step).observation.step_count == 1
+    assert (await step).observation.step_count == 1
 
 
 @pytest.mark.parametrize("fault", [NotReady("no worker"), RuntimeError("a bug")])
@@ -126,7 +126,7 @@ async def test_a_server_fault_counts_no_step(driver: Driver, fault: Exception) -
     with pytest.raises(type(fault)):
         await driver.step(driver.query, 1)
     driver.sql.fault = None
-    assert read(await driver.step(driver.query, 1)).observation.budget_remaining == 3
+    assert (await driver.step(driver.query, 1)).observation.budget_remaining == 3
 
 
 async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
@@ -135,7 +135,7 @@ async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
         step.cancel()
         with pytest.raises(asyncio.CancelledError):
             await step
-    assert read(await driver.step(driver.query, 0)).observation.step_count == 1
+    assert (await driver.step(driver.query, 0)).observation.step_count == 1
 
 
 # -- resets of an id in the pool, and replay
@@ -192,10 +192,11 @@ async def test_random_requests_keep_one_history_whose_replies_are_replays(
                 await call
         else:
             history = expected
-            reply = read(await call)
+            reply = await call
             assert reply.observation.action_history == history[:shown]
-            replay = read(await driver.reset("other", actions=history[:shown], step_budget=8))
-            assert reply == replay
+            replay = await driver.reset("other", actions=history[:shown], step_budget=8)
+            without_id = {"exclude": {"episode_id"}}
+            assert reply.model_dump(**without_id) == replay.model_dump(**without_id)
             await driver.pool.close("other")
         assert (await driver.state()).action_history == history
     assert len(history) > 3
@@ -220,11 +221,11 @@ def small(bank: QuestionBank, question: Question) -> Iterator[Driver]:
     driver.sql.runner.close()
 
 
-async def reset(pool: EpisodePool, caller: Caller, episode_id: str | None = "e") -> bytes:
+async def reset(pool: EpisodePool, caller: Caller, episode_id: str | None = "e") -> ResetResult:
     return await pool.reset(ResetRequest(episode_id=episode_id, seed=1), caller)
 
 
-async def step(pool: EpisodePool, caller: Caller, action: str = "QUERY: SELECT 1") -> bytes:
+async def step(pool: EpisodePool, caller: Caller, action: str = "QUERY: SELECT 1") -> StepResult:
     return await pool.step(StepRequest(episode_id="e", action=action), caller)
 
 
@@ -244,17 +245,7 @@ async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(smal
     assert small.pool.store.finished == 0
     assert (await small.state("37")).step_count == 2, "a refused step is not counted"
     await small.pool.close("18")
-    assert read(await small.step(LONG, 2, "37")).observation.step_count == 3
-
-
-async def test_an_action_that_names_the_history_does_not_change_it(small: Driver) -> None:
-    """The stored reply has a place for the history, which no text can imitate."""
-    await small.reset()
-    hostile = """QUERY: SELECT '"action_history":[]' AS "action_history"""
-    first = await small.step(hostile + '"', 0)
-    assert read(first).observation.action_history == [hostile + '"']
-    assert await small.step(hostile + '"', 0) == first
-    assert '"action_history":[]' in read(first).observation.result
+    assert (await small.step(LONG, 2, "37")).observation.step_count == 3
 
 
 # -- owners

@@ -144,5 +144,4 @@ def _span(values: Sequence[Value]) -> str:
 
 
 def _literal(cell: Cell) -> str:
-    """Return a value as SQL writes it."""
     return quote_text(cell) if isinstance(cell, str) else repr(cell)

@@ -1,23 +1,18 @@
 """The episodes that a server holds, and who calls: owners, places, leases and bytes."""
 
-import asyncio
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pydantic_core import to_json
-
-from env_server.environment import SQLEnvironment
+from env_server.episode import Episode
 from env_server.settings import Settings
 from env_server.tries import AgentTries
+from shared.dataset import Question
 from shared.errors import CapacityReached, EpisodeTooLarge, Forbidden, UnknownEpisode
-from shared.models import AnswerForm, Explanation, Outcome, Rewards, StepResult
+from shared.models import Outcome, Rewards
 
-NO_HISTORY = b'"action_history":[]'  # occurs once in a reply: inside a text, quotes are escaped
 RETRY_AFTER_S = 5  # places are freed all the time: a finished episode gives up its own
-# question_id, step_budget, answer_form, rewards, explain
-Options = tuple[str, int, AnswerForm, Rewards, tuple[Explanation, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +46,16 @@ class Caller:
 ANYONE = Caller()
 
 
-@dataclass(slots=True, eq=False)
-class PooledEpisode:
-    """An episode in the pool. `env` is None before the start and after the end."""
-
-    episode_id: str
-    owner: str  # the name of the key that began it; "" without keys
-    question_id: str
-    step_budget: int
-    answer_form: AnswerForm
-    rewards: Rewards
-    explain: tuple[Explanation, ...]
-    touched: float  # monotonic seconds of the last request
-    attempt: int = 0  # number of an agent's try among those of the question; 0 if it is none
-    env: SQLEnvironment | None = None
-    reply: bytes = b""  # the last one, without its action history
-    actions: list[str] = field(default_factory=list)  # canonical texts; the environment's own list
-    action_bytes: int = 0  # of their UTF-8
-    held_bytes: int = 0  # of memory, by its actions and its reply
-    outcome: Outcome | None = None
-    verdicts: dict[str, bool] | None = None  # of the ANSWER, by standard
-    users: int = 0  # requests that hold or await `turn`; with any, the episode is not idle
-    gone: bool = False  # removed from the pool
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def options(self) -> Options:
-        decided = self.question_id, self.step_budget, self.answer_form, self.rewards
-        return *decided, self.explain
-
-
 class Holdings:
     """The episodes of one owner, by id, each in the order of last use; an agent's tries."""
 
     def __init__(self, max_bytes: int, tries: AgentTries | None) -> None:
         self.tries = tries
-        self.active: OrderedDict[str, PooledEpisode] = OrderedDict()
-        self.finished: OrderedDict[str, PooledEpisode] = OrderedDict()
+        self.active: OrderedDict[str, Episode] = OrderedDict()
+        self.finished: OrderedDict[str, Episode] = OrderedDict()
         self.held_bytes, self.max_bytes = 0, max_bytes
 
-    def of(self, episode: PooledEpisode) -> OrderedDict[str, PooledEpisode]:
+    def of(self, episode: Episode) -> OrderedDict[str, Episode]:
         """Return the active episodes or the finished ones: those that an episode belongs to."""
         return self.active if episode.outcome is None else self.finished
 
@@ -118,7 +83,7 @@ class EpisodeStore:
     def tries(self) -> list[AgentTries]:
         return [one.tries for one in self.owners.values() if one.tries]
 
-    def find(self, episode_id: str, caller: Caller) -> PooledEpisode | None:
+    def find(self, episode_id: str, caller: Caller) -> Episode | None:
         """Return the caller's episode of this id; an operator's own, or else anybody's."""
         for owner in (caller.owner, *(self.owners if caller.is_operator else ())):
             held = self.owners.get(owner)
@@ -126,18 +91,11 @@ class EpisodeStore:
                 return episode
         return None
 
-    def admit(
-        self,
-        episode_id: str,
-        caller: Caller,
-        options: Options,
-        actions: Sequence[str],
-        most_tries: int | None,
-    ) -> PooledEpisode:
-        """Take a place for an episode; `CapacityReached` if there is none.
+    def admit(self, episode: Episode, caller: Caller, actions: Sequence[str]) -> None:
+        """Give a caller's episode, which is to have `actions`, a place; else `CapacityReached`.
 
         For an agent, `Conflict` if another episode of this id has ended, and `Forbidden` if it
-        could end in more than the `most_tries` of its question.
+        could end in more tries of its question than the settings allow.
         """
         if caller.owner not in self.owners:
             # so no agent takes the bytes of the others
@@ -146,12 +104,15 @@ class EpisodeStore:
             max_bytes = int(self.settings.max_held_bytes * share)
             tries = AgentTries(caller.owner) if caller.is_agent else None
             self.owners[caller.owner] = Holdings(max_bytes, tries)
-        held, attempt = self.owners[caller.owner], 0
+        held, episode_id = self.owners[caller.owner], episode.episode_id
         if held.tries:
-            attempt = held.tries.attempt_of(episode_id, options, actions)
-            if most_tries is not None and not attempt:
-                asked = [one.question_id for one in held.active.values() if not one.attempt]
-                held.tries.check_limit(options[0], asked.count(options[0]), most_tries)
+            episode.attempt = held.tries.attempt_of(episode_id, episode.options, actions)
+            most, is_judged = self.settings.agent_tries, isinstance(episode.question, Question)
+            if most is not None and is_judged and not episode.attempt:
+                wanted = episode.options.question_id
+                others = [one for one in held.active.values() if not one.attempt]
+                unfinished = sum(one.options.question_id == wanted for one in others)
+                held.tries.check_limit(wanted, unfinished, most)
         limits = [("", self.active, self.settings.capacity, "CAPACITY")]
         if caller.is_agent:
             whose, capacity = f" of the key {caller.owner}", self.settings.agent_capacity
@@ -165,29 +126,28 @@ class EpisodeStore:
                     capacity=capacity,
                     used=used,
                 )
-        episode = PooledEpisode(episode_id, caller.owner, *options, self.clock(), attempt)
+        episode.owner, episode.touched = caller.owner, self.clock()
         held.active[episode_id] = episode
-        return episode
 
-    def touch(self, episode: PooledEpisode) -> None:
+    def touch(self, episode: Episode) -> None:
         """Renew an episode's lease."""
         if not episode.gone:
             episode.touched = self.clock()
             self.owners[episode.owner].of(episode).move_to_end(episode.episode_id)
 
-    def finish(self, episode: PooledEpisode, outcome: Outcome) -> None:
-        """Move an episode to the finished ones, which take no place and have no environment.
+    def finish(self, episode: Episode) -> None:
+        """Move an episode that has ended to the finished ones, which take no place.
 
         A judged answer of an agent's is a try, unless it rebuilds one that was counted.
         """
-        held = self.owners[episode.owner]
+        held, outcome = self.owners[episode.owner], episode.outcome
         if held.tries and not episode.attempt and outcome in (Outcome.CORRECT, Outcome.WRONG):
-            episode.attempt = held.tries.add(episode.question_id, outcome == Outcome.CORRECT)
+            asked = episode.options.question_id
+            episode.attempt = held.tries.add(asked, outcome == Outcome.CORRECT)
         del held.active[episode.episode_id]
         held.finished[episode.episode_id] = episode
-        episode.env, episode.outcome = None, outcome
 
-    def remove(self, episode: PooledEpisode, *, started: bool = True) -> None:
+    def remove(self, episode: Episode, *, started: bool = True) -> None:
         """Remove an episode. Without `started` no client has seen it, and its id stays free."""
         if not episode.gone:
             held = self.owners[episode.owner]
@@ -196,7 +156,7 @@ class EpisodeStore:
                 held.tries.end(episode.episode_id, *played, episode.attempt)
             del held.of(episode)[episode.episode_id]
             held.held_bytes -= episode.held_bytes
-            episode.gone, episode.env = True, None
+            episode.gone = True
 
     def evict(self, holdings: Iterable[Holdings]) -> bool:
         """Remove a finished episode: the oldest of the owner who has most. False without any."""
@@ -206,7 +166,7 @@ class EpisodeStore:
         self.remove(next(iter(most.values())))
         return True
 
-    def idle(self, oldest: float) -> Iterator[PooledEpisode]:
+    def idle(self, oldest: float) -> Iterator[Episode]:
         """Yield the episodes that were last used at `oldest` or before; remove each meanwhile."""
         for held in self.owners.values():
             for episodes in (held.active, held.finished):
@@ -228,11 +188,12 @@ class EpisodeStore:
                 max_episode_bytes=limit,
             )
 
-    def make_room(self, episode: PooledEpisode, action: str) -> int:
+    def make_room(self, episode: Episode, action: str) -> int:
         """Evict finished episodes until an episode may hold one more action; return their number.
 
-        Raises `CapacityReached` if the unfinished ones alone hold too much.
+        Raises `EpisodeTooLarge`, and `CapacityReached` if the unfinished ones alone hold too much.
         """
+        self.check_size(episode.action_bytes + utf8_bytes(action))
         more, limit, evicted = memory_of(action), self.settings.max_held_bytes, 0
         own = self.owners[episode.owner]
         while (over := own.held_bytes + more > own.max_bytes) or self.held_bytes + more > limit:
@@ -248,13 +209,15 @@ class EpisodeStore:
             evicted += 1
         return evicted
 
-    def hold(self, episode: PooledEpisode, reply: bytes, action: str | None = None) -> None:
-        """Store an episode's last reply, and count what it and the `action` hold."""
-        more = len(reply) - len(episode.reply)
+    def hold(self, episode: Episode, action: str | None = None) -> None:
+        """Count what an episode holds: the `action` that it took, and what its last reply shows."""
+        shown = memory_of(episode.schema_info)
+        shown += memory_of(episode.effect.text or episode.effect.error or "")
+        more = shown - episode.shown_bytes
         if action is not None:
             more += memory_of(action)
             episode.action_bytes += utf8_bytes(action)
-        episode.reply = reply
+        episode.shown_bytes = shown
         episode.held_bytes += more
         self.owners[episode.owner].held_bytes += more
 
@@ -269,25 +232,6 @@ def memory_of(text: str) -> int:
     One emoji makes every character of a text take four bytes.
     """
     return sys.getsizeof(text) + (0 if text.isascii() else utf8_bytes(text))
-
-
-# -- replies
-
-
-def without_history(result: StepResult) -> bytes:
-    """Return a reply's JSON without its action history, which the episode has anyway."""
-    result.observation.action_history.clear()
-    return to_json(result, exclude={"episode_id"})
-
-
-def last_reply(episode: PooledEpisode) -> bytes:
-    history = NO_HISTORY.replace(b"[]", to_json(episode.actions))
-    return episode.reply.replace(NO_HISTORY, history, 1)
-
-
-def with_id(reply: bytes, episode_id: str) -> bytes:
-    """Return the JSON of a `StepResult` as that of a `ResetResult`."""
-    return b'%b,"episode_id":"%b"}' % (reply[:-1], episode_id.encode())
 
 
 def unknown(episode_id: str) -> UnknownEpisode:

@@ -22,18 +22,16 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from jinja2 import Environment
-from pydantic_core import from_json
 from starlette._utils import get_route_path
 
-from env_server.audit.replay import play
-from env_server.environment import SQLEnvironment
-from env_server.episodes import Caller, PooledEpisode, unknown
+from env_server.episode import Episode, replay
 from env_server.http.auth import HOME, OPERATOR, PAGE, SIGN_IN, caller_of, closed_to_operators
 from env_server.http.requests import parse_item
 from env_server.http.responses import error_reply, page_headers
-from env_server.http.work import bytes_in_time, incoming, service_of
+from env_server.http.work import in_time, incoming, service_of
 from env_server.questions import QuestionBank
 from env_server.service import Service
+from env_server.store import Caller, unknown
 from shared import pages
 from shared.dataset import AnyQuestion, Question
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
@@ -131,7 +129,7 @@ class View:
 
     # -- episodes
 
-    def episodes(self) -> list[PooledEpisode]:
+    def episodes(self) -> list[Episode]:
         """Return the episodes that the caller may see: unfinished ones, then those that ended."""
         closed = closed_to_operators(self.service.settings)
         if not self.caller.owner and (self.can_sign_in or OPERATOR in closed):
@@ -143,26 +141,19 @@ class View:
         active = [one for held in holdings for one in reversed(held.active.values())]
         return active + [one for held in holdings for one in reversed(held.finished.values())]
 
-    def episode(self) -> PooledEpisode:
+    def episode(self) -> Episode:
         episode_id = self.asked.get("id", "")
         if (found := self.service.pool.store.find(episode_id, self.caller)) is None:
             raise unknown(episode_id)
         return found
 
-    async def replay(self, episode: PooledEpisode, actions: list[str]) -> list[StepResult]:
+    async def replay(self, episode: Episode, actions: list[str]) -> list[StepResult]:
         """Return the replies to an episode's reset and actions; operators see every reward."""
-        request = ResetRequest(
-            question_id=episode.question_id,
-            step_budget=episode.step_budget,
-            answer_form=episode.answer_form,
-            rewards="step" if self.caller.is_operator else episode.rewards,
-            explain=list(episode.explain),
-        )
-        env = SQLEnvironment(self.bank, self.service.settings.standard)
-        replies = await play(env, self.service.sql, request, actions)
-        if isinstance(replies, SQLEnvError):
-            raise replies
-        return replies
+        options = episode.options
+        if self.caller.is_operator:
+            options = options._replace(rewards="step")
+        again = Episode(self.bank, options, episode.standard)
+        return [reply async for reply in replay(again, actions, self.service.sql.run)]
 
 
 # -- the paths
@@ -201,7 +192,7 @@ def add_page(app: FastAPI) -> None:
     add("GET", f"{PAGE}/episode", episode)
 
 
-def html(page: str | bytes, status: int = 200) -> Response:
+def html(page: str, status: int = 200) -> Response:
     return Response(page, status, media_type="text/html")
 
 
@@ -240,17 +231,16 @@ async def choose(view: View) -> Response:
 
 async def start(view: View) -> Response:
     wanted = parse_item(ResetRequest, await form_of(view))
-    reply = await bytes_in_time(view.request, view.service.pool.reset, wanted)
-    return RedirectResponse("episode?" + urlencode({"id": from_json(reply)["episode_id"]}), 303)
+    reply = await in_time(view.request, view.service.pool.reset, wanted)
+    return RedirectResponse("episode?" + urlencode({"id": reply.episode_id}), 303)
 
 
 async def step(view: View) -> Response:
     form = await form_of(view)
     action = {name: form.pop(name, "") for name in ("action_type", "argument")}
     wanted = parse_item(StepRequest, {**form, "action": action})
-    reply = await bytes_in_time(view.request, view.service.pool.step, wanted)
-    taken = from_json(reply)["observation"]
-    anchor = "" if taken["done"] else f"#step-{taken['step_count']}"
+    taken = (await in_time(view.request, view.service.pool.step, wanted)).observation
+    anchor = "" if taken.done else f"#step-{taken.step_count}"
     return RedirectResponse(f"episode?{urlencode({'id': wanted.episode_id})}{anchor}", 303)
 
 
@@ -270,19 +260,19 @@ async def form_of(view: View) -> dict[str, str]:
 
 async def episodes(view: View) -> Response:
     found, offset = view.episodes(), view.number("offset")
-    shown = [(one, view.bank.get(one.question_id)) for one in found[offset : offset + ROWS]]
+    shown = [(one, one.question) for one in found[offset : offset + ROWS]]
     return html(view.render("episodes.html.j2", found=shown, place=place_of(offset, len(found))))
 
 
 async def episode(view: View) -> Response:
     """Show one episode, replayed, with a form for its next action if it has not ended."""
 
-    async def page(_: View, _caller: Caller) -> bytes:
+    async def page(_: View, _caller: Caller) -> str:
         found = view.episode()
-        question, actions = view.bank.get(found.question_id), [*found.actions]
+        question, actions = found.question, [*found.actions]
         async with view.board.replays:
             replies = await view.replay(found, actions)
-            text = await asyncio.to_thread(
+            return await asyncio.to_thread(
                 view.render,
                 "episode.html.j2",
                 episode=found,
@@ -294,9 +284,8 @@ async def episode(view: View) -> Response:
                 observation_markup=observation_markup,
                 error_mark=ERROR,
             )
-        return text.encode()
 
-    return html(await bytes_in_time(view.request, page, view))
+    return html(await in_time(view.request, page, view))
 
 
 def place_of(offset: int, total: int) -> dict[str, int | None]:

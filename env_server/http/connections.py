@@ -1,0 +1,99 @@
+"""The connections of a server: how many there may be, and which give way to others.
+
+When the server has too many connections, or bytes of unfinished bodies, the oldest unfinished
+request gives way, first those of connections that sent no key, so that requests which arrive
+promptly are served.
+"""
+
+import logging
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import Protocol
+
+from env_server.settings import Settings
+from env_server.telemetry import Metrics
+
+log = logging.getLogger(__name__)
+SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
+
+
+class Connection(Protocol):
+    """A connection that may have to give way to others."""
+
+    address: str  # of its peer
+    known: bool  # whether it has sent a key of the server
+    body_bytes: int  # of the current request's body so far, unless nobody reads it
+
+    def evict(self, message: str) -> None:
+        """Close the connection now, for this reason."""
+
+
+class Connections:
+    """The connections of one server, and what they have sent of unfinished bodies."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.max_open = _within_descriptors(settings.max_connections)
+        # dicts as ordered sets, the oldest first
+        self.unfinished: dict[Connection, None] = {}  # whose request has not arrived in full
+        self.idle: dict[Connection, None] = {}  # which wait for their next request
+        self.body_bytes = 0  # of all unfinished bodies
+        self.unknown: Counter[str] = Counter()  # by address: connections that have sent no key
+
+    def opened(self, one: Connection) -> None:
+        self._count(one, 1)
+
+    def closed(self, one: Connection) -> None:
+        self.unfinished.pop(one, None)
+        self.idle.pop(one, None)
+        self._count(one, -1)
+
+    def sent_key(self, one: Connection) -> None:
+        """Let a connection give way last."""
+        self._count(one, -1)
+        one.known = True
+
+    def _count(self, one: Connection, change: int) -> None:
+        if not one.known:
+            self.unknown[one.address] += change
+            if not self.unknown[one.address]:
+                del self.unknown[one.address]
+
+    def make_room(self, newest: Connection) -> None:
+        """Close the oldest connection that waits for no reply, else the newest one.
+
+        Those that have sent no key go first, and of these the ones from the address that has most.
+        """
+        message = f"the server has {self.max_open:,} connections, the most it takes: try again"
+        crowd = max(self.unknown, key=self.unknown.__getitem__, default="")
+
+        def waiting() -> Iterator[Connection]:
+            return (one for one in chain(self.unfinished, self.idle) if one is not newest)
+
+        unknown = (one for one in waiting() if not one.known)
+        crowded = (one for one in waiting() if not one.known and one.address == crowd)
+        next(chain(crowded, unknown, waiting()), newest).evict(message)
+
+    def shed(self) -> None:
+        """Close connections with unfinished bodies until the rest fit the limit: the oldest first,
+        and those that sent no key before the others."""
+        for one in sorted(self.unfinished, key=lambda one: one.known):
+            if self.body_bytes <= self.settings.max_unfinished_bytes:
+                return
+            if one.body_bytes:
+                one.evict("the server holds too many unfinished bodies: try again")
+
+
+def _within_descriptors(most: int) -> int:
+    """Return how many connections the process can have, at most `most`; raises its soft limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            most = max(soft - SPARE_DESCRIPTORS, soft // 2)
+            log.warning("%d descriptors (ulimit -n) allow %d connections only", soft, most)
+    return most

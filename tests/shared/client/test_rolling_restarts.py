@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos.gateway import missing, running_gateway
 from shared.client import ClientLimits, SQLEnvClient
 from shared.client.sync import SyncSQLEnvClient
 from shared.errors import SQLEnvError, Unauthorized
 from shared.server_process import ServerProcess, running_server
+from tests.chaos.gateway import missing, running_gateway
 from tests.conftest import needs_program
 from tests.docker.conftest import PATIENT_CHECK_S
 

@@ -180,6 +180,8 @@ def serve(
 
 _console = table_console()
 
+MAX_LISTED = 12  # lines of differences whose cause is known
+
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", help="The run's data directory.", show_default="the run's own"),
@@ -204,8 +206,15 @@ def verify(
     for (phase, mode), counts in audit.phases.items():
         table.add_row(*literal(phase, mode, *map(_cell, counts.values())))
     _console.print(table)
-    for line in (*(f"note: {note}" for note in audit.notes), *audit.problems):
-        print_line(_console, str(line))
+    lines = [*(f"note: {note}" for note in audit.notes), *map(str, audit.problems)]
+    if audit.cause and audit.problems:
+        lines = [f"{audit.cause}, so replies differ: verify it with the code that made it", *lines]
+        if len(lines) > MAX_LISTED:
+            lines[MAX_LISTED:] = [f"... and {len(lines) - MAX_LISTED:,} more"]
+    elif audit.cause:
+        lines.append(f"note: {audit.cause}, which changed no reply of it")
+    for line in lines:
+        print_line(_console, line)
     print_line(_console, f"judged by {audit.judged_by}")
     compared = (
         f"{audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "

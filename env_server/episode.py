@@ -42,9 +42,6 @@ from shared.models import (
     StepResult,
 )
 
-# Raise it when episodes change: how actions are read, how questions are chosen, what SQL may do,
-# error texts, when an episode ends. Rewards, verdicts and rendered text have their own versions.
-ENVIRONMENT_VERSION = "6"
 ABOUT_A_TABLE = (ActionType.DESCRIBE, ActionType.SAMPLE)  # their argument is a table's name
 COPYABLE = (ActionType.QUERY, ActionType.SAMPLE)  # rows, which an ANSWER may copy
 NO_CELLS, NO_EFFECT = GoldCells([]), Effect()

@@ -10,8 +10,6 @@ from env_server.sql.limits import MAX_CELL_CHARS, MAX_RESULT_BYTES
 from shared.dataset import TABLE_TEXT
 from shared.sqltext import join_names, sql_name
 
-RENDER_VERSION = "5"  # raise it when the text of any result changes
-
 # Each could end a line, move a terminal's cursor, hide text or reorder it: control characters, the
 # two separators of Unicode, and its marks of direction.
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -15,15 +15,13 @@ from typing import Any, TypeVar
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from env_server.episode import ENVIRONMENT_VERSION
 from env_server.episode_pool import EpisodePool
 from env_server.questions import QuestionBank
-from env_server.render import RENDER_VERSION
 from env_server.rewards import REWARD_VERSION
+from env_server.rules import rules_of
 from env_server.settings import Settings
 from env_server.sql.pool import SqlPool
 from env_server.telemetry import EPISODE_COUNTERS, SQL_COUNTERS, Metrics
-from env_server.verifier import VERIFIER_VERSION
 from shared.actions import ActionType
 from shared.errors import NotReady, QueueFull
 from shared.models import Outcome, ServerMetadata
@@ -39,14 +37,6 @@ DESCRIPTION = (
     "Episodes in which an agent explores a read-only SQL database to answer a question in plain "
     "language"
 )
-# What decides a reply, beside data, limits and SQLite. tests/env_server/test_rules_version.py fails
-# if outputs change and their version does not.
-VERSIONS = {
-    "environment": ENVIRONMENT_VERSION,
-    "render": RENDER_VERSION,
-    "reward": REWARD_VERSION,
-    "verifier": VERIFIER_VERSION,
-}
 
 
 def package_version() -> str:
@@ -59,15 +49,7 @@ def package_version() -> str:
 
 def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
     """Return the reply to `GET /metadata`. `digest` covers everything that a reply depends on."""
-    rules = {
-        "data": bank.data_digest,
-        "versions": VERSIONS,
-        "limits": bank.limits.digest(),
-        "sqlite": bank.sqlite_version,
-        "sqlglot": version("sqlglot"),  # reads statements for their remarks
-        "step_budget": settings.step_budget,
-        "standard": settings.standard,
-    }
+    rules = rules_of(bank, settings)
     return ServerMetadata(
         name=NAME,
         description=DESCRIPTION,
@@ -75,6 +57,7 @@ def describe(bank: QuestionBank, settings: Settings) -> ServerMetadata:
         reward_version=REWARD_VERSION,
         sqlite_version=bank.sqlite_version,
         digest=hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest(),
+        rules=rules,
         data_digest=bank.data_digest,
         questions=bank.counts,
         databases=len(bank.databases),

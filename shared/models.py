@@ -382,7 +382,9 @@ class ServerMetadata(WireModel):
     sqlite_version: str
     """Version of SQLite, on which plans and budgets depend."""
     digest: str
-    """SHA-256 over everything that a reply depends on."""
+    """SHA-256 over `rules`: everything that a reply depends on."""
+    rules: dict[str, str]
+    """What decides a reply, by its part: digests of data, limits and code, versions, settings."""
     data_digest: str
     """SHA-256 over questions and databases."""
     questions: dict[str, int]

@@ -72,6 +72,7 @@ class _Settings(BaseModel):
     evaluation: _Evaluation | None = None
     data_digest: str
     server_digest: str
+    server_rules: dict[str, str] = {}  # by part: see `env_server.rules`
     reward_version: str
 
 

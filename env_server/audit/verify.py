@@ -64,6 +64,7 @@ class Report:
     files: int = 0
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    cause: str = ""  # of differences: what the run's server had other than this code
     wall_s: float = 0.0
 
     @property
@@ -210,9 +211,12 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
         difference = f"{run.path} has reward version {written!r}, this code {REWARD_VERSION!r}"
         raise DataError(f"{difference}: verify it with the code that made it, or use rescore")
     ours = Settings.model_construct(standard=run.settings.config.standard)  # ignores SQLENV_*
-    if run.settings.server_digest != describe(bank, ours).digest:
-        difference = "the run's server had other rules, limits or SQLite than this code"
-        report.notes.append(f"{difference}; the replay shows whether that matters")
+    current = describe(bank, ours)
+    if run.settings.server_digest != current.digest:
+        recorded = run.settings.server_rules
+        parts = [part for part, now in current.rules.items() if recorded.get(part, now) != now]
+        other = ", ".join(parts) or "rules, limits or SQLite"
+        report.cause = f"the run's server had other {other} than this code"
 
 
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:

@@ -19,14 +19,4 @@ from env_server.verifier.standards import (
     result_verdicts,
 )
 
-__all__ = [
-    "STANDARDS",
-    "STRICT",
-    "VERIFIER_VERSION",
-    "Gold",
-    "answer_verdicts",
-    "judge_answer",
-    "result_verdicts",
-]
-
-VERIFIER_VERSION = "9"
+__all__ = ["STANDARDS", "STRICT", "Gold", "answer_verdicts", "judge_answer", "result_verdicts"]

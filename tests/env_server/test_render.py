@@ -1,4 +1,4 @@
-"""The text that an agent reads. Models are trained on it: a change needs a new RENDER_VERSION."""
+"""The text that an agent reads. Models are trained on it: a change changes what they can read."""
 
 from hypothesis import given
 from hypothesis import strategies as st

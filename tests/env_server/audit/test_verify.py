@@ -351,16 +351,29 @@ def test_a_file_that_is_a_link_or_a_pipe_is_not_read(run: Path, name: str) -> No
         verify(run)
 
 
-def test_other_rules_are_a_note_and_another_reward_version_is_refused(run: Path) -> None:
+def test_other_rules_are_named_and_another_reward_version_is_refused(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
-    write(run / "config.json", {**config, "server_digest": "other"})
+    other = {"server_digest": "other", "server_rules": {"rewards": "edited", "limits": "few"}}
+    write(run / "config.json", {**config, **other})
     (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
     report = verify(run)
     assert report.passed
-    assert "other rules" in report.notes[0]
+    assert report.cause == "the run's server had other rewards, limits than this code"
+    result = CliRunner().invoke(command, ["verify", str(run)])
+    assert "rewards, limits than this code, which changed no reply" in flat(result.output)
+    for line in range(1, 21):
+        forge(run / "episodes.jsonl", line, forged("reward", 9.0))
+    result = CliRunner().invoke(command, ["verify", str(run)])
+    assert "rewards, limits than this code, so replies differ" in flat(result.output)
+    assert "more" in result.output
+    assert result.output.count("recorded 9.0") < 20
     write(run / "config.json", {**config, "reward_version": "0"})
     with pytest.raises(DataError, match="reward version '0'"):
         verify(run)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:

@@ -1,31 +1,24 @@
-"""GRPO with trl, over rollouts that are played over HTTP. `trainer.grpo.job` adds measurements."""
+"""GRPO with trl, over rollouts that are played over HTTP. `grpo_job.py` adds measurements."""
 
 import functools
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from shared.errors import SQLEnvError
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RankLost
-from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
+from trainer.config import ConfigError, GRPOConfig
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
-from trainer.run.folder import checkpoint_step, read_json
-from trainer.runtime.interrupt import Interrupted
-from trainer.runtime.lora import lora_config, save_adapter
-from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from trainer.runtime.checkpoint import Guard
+from trainer.runtime.lora import lora_config
 from trainer.runtime.precision import check_extras
-from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
+from trainer.runtime.ranks import Ranks, check_one_gpu, launched
+from trainer.runtime.training import ignore_renamed
 
 
 def check_enough_questions(questions: int, config: GRPOConfig) -> None:
-    """Raise `ConfigError` if so many training questions don't fill one step."""
     needed = config.rollouts_per_step // config.num_generations
     if questions < needed:
         raise ConfigError(
@@ -106,78 +99,3 @@ def build_trainer(
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer
-
-
-def ignore_renamed() -> None:
-    """Ignore warnings about names that transformers renamed, and that it and trl still use."""
-    warnings.filterwarnings(
-        "ignore", message=r".*gradient_checkpointing\w*` is deprecated.*", category=FutureWarning
-    )
-
-
-def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the model and the tokenizer to `path`, LoRA merged in and its adapter beside it, in
-    adapter/; return the model."""
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-    if hasattr(model, "merge_and_unload"):
-        if trainer.is_world_process_zero():
-            save_adapter(model, path.parent / "adapter", guard_of(trainer).config.model_name)
-        model.float()  # bfloat16 would round small changes away
-        model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
-        model.requires_grad_(True)  # autocast keeps its casts of such weights only
-    trainer.save_model(str(path))
-    return model
-
-
-def finished(checkpoint: Path, max_steps: int) -> bool:
-    """Return whether a checkpoint is the end of its training; `max_steps` -1: as it planned."""
-    planned = read_json(checkpoint / "trainer_state.json")["max_steps"]
-    return checkpoint_step(checkpoint) >= (planned if max_steps < 0 else max_steps)
-
-
-def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
-    """Train to the end from `checkpoint`, or from the start; return the training steps done."""
-    if checkpoint is not None and finished(checkpoint, max_steps):
-        trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
-        return checkpoint_step(checkpoint)
-    run_training_with_metrics(trainer, resume_from=checkpoint)
-    return int(trainer.state.global_step)
-
-
-def run_training_with_metrics(
-    trainer: Any, *, resume_from: Path | None = None
-) -> tuple[Any, list[dict[str, Any]]]:
-    """Train to the end; return trl's output and one dict per log event.
-
-    `resume_from` is a checkpoint folder of the same settings. If training is stopped by a signal
-    (`Interrupted`), or by lost servers, a lost process, lack of memory or a diverging loss
-    (`SQLEnvError`), the last whole step is saved, unless it stopped between the updates of a step.
-    """
-    guard = guard_of(trainer)
-    ranks = guard.ranks
-    with ranks.interrupts.deferred():
-        try:
-            start = str(resume_from) if resume_from else None
-            output = trainer.train(resume_from_checkpoint=start)
-        except Interrupted as stop:
-            if stop.clean:
-                checkpoint_now(trainer)
-            raise
-        except SQLEnvError as error:
-            checkpoint_now(trainer, alone=isinstance(error, RankLost))
-            raise
-        except (MemoryError, OSError, RuntimeError) as error:
-            known: SQLEnvError | None = rank_lost(error)  # in a collective: the weights are whole
-            if known is None and not is_out_of_memory(error):
-                raise
-            if known is None:
-                doing = f"updating the weights in step {trainer.state.global_step + 1}"
-                known = out_of_memory(guard.config, doing, error)
-                if not ranks.main:  # the command prints the errors of process 0
-                    print(f"error: process {ranks.index}: {known.message}", file=sys.stderr)
-                trainer.model.zero_grad(set_to_none=True)
-            checkpoint_now(trainer, alone=ranks.count > 1)
-            raise known from error
-    if ranks.anywhere(ranks.interrupts.requested):
-        raise Interrupted
-    return output, [dict(row) for row in trainer.state.log_history]

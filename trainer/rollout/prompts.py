@@ -7,8 +7,7 @@ import re
 
 from shared.actions import ACTIONS, ActionType
 from shared.models import SQLObservation, StepResult
-from trainer.config import PromptKind
-from trainer.errors import ConfigError
+from trainer.config import ConfigError, PromptKind
 
 ERROR = "Error:"  # begins the observation of an action that failed
 STEPS_LEFT = "Steps left:"  # after an observation, before their number
@@ -75,12 +74,10 @@ def get_system_prompt(kind: PromptKind = "full") -> str:
 
 
 def opening_messages(kind: PromptKind = "full") -> list[dict[str, str]]:
-    """Return the messages before the question: the system prompt."""
     return [{"role": "system", "content": get_system_prompt(kind)}]
 
 
 def _hint(text: str, observation: SQLObservation) -> str:
-    """Return what the full prompt says after an observation's text."""
     action = observation.action_history[-1] if observation.action_history else ""
     kind = action.split(":")[0]
     if kind == ActionType.QUERY and f"\n{NO_ROWS}\n" in text:

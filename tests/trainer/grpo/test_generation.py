@@ -20,9 +20,10 @@ from tests.trainer.small_job import begin, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.grpo.generation import LOAD_ADAPTER, RPC, generation_server
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer
 from trainer.run.folder import open_run, read_lines
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import run_training_with_metrics
 
 pytestmark = pytest.mark.usefixtures("blank_charts")
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
+from trainer.config.presets import TRAINED_MODEL
 from trainer.play import session
-from trainer.presets import TRAINED_MODEL
 
 ROOT = Path(__file__).parents[3]
 

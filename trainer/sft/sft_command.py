@@ -8,7 +8,9 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from trainer.cli import (
+from trainer.config import GRPOConfig
+from trainer.config.presets import Choice
+from trainer.run.options import (
     DATA,
     AdapterOption,
     ModelOption,
@@ -24,8 +26,6 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.config import GRPOConfig
-from trainer.presets import Choice
 
 # settings that differ from those of reinforcement learning
 LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
@@ -111,10 +111,10 @@ def sft(
         if run is None:
             choice, config = warm_start_config(preset, overrides, server)
 
-        from trainer.evaluation.inputs import resumed_settings
-        from trainer.grpo.job import run_job
+        from trainer.run.inputs import resumed_settings
+        from trainer.run.job import run_job
         from trainer.runtime.precision import check_gpu
-        from trainer.sft.job import SftJob, SftOptions
+        from trainer.sft.sft_job import SftJob, SftOptions
         from trainer.sft.sources import check_source
 
         if run is not None:
@@ -133,4 +133,4 @@ def sft(
             for text in options.sources:
                 check_source(text)
         check_gpu(options.preset, config)
-        run_job(config, options, resume=run, console=console, kind=SftJob)
+        run_job(config, options, SftJob, resume=run, console=console)

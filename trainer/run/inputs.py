@@ -19,9 +19,9 @@ from shared.models import ServerMetadata
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import PromptRow, choose
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
 from trainer.run.folder import Run, read_json, write_json
+from trainer.run.measurement import PromptRow, choose
 from trainer.run.records import Book
 from trainer.run.summary import model_digest
 from trainer.runtime.models import load_model_and_tokenizer
@@ -56,7 +56,6 @@ class JobOptions:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Return the options, by name, that a resumed job keeps."""
         given = ("preset", "out", "servers")
         return {name: value for name, value in asdict(self).items() if name not in given}
 
@@ -206,7 +205,6 @@ def resumed_settings(
 def check_resumed_data(
     run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
 ) -> None:
-    """Raise `RunError` naming what has changed since the run started: data, model or server."""
     first, servers = read_json(run.config), ", ".join(config.server_urls)
     named = {
         "data_digest": f"the data in {config.data_dir}",

@@ -22,6 +22,7 @@ from trainer.improve.improve_command import improve
 from trainer.play.command import play
 from trainer.report.report_command import report
 from trainer.run.evaluate_command import evaluate
+from trainer.run.folder import open_run, read_json
 from trainer.run.options import (
     DATA,
     AdapterOption,
@@ -191,29 +192,27 @@ def train(
     )
 
     with guarded():
-        from trainer.run.folder import open_run, read_json
-
         servers, run, found = tuple(server or ()), None, ""
         if resume is not None:
+            from trainer.run.inputs import resumed_settings
+
             run = open_run(resume)
+            config, options = resumed_settings(run, servers, overrides)
         else:
             asked = None if resume_or_new else server  # a finished run needs none
             choice, config = configured(preset, overrides, asked)
-        # these import torch
-        from trainer.run.evaluation import mixed_questions
-        from trainer.run.inputs import JobOptions, resumed_settings
-        from trainer.run.resume import find_run
-        from trainer.runtime.launch import run_in_several
-        from trainer.runtime.precision import check_gpu
+            from trainer.run.evaluation import mixed_questions
+            from trainer.run.inputs import JobOptions
 
-        if run is not None:
-            config, options = resumed_settings(run, servers, overrides)
-        else:
             out = out or Path("runs")
             config = config.override(output_dir=out)
             questions = [] if mixed is None else mixed_questions(mixed)
             limits = (eval_limit, eval_every, eval_points)
             options = JobOptions(choice.preset, out, servers, *limits, questions)
+        from trainer.run.resume import find_run
+        from trainer.runtime.launch import run_in_several
+        from trainer.runtime.precision import check_gpu
+
         check_gpu(options.preset, config)
         if resume_or_new:
             run, found = find_run(config, options)

@@ -304,7 +304,7 @@ def test_a_resumed_run_ignores_the_data_of_the_environment_and_takes_other_serve
         seen.update(servers=servers, overrides=dict(overrides))
         raise SystemExit(3)
 
-    monkeypatch.setattr("trainer.run.folder.open_run", lambda path: path)
+    (tmp_path / "config.json").write_text("{}")
     monkeypatch.setattr("trainer.run.inputs.resumed_settings", resumed_settings)
     options = ("--resume", str(tmp_path), "--server", "http://a:1")
     assert start(command, *options, SQLENV_DATA_DIR="/elsewhere")[0] == 3

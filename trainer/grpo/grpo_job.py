@@ -3,14 +3,16 @@
 A resumed run reads measurements back and continues training from the last checkpoint.
 """
 
-import logging
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from transformers import TrainerCallback
 
 from shared.console import percent, print_line
 from shared.run_files import RunSummary
@@ -18,7 +20,6 @@ from shared.run_stats import MODES, PHASES, Mode, eval_row
 from trainer.charts import headline, learning_curve
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.grpo.curve import EvalCallback
 from trainer.grpo.generation import GenerationServer, generation_server
 from trainer.grpo.train import build_trainer, check_enough_questions
 from trainer.rollout.generators.policies import RandomPolicy
@@ -37,7 +38,8 @@ from trainer.run.summary import model_digest
 from trainer.run.transcripts import transcripts
 from trainer.runtime.ranks import Ranks
 
-log = logging.getLogger(__name__)
+CURVE_POINTS = 6  # approximate number of points of an automatic curve
+SHORTEST_INTERVAL = 5  # steps between two points
 
 
 @dataclass
@@ -212,3 +214,25 @@ class GrpoJob(Job):
             print_line(self.console, line)
         self.print_files("summary", "curve", "transcripts", "model")
         return summary
+
+
+def curve_interval(steps: int) -> int:
+    """Return the steps between two points, so that a run of `steps` has about `CURVE_POINTS`."""
+    return max(SHORTEST_INTERVAL, math.ceil(steps / CURVE_POINTS))
+
+
+class EvalCallback(TrainerCallback):  # type: ignore[misc]
+    """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says.
+
+    It runs at the start of a step, when the one before is logged and saved. All processes call
+    `measure`, which must leave the global random generators alone.
+    """
+
+    def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:
+        self._every, self._ranks, self._measure = every, ranks, measure
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        every = curve_interval(state.max_steps) if self._every is None else self._every
+        if every > 0 and state.global_step > 0 and state.global_step % every == 0:
+            with self._ranks.interruptible():
+                self._measure(state.global_step)

@@ -5,7 +5,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.config import ConfigError, GRPOConfig
+import torch
+import trl
+from datasets import Dataset
+from transformers import PrinterCallback
+
+from trainer.config import REWARD_WEIGHTS, ConfigError, GRPOConfig
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.episode import EpisodeObserver
@@ -13,9 +19,15 @@ from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.runtime.checkpoint import Guard
 from trainer.runtime.lora import lora_config
-from trainer.runtime.precision import check_extras
+from trainer.runtime.precision import check_extras, shrink_frozen_weights
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched
-from trainer.runtime.training import ignore_renamed
+from trainer.runtime.training import ignore_renamed, shared_arguments
+
+CLIPPED_ABOVE = 0.28  # a token's probability ratio, to 1 + this; below to 1 - 0.2, as in trl
+# fields that these settings and transformers' or trl's have under the same name
+GRPO_ONLY = (
+    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "scale_rewards"),
+)
 
 
 def check_enough_questions(questions: int, config: GRPOConfig) -> None:
@@ -54,14 +66,6 @@ def build_trainer(
     `trl_options` are fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill
     one batch or may not be trained on, and where a single process sees several GPUs.
     """
-    import torch
-    from datasets import Dataset
-    from transformers import PrinterCallback
-
-    from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
-    from trainer.grpo.trl_config import trl_config
-    from trainer.runtime.precision import shrink_frozen_weights
-
     check_extras(config)
     if not launched():
         check_one_gpu(config, torch.cuda.device_count())
@@ -99,3 +103,20 @@ def build_trainer(
     trainer.remove_callback(PrinterCallback)
     guard.metrics = trainer._metrics["train"]
     return trainer
+
+
+def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
+    """Return the `trl.GRPOConfig` of one of `processes`; `overrides` are fields of trl's."""
+    values: dict[str, Any] = {
+        **shared_arguments(config),
+        **{name: getattr(config, name) for name in GRPO_ONLY},
+        "gradient_accumulation_steps": config.accumulation_steps(processes),
+        "loss_type": "grpo",  # an episode counts by the mean over its tokens
+        "epsilon_high": CLIPPED_ABOVE,
+        "router_aux_loss_coef": 0.0,  # of a mixture of experts: it would need every token's logits
+        "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
+        "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
+        "reward_weights": list(REWARD_WEIGHTS.values()),
+        "data_seed": config.seed,
+    }
+    return trl.GRPOConfig(**{**values, **overrides})

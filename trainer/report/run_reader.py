@@ -77,7 +77,8 @@ def read_run(path: Path) -> LoadedRun:
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
     played: dict[str, dict[str, list[EpisodeRecord]]] = {}
-    for one in read_records(folder, lambda phase, step: phase in PHASES):
+    measured = read_records(folder, lambda phase, step: phase in PHASES)
+    for one in sorted(measured, key=lambda one: one.key):  # not by when they ended
         played.setdefault(one.phase, {}).setdefault(one.mode, []).append(one)
     evaluations: Results = {
         phase: {mode: EvalResult(mode, tuple(modes[mode])) for mode in MODES if mode in modes}

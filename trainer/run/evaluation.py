@@ -27,7 +27,7 @@ from trainer.rollout.loop import EpisodeClient
 from trainer.run.analysis import analyse, paired_groups, success_shares
 from trainer.run.evaluation_tables import show
 from trainer.run.folder import Run, begin_or_resume, check_writable, held, read_json, write_json
-from trainer.run.inputs import Inputs, JobOptions, load_inputs
+from trainer.run.inputs import Inputs, JobOptions, as_saved, load_inputs
 from trainer.run.measurement import BATCH, Play, PromptRow, Task, choose, key_of, play_missing
 from trainer.run.players import EVAL_TEMPERATURE, batch_of, connected, model_play, play_with
 from trainer.run.progress import Pace
@@ -185,16 +185,8 @@ def run_evaluation(
         )
         metadata = connection.metadata
         identity = settings.identity(inputs, metadata, len(rows))
-        begun = {
-            "evaluation": identity,
-            "base_url": settings.base_url,
-            "config": asdict(config),
-            "reward_version": metadata.reward_version,
-            "data_digest": inputs.data_digest,
-            "model_digest": inputs.model_digest,
-            "server_digest": metadata.digest,
-        }
-        begin_or_resume(folder.config, begun, _deciding)
+        named = {"evaluation": identity, "base_url": settings.base_url}
+        begin_or_resume(folder.config, as_saved(config, inputs, metadata, **named), _deciding)
         keep_records(folder, lambda row: True)  # without what a crash cut
         found = {one.key: one for one in read_records(folder, seen=False)}
         playing = player(settings, inputs, connection.config, connection.client)

@@ -152,16 +152,16 @@ def save_settings(
 ) -> None:
     """Write config.json; a resumed run passed `check_resumed_data` before."""
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
-    settings = {
-        "command": options.command,
-        "preset": options.preset,
-        "config": asdict(config),
-        "options": options.saved,
-        "processes": processes,
-        "reward_version": metadata.reward_version,
-        **_digests(inputs, metadata),
-    }
-    write_json(run.config, settings)
+    named = {"command": options.command, "preset": options.preset, "options": options.saved}
+    write_json(run.config, as_saved(config, inputs, metadata, **named, processes=processes))
+
+
+def as_saved(
+    config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata, **more: Any
+) -> dict[str, Any]:
+    """Return the content of config.json, with the keys `more` of a run or of an evaluation."""
+    version = {"reward_version": metadata.reward_version}
+    return {**more, "config": asdict(config), **version, **_digests(inputs, metadata)}
 
 
 def resumed_settings(

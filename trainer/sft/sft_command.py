@@ -10,6 +10,7 @@ from typer import Option
 from shared.console import print_line
 from trainer.config import GRPOConfig
 from trainer.config.presets import Choice
+from trainer.run.folder import open_run
 from trainer.run.options import (
     DATA,
     AdapterOption,
@@ -26,6 +27,7 @@ from trainer.run.options import (
     model_settings,
     settings_of,
 )
+from trainer.runtime.ranks import check_not_launched
 
 # settings that differ from those of reinforcement learning
 LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
@@ -103,34 +105,28 @@ def sft(
     )
 
     with guarded():
-        from trainer.run.folder import open_run
-        from trainer.runtime.ranks import check_not_launched
-
         check_not_launched("sft")
-        run = None if resume is None else open_run(resume)
-        if run is None:
-            choice, config = warm_start_config(preset, overrides, server)
+        servers, run = tuple(server or ()), None
+        if resume is not None:
+            from trainer.run.inputs import resumed_settings
+            from trainer.sft.sft_job import SftOptions
 
-        from trainer.run.inputs import resumed_settings
+            run = open_run(resume)
+            config, options = resumed_settings(run, servers, overrides, SftOptions)
+        else:
+            choice, config = warm_start_config(preset, overrides, server)
+            print_line(console, str(choice))
+            from trainer.sft.sft_job import SftOptions
+            from trainer.sft.sources import check_source
+
+            out, sources = out or Path("runs"), tuple(source or ["oracle"])
+            for text in sources:
+                check_source(text)
+            config = config.override(output_dir=out)
+            options = SftOptions(choice.preset, out, servers, sources=sources, rows=rows)
         from trainer.run.job import run_job
         from trainer.runtime.precision import check_gpu
-        from trainer.sft.sft_job import SftJob, SftOptions
-        from trainer.sft.sources import check_source
+        from trainer.sft.sft_job import SftJob
 
-        if run is not None:
-            config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
-        else:
-            print_line(console, str(choice))
-            out = out or Path("runs")
-            config = config.override(output_dir=out)
-            options = SftOptions(
-                preset=choice.preset,
-                out=out,
-                servers=tuple(server or ()),
-                sources=tuple(source or ["oracle"]),
-                rows=rows,
-            )
-            for text in options.sources:
-                check_source(text)
         check_gpu(options.preset, config)
         run_job(config, options, SftJob, resume=run, console=console)

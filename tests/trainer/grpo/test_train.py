@@ -14,8 +14,7 @@ from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short
 from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import PRESETS
 from trainer.errors import TrainingDiverged
-from trainer.grpo.train import build_trainer
-from trainer.grpo.trl_config import trl_config
+from trainer.grpo.train import build_trainer, trl_config
 from trainer.runtime.checkpoint import Guard
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer.grpo.curve import EvalCallback
+from trainer.grpo.grpo_job import EvalCallback
 from trainer.rollout.loop import RolloutStats
 from trainer.run.cost import SINCE_START, cost
 from trainer.run.folder import Run, read_lines

@@ -209,7 +209,6 @@ def run_evaluation(
                 step_budget=config.step_budget,
                 title=f"{split} ({settings.policy})",
                 console=console,
-                judged=split != OPEN,
                 on_pace=on_pace,
             )
         except KeyboardInterrupt:

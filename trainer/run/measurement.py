@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from shared import subset
+from shared.dataset import OPEN
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, Rate, measurement, success
 from trainer.config import GRPOConfig
@@ -74,7 +75,6 @@ def play_missing(
     step_budget: int = GRPOConfig.step_budget,
     title: str = "",
     console: Console | None = None,
-    judged: bool = True,
     on_pace: Callable[[Pace], None] | None = None,
     processes: int = 1,
 ) -> list[EpisodeRecord]:
@@ -82,8 +82,7 @@ def play_missing(
 
     `keep` gets the episodes as they end, which are added to `found`. Returns those that
     infrastructure lost; `RolloutError` as soon as it is certain that they are more than
-    `max_lost_fraction` of all. `judged`: the questions have golds; `on_pace` and `processes` are
-    those of `PlayProgress`.
+    `max_lost_fraction` of all. `on_pace` and `processes` are those of `PlayProgress`.
     """
 
     def recorded(rows: Collection[RolloutRow]) -> list[EpisodeRecord]:
@@ -97,13 +96,14 @@ def play_missing(
     missing = [task for task in tasks if key_of(task) not in found]
     earlier = [one for task in tasks if (one := found.get(key_of(task)))]
     lost = list[RolloutRow]()
+    is_open = any(row["difficulty"] == OPEN for row, _ in tasks)
     with bar(console or Console(quiet=True), title, len(tasks), len(earlier)) as shown:
         progress = PlayProgress(
             shown,
             step_budget,
             total=len(tasks),
             done=len(earlier),
-            correct=sum(one.correct for one in earlier) if judged else None,
+            correct=None if is_open else sum(one.correct for one in earlier),
             keep=ended,
             on_pace=on_pace,
             processes=processes,

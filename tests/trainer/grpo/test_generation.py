@@ -229,5 +229,5 @@ def run_with(config: GRPOConfig, tmp_path: Path, client: FakeClient, resume: Any
     resumed = None if resume is None else open_run(resume.path)
     job = begin(config, tmp_path, client, resume=resumed)
     with generation_server(config, job.inputs.tokenizer, Ranks()) as server:
-        job.generation = server
+        job.sampler = server
         job.run()

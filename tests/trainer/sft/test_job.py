@@ -96,7 +96,7 @@ def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
 ) -> None:
     options = SftOptions(out=tmp_path / "runs", rows=6)
     monkeypatch.setattr("trainer.sft.sft_job.BATCH", 2)
-    train = "trainer.sft.sft_job.train_from"
+    train = "trainer.run.job.train_from"
     from trainer.runtime.training import train_from
 
     def interrupted(trainer: Any, checkpoint: Any, max_steps: int) -> int:

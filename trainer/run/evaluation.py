@@ -202,6 +202,7 @@ def run_evaluation(
                 inputs.book,
                 phase=split,
                 mode=settings.mode,
+                logprobs=True,
                 keep=partial(append_records, folder),
                 batch=playing.batch,
                 max_lost_fraction=config.max_lost_fraction,

@@ -68,6 +68,7 @@ def play_missing(
     phase: str,
     mode: Mode,
     step: int = 0,
+    logprobs: bool = False,
     keep: Keep = lambda episodes: None,
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
@@ -82,11 +83,12 @@ def play_missing(
 
     `keep` gets the episodes as they end, which are added to `found`. Returns those that
     infrastructure lost; `RolloutError` as soon as it is certain that they are more than
-    `max_lost_fraction` of all. `on_pace` and `processes` are those of `PlayProgress`.
+    `max_lost_fraction` of all. `logprobs` is that of `Book.episode`; `on_pace` and `processes` are
+    those of `PlayProgress`.
     """
 
     def recorded(rows: Collection[RolloutRow]) -> list[EpisodeRecord]:
-        return [book.episode(row, phase, mode, step) for row in rows]
+        return [book.episode(row, phase, mode, step, logprobs=logprobs) for row in rows]
 
     def ended(rows: Sequence[RolloutRow]) -> None:
         new = recorded(rows)

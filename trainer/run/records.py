@@ -103,8 +103,13 @@ class Book:
         rated = [(key, level) for key, level in levels if level]
         return dict(sorted(rated, key=lambda one: (LEVELS.get(one[1], len(LEVELS)), one[1])))
 
-    def episode(self, row: RolloutRow, phase: str, mode: str, step: int = 0) -> EpisodeRecord:
-        """Return the record of an episode that was played in a phase after `step` steps."""
+    def episode(
+        self, row: RolloutRow, phase: str, mode: str, step: int = 0, *, logprobs: bool = False
+    ) -> EpisodeRecord:
+        """Return the record of an episode that was played in a phase after `step` steps.
+
+        A run has no `logprobs`: their last digits depend on its number of processes.
+        """
         question = self._questions[row.question_id]
         rewards = [getattr(row, name) for name in REWARD_WEIGHTS]
         # not sum(), whose result for floats depends on Python's version
@@ -132,7 +137,7 @@ class Book:
                     for text, action in zip_longest(row.texts, row.actions)
                 ],
                 "answer": attempt.key,
-                "logprob": attempt.logprob,
+                "logprob": attempt.logprob if logprobs else None,
                 "remarks": tuple(line for line in lines if line.startswith((NO_ROWS, NOTE))),
                 "seen": tuple(row.read),
             }

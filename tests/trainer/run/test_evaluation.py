@@ -320,7 +320,8 @@ def test_one_sample_plays_what_a_training_job_measures(
         ("sampled", {}, model_play(inputs.model, inputs.tokenizer, small, client, "sampled")),
     ]:
         mode: Mode = "greedy" if name == "greedy" else "sampled"
-        expected = evaluate(play, inputs.evaluation, inputs.book, mode=mode).episodes
+        how: Any = {"mode": mode, "logprobs": True}
+        expected = evaluate(play, inputs.evaluation, inputs.book, **how).episodes
         bench.run(tmp_path / name, policy="random" if name == "random" else "model", **settings)
         played = {one["question_id"]: one for one in lines(tmp_path / name)}
         assert len(played) == len(expected)

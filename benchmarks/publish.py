@@ -10,13 +10,12 @@ import typer
 from rich.console import Console
 
 from shared.run_stats import MODES
-from trainer.cli import console, guarded
+from trainer.config.presets import TRAINED_MODEL
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult
-from trainer.evaluation.inputs import resumed_settings
-from trainer.presets import TRAINED_MODEL
 from trainer.pretraining.pretrain import rate_text, unseen_success, write_model
 from trainer.run.folder import Run, how_to_resume, read_json, write_text
+from trainer.run.inputs import resumed_settings
+from trainer.run.options import console, guarded
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
 
@@ -55,7 +54,7 @@ def write_published(path: Path, out: Path, console: Console) -> None:
     write_model(model, tokenizer, out)
     limit = options.eval_limit  # the same questions as before training
     success = unseen_success(config.override(model_name=str(out)), console, limit)
-    before = {mode: EvalResult.read(run.evaluation("before", mode)).summary() for mode in MODES}
+    before = read_json(run.summary)["evaluations"]["before"]
     card = CARD.format(
         name=out.name,
         base=Path(config.model_name).name,

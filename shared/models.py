@@ -383,7 +383,7 @@ class ServerMetadata(WireModel):
     """Version of SQLite, on which plans and budgets depend."""
     digest: str
     """SHA-256 over `rules`: everything that a reply depends on."""
-    rules: dict[str, str]
+    rules: dict[str, str] = {}
     """What decides a reply, by its part: digests of data, limits and code, versions, settings."""
     data_digest: str
     """SHA-256 over questions and databases."""

@@ -24,11 +24,12 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from shared.errors import DataError, first_problem
 from shared.models import SQLObservation, StandardName
-from shared.run_stats import Counts, Measurement, PlayedEpisode, Rate
+from shared.run_stats import Counts, Measurement, Rate
+from shared.run_stats import EpisodeLine as EpisodeLine
 
 CONFIG, EPISODES = "config.json", "episodes.jsonl"
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
@@ -67,24 +68,6 @@ class RunFiles:
     metrics = InFolder(METRICS)
     summary = InFolder(SUMMARY)
     checksums = InFolder(CHECKSUMS)
-
-
-class EpisodeLine(PlayedEpisode):
-    """One line of episodes.jsonl."""
-
-    model_config = ConfigDict(strict=True)
-
-    phase: str  # train, random, before, eval, after; or the split that `trainer evaluate` measured
-    mode: str  # greedy or sampled
-    step: int  # the training step that it trained, or after which it was measured
-    sample: int = 0  # its number among an evaluation's episodes of the question
-    # As the model wrote them, None where equal to the canonical text; one more than `actions` if
-    # the last step was lost.
-    texts: list[str | None]
-
-    @property
-    def lost(self) -> bool:
-        return not self.finished
 
 
 class RolloutSeconds(TypedDict, total=False):

@@ -25,12 +25,17 @@ ANSWERED = frozenset({Outcome.CORRECT, Outcome.WRONG, Outcome.ANSWERED})
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
 
-class PlayedEpisode(BaseModel):
-    """A played episode. The four rewards are None if the infrastructure lost it."""
+class EpisodeLine(BaseModel):
+    """A played episode: a line of episodes.jsonl. The four rewards are None if the infrastructure
+    lost it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
+    phase: str  # train, random, before, eval, after; or the split that `trainer evaluate` measured
+    mode: str  # greedy or sampled
+    step: int  # the training step that it trained, or after which it was measured
     question_id: str
+    sample: int = 0  # its number among the episodes of the question in a step or an evaluation
     database: str
     difficulty: str
     part: str  # seen or unseen: whether a training question touches the database
@@ -50,10 +55,17 @@ class PlayedEpisode(BaseModel):
     rewards: list[float]  # per answered step
     observations: list[str]  # `run_files.observation_digest` of the reset and of each step
     parts: list[dict[str, float]]  # per answered step, the named parts of its reward
+    # As the model wrote them, None where equal to the canonical text; one more than `actions` if
+    # the last step was lost.
+    texts: list[str | None]
 
     @property
     def finished(self) -> bool:
         return self.outcome != Outcome.INFRA_FAILED
+
+    @property
+    def lost(self) -> bool:
+        return not self.finished
 
     @property
     def correct(self) -> bool:
@@ -147,12 +159,12 @@ def mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def success(episodes: Iterable[PlayedEpisode]) -> Rate:
+def success(episodes: Iterable[EpisodeLine]) -> Rate:
     finished = [episode for episode in episodes if episode.finished]
     return success_rate(sum(episode.correct for episode in finished), len(finished))
 
 
-def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
+def behaviour(episodes: Iterable[EpisodeLine]) -> Behaviour:
     """Return what the finished episodes did."""
     played = [episode for episode in episodes if episode.finished]
     answered = [episode for episode in played if episode.outcome in ANSWERED]
@@ -171,7 +183,7 @@ def behaviour(episodes: Iterable[PlayedEpisode]) -> Behaviour:
     }
 
 
-def measurement(episodes: Sequence[PlayedEpisode]) -> Measurement:
+def measurement(episodes: Sequence[EpisodeLine]) -> Measurement:
     """Return the statistics of one measurement: a phase in one mode."""
     finished = [episode for episode in episodes if episode.finished]
     seen, unseen = ([one for one in finished if one.part == part] for part in (SEEN, UNSEEN))
@@ -204,7 +216,7 @@ def rates(modes: Mapping[str, Measurement]) -> dict[str, dict[str, Rate]]:
     }
 
 
-def counts(episodes: Sequence[PlayedEpisode]) -> Counts:
+def counts(episodes: Sequence[EpisodeLine]) -> Counts:
     """Count what summary.json counts, in total and by phase."""
     return {
         "episodes": len(episodes),
@@ -217,7 +229,7 @@ def counts(episodes: Sequence[PlayedEpisode]) -> Counts:
     }
 
 
-def training_row(episodes: Sequence[PlayedEpisode]) -> dict[str, Any]:
+def training_row(episodes: Sequence[EpisodeLine]) -> dict[str, Any]:
     """Return what a row of metrics.jsonl reports of the training episodes since the row before."""
     finished = [episode for episode in episodes if episode.finished]
     return {
@@ -227,7 +239,7 @@ def training_row(episodes: Sequence[PlayedEpisode]) -> dict[str, Any]:
     }
 
 
-def eval_row(mode: str, episodes: Iterable[PlayedEpisode]) -> dict[str, float | None]:
+def eval_row(mode: str, episodes: Iterable[EpisodeLine]) -> dict[str, float | None]:
     """Return what a point of the eval curve reports of one mode: success and mean reward."""
     finished = [episode for episode in episodes if episode.finished]
     return {

@@ -35,18 +35,19 @@ FLOORS = {
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
         ("models", "pages"), ("actions", "answer_text", "console"),
         ("order_by",),
-        ("cells", "errors", "key_files", "sql_parser", "seeds", "shipped", "sqltext", "subset"),
+        ("cells", "code_digest", "errors", "key_files", "sql_parser", "seeds", "shipped"),
+        ("sqltext", "subset"),
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
-        ("episode_pool",), ("store",), ("episode",), ("describe",), ("questions",), ("telemetry",),
+        ("episode_pool", "rules"), ("store",), ("episode",), ("describe",), ("questions",),
+        ("telemetry",),
         ("verifier", "rewards"), ("render", "tries"), ("sql",), ("settings",),
     ),
     "trainer": (
-        ("__main__", "prompts", "rewards"), ("improve",), ("sft",),
-        ("grpo", "pretraining", "play"), ("report",),
-        ("evaluation",), ("cli",), ("run",), ("rollout",), ("doctor",), ("runtime",),
-        ("config",), ("errors", "presets"),
+        ("__main__", "prompts", "rewards"), ("improve",),
+        ("grpo", "play", "pretraining", "report", "sft"),
+        ("run",), ("rollout",), ("runtime",), ("charts", "config", "errors"),
     ),
     "data": (
         ("__main__",), ("commands",), ("introspection",),
@@ -170,7 +171,7 @@ def edges(module: str) -> Iterator[str]:
     [
         ("trainer.run.folder", "trainer.rollout.row.RolloutRow", False),
         ("trainer.rollout.loop", "trainer.run.folder.Run", True),
-        ("trainer.grpo.job", "trainer.pretraining.imitation.fit", True),
+        ("trainer.grpo.grpo_job", "trainer.pretraining.imitation.fit", True),
         ("env_server.episode_pool", "env_server.http.requests", True),
         ("shared.client.limits", "shared.errors.SQLEnvError", False),
     ],
@@ -223,6 +224,6 @@ def test_training_and_play_need_no_library_of_an_optional_extra() -> None:
     """In a process of its own, in which the libraries of `api` and `lora` cannot be imported."""
     code = (
         "import sys; sys.modules |= dict.fromkeys(['openai', 'peft'])\n"
-        "import trainer.grpo.job, trainer.play.agent, trainer.evaluation.run"
+        "import trainer.grpo.grpo_job, trainer.play.agent, trainer.run.evaluation"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

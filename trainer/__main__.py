@@ -16,7 +16,14 @@ from typer import Option
 
 from shared.console import print_line
 from shared.seeds import MAX_SEED
-from trainer.cli import (
+from trainer.config import GRPOConfig
+from trainer.config.presets import OFFLINE_MODEL
+from trainer.improve.improve_command import improve
+from trainer.play.command import play
+from trainer.report.report_command import report
+from trainer.run.evaluate_command import evaluate
+from trainer.run.folder import open_run, read_json
+from trainer.run.options import (
     DATA,
     AdapterOption,
     DataOption,
@@ -33,14 +40,8 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.config import GRPOConfig
-from trainer.evaluation.command import evaluate
-from trainer.improve.command import improve
-from trainer.play.command import play
-from trainer.presets import OFFLINE_MODEL
-from trainer.report.command import report
 from trainer.runtime.ranks import check_not_launched, launched, run_and_exit
-from trainer.sft.command import sft
+from trainer.sft.sft_command import sft
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}  # to another program
 app = typer.Typer(
@@ -53,7 +54,6 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line."""
     if launched():
         run_and_exit(app)
     app()
@@ -192,55 +192,36 @@ def train(
     )
 
     with guarded():
-        from trainer.errors import ConfigError
-        from trainer.run.folder import open_run, read_json
+        servers, run, found = tuple(server or ()), None, ""
+        if resume is not None:
+            from trainer.run.inputs import resumed_settings
 
-        if launched() and processes not in (None, int(os.environ["WORLD_SIZE"])):
-            raise ConfigError(
-                f"--processes is {processes}, but a launcher started {os.environ['WORLD_SIZE']}: "
-                "leave it out"
-            )
-        run = None if resume is None else open_run(resume)
-        if run is None:
-            asked = None if resume_or_new else server  # a finished run needs none
-            choice, config = configured(preset, overrides, asked)
-
-        from trainer.evaluation.inputs import JobOptions, resumed_settings
-        from trainer.evaluation.records import mixed_questions
-
-        servers = tuple(server or ())
-        if run is not None:
+            run = open_run(resume)
             config, options = resumed_settings(run, servers, overrides)
         else:
+            asked = None if resume_or_new else server  # a finished run needs none
+            choice, config = configured(preset, overrides, asked)
+            from trainer.run.evaluation import mixed_questions
+            from trainer.run.inputs import JobOptions
+
             out = out or Path("runs")
             config = config.override(output_dir=out)
-            options = JobOptions(
-                choice.preset,
-                out,
-                servers,
-                eval_limit,
-                eval_every,
-                eval_points,
-                [] if mixed is None else mixed_questions(mixed),
-            )
+            questions = [] if mixed is None else mixed_questions(mixed)
+            limits = (eval_limit, eval_every, eval_points)
+            options = JobOptions(choice.preset, out, servers, *limits, questions)
+        from trainer.run.resume import find_run
+        from trainer.runtime.launch import run_in_several
         from trainer.runtime.precision import check_gpu
 
         check_gpu(options.preset, config)
-        found = ""
         if resume_or_new:
-            from trainer.grpo.resume import find_run
-
             run, found = find_run(config, options)
         nothing_left = resume_or_new and run is not None and run.finished
-        if not launched() and not nothing_left:
-            from trainer.runtime.launch import default_processes, launch
-
-            if processes is None:
-                kept = None if run is None else int(read_json(run.config)["processes"])
-                processes = default_processes(config, options.preset, kept)
-            config.accumulation_steps(processes)  # refuse a bad number once, not in each process
-            if processes > 1:
-                raise typer.Exit(launch(processes, sys.argv[1:]))
+        if not nothing_left:
+            kept = None if run is None else int(read_json(run.config)["processes"])
+            code = run_in_several(processes, config, options.preset, kept, sys.argv[1:])
+            if code is not None:
+                raise typer.Exit(code)
         if os.environ.get("RANK", "0") == "0":  # of several processes the first
             if resume is None:
                 print_line(console, str(choice))
@@ -248,9 +229,18 @@ def train(
                 print_line(console, found)
         if nothing_left:
             return
-        from trainer.grpo.job import run_job
+        from trainer.grpo.grpo_job import GrpoJob
+        from trainer.report.page import draw_report
+        from trainer.run.job import run_job
 
-        run_job(config, options, resume=run, console=console)
+        run_job(
+            config,
+            options,
+            GrpoJob,
+            resume=run,
+            console=console,
+            finish=lambda folder: draw_report(folder, console),
+        )
 
 
 for command in (sft, improve, evaluate, report, play):
@@ -284,7 +274,7 @@ def doctor(
 
     Exit code: 0 if the offline job can run, else 1.
     """
-    from trainer.doctor import Status, examine
+    from trainer.runtime.doctor import Status, examine
 
     diagnoses = examine(data, model)
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}

@@ -1,7 +1,7 @@
 """Errors that the trainer raises on purpose; the command line prints them as one line.
 
-Messages name the value and the remedy. Errors of data and of servers are in `shared.errors`;
-`ActionParseError`, which a strict parse of a model's text raises too, is one of them.
+Messages name the value and the remedy. `ConfigError` is in `trainer.config`, those of data and of
+servers are in `shared.errors`; so is `ActionParseError`, which a strict parse of a text raises.
 """
 
 import errno
@@ -9,10 +9,6 @@ from pathlib import Path
 
 from shared.errors import ActionParseError as ActionParseError
 from shared.errors import SQLEnvError
-
-
-class ConfigError(SQLEnvError, ValueError, code="config"):
-    """A setting cannot work. `details`: field, the name of the setting."""
 
 
 class PromptError(SQLEnvError, ValueError, code="prompt"):

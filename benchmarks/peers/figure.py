@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from matplotlib.figure import Figure
 
-from trainer.run.charts import COLOURS
+from trainer.charts import COLOURS
 
 FOLDER = Path("docs/figures")
 KILLED = "kill, 5 s"  # the fault that the picture shows

@@ -1,7 +1,8 @@
 """Whether a run or an evaluation asked the questions that its settings say.
 
-Each measurement must ask each of its questions once. Two things are noted instead of refused:
-questions of an evaluation whose episodes were lost, and training questions of an unknown file.
+Each measurement must ask each of its questions once. Three things are noted instead of refused:
+questions of an evaluation whose episodes were lost, those of the measurement in which a run was
+stopped, and training questions of an unknown file.
 """
 
 from collections import Counter, defaultdict
@@ -60,16 +61,22 @@ def _of_run(
     groups: dict[tuple[str, str, int], Counter[Asked]] = defaultdict(Counter)
     for one in episodes:
         groups[one.phase, one.mode, one.step][one.question_id, 0] += 1
+    finished, last = run.summary.exists(), next(reversed(groups), None)
     for (phase, mode, step), found in groups.items():
         where = f"{phase} ({mode}), step {step}"
         if phase == "train":
             foreign = sorted({name for name, _ in found} - training) if known else ()
             yield from _named(where, "not training questions of this run", foreign)
         elif phase in wanted:
-            yield from _compared(where, found, {(one.question_id, 0) for one in wanted[phase]})
+            asked = {(one.question_id, 0) for one in wanted[phase]}
+            if not finished and (phase, mode, step) == last and asked - found.keys():
+                total = f"{len(asked - found.keys()):,} of {len(asked):,}"
+                notes.append(f"{where} is not finished: missing episodes: {total}")
+                asked &= found.keys()
+            yield from _compared(where, found, asked)
         else:
             yield f"{where}: no such phase"
-    if run.summary.exists() and run.settings.command == "train":
+    if finished and run.settings.command == "train":
         present = {(phase, mode) for phase, mode, _ in groups}
         needed = [("random", "sampled")]
         needed += [(phase, mode) for phase in ("before", "after") for mode in MODES]

@@ -13,8 +13,9 @@ from benchmarks.publish import write_published
 from tests.trainer import conftest as training
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
-from trainer.evaluation.inputs import JobOptions
-from trainer.grpo.job import run_job
+from trainer.grpo.grpo_job import GrpoJob
+from trainer.run.inputs import JobOptions
+from trainer.run.job import run_job
 
 model, tokenizer, config = training.model, training.tokenizer, training.config  # fixtures
 
@@ -35,7 +36,7 @@ def test_the_weights_are_the_runs_and_the_card_has_the_measurements(
         max_new_tokens=6,
     )
     options = JobOptions("offline", tmp_path / "runs", eval_limit=6, eval_points=2)
-    run_job(settings, options, console=console)
+    run_job(settings, options, GrpoJob, console=console)
     latest, out = tmp_path / "runs" / "latest", tmp_path / "shipped"
     write_published(latest, out, console)
     trained = AutoModelForCausalLM.from_pretrained(latest / "model", dtype=torch.float32)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from env_server.settings import ENV_PREFIX, Settings
-from trainer.presets import NEEDS
+from trainer.config.presets import NEEDS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "k8s"

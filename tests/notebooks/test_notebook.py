@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
-from trainer.presets import PRESETS, SAVED_AS
+from trainer.config.presets import PRESETS, SAVED_AS
 from trainer.runtime import notebook
 from trainer.runtime.models import preset_of
 from trainer.runtime.notebook import install_missing, keep_torch, write_pictures

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,10 @@ class InterruptedClient(FakeClient):
 
 
 def record(**changes: Any) -> EpisodeRecord:
-    """Return a record with the fields `changes`. Steps and rewards follow from them by default."""
+    """Return a record with the fields `changes`, of which `turns` are the texts and what its agent
+    read. Steps and rewards follow from them by default."""
+    turns, actions = changes.pop("turns", ()), changes.get("actions", ())
+    written = [turn.action for turn in turns] or actions
     outcome = changes.get("outcome", "correct")
     lost = outcome == "infra_failed"
     correctness = None if lost else float(outcome == "correct")
@@ -344,7 +348,10 @@ def record(**changes: Any) -> EpisodeRecord:
         "difficulty": "easy",
         "part": "seen",
         "outcome": outcome,
-        "steps": max(len(changes.get(name, ())) for name in ("turns", "actions", "rewards")),
+        "phase": "eval",
+        "mode": "greedy",
+        "step": 0,
+        "steps": max(len(written), len(changes.get("rewards", ()))),
         "correctness": correctness,
         "progress": None if lost else 0.0,
         "operational": None if lost else 0.0,
@@ -355,10 +362,13 @@ def record(**changes: Any) -> EpisodeRecord:
         "context_truncations": 0,
         "inferred_actions": 0,
         "too_large": False,
-        "turns": (),
+        "texts": [
+            None if text == action else text for text, action in zip_longest(written, actions)
+        ],
+        "seen": ("Question: ?", *(turn.observation for turn in turns)) if turns else (),
         **{name: [] for name in ("actions", "rewards", "observations", "parts")},
     }
-    return EpisodeRecord(**{**fields, **changes})
+    return EpisodeRecord.model_validate({**fields, **changes}, strict=False)
 
 
 NAMES = ("a", "a", "b", "c", "c", "c", "d", "e")

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from tests.trainer.conftest import make_tokenizer, random_model
-from trainer.presets import OFFLINE_MODEL
+from trainer.config.presets import OFFLINE_MODEL
 
 FAMILIES = {"smollm2": LlamaForCausalLM, "qwen2.5": Qwen2ForCausalLM, "qwen3": Qwen3ForCausalLM}
 REAL = {"smollm2": "smollm2-135m", "qwen2.5": "qwen2.5-coder-0.5b", "qwen3": "qwen3-tokenizer"}

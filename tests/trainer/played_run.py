@@ -15,17 +15,17 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import Question, load_splits
-from shared.run_stats import Mode, training_row
+from shared.run_stats import MODES, Mode, training_row
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
-from trainer.evaluation.evaluate import EvalResult
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import Run, append_lines, write_json
-from trainer.run.records import Book, EpisodeRecord, append_observations
+from trainer.run.measurement import EvalResult
+from trainer.run.records import Book, EpisodeRecord, append_records
 from trainer.run.summary import build_summary
 
 STEPS, GROUP, BUDGET = 4, 4, 5
@@ -110,20 +110,22 @@ def record_run(
                 prompts, None, None, config, client=client, policy=policy, seed=seed
             )
 
-        def play(rows: Sequence[Any], skill: float, seed: int) -> list[EpisodeRecord]:
-            return [book.episode(row) for row in play_rows(rows, skill, seed)]
+        def play(
+            rows: Sequence[Any], skill: float, seed: int, phase: str, mode: Mode, step: int
+        ) -> tuple[EpisodeRecord, ...]:
+            played = play_rows(rows, skill, seed)
+            episodes = tuple(book.episode(row, phase, mode, step) for row in played)
+            append_records(run, episodes)
+            return episodes
 
         def measure(phase: str, mode: Mode, step: int, skill: float, seed: int) -> None:
-            result = EvalResult(mode, tuple(play(evaluation, skill, seed)), 1.5)
-            append_lines(run.episodes, (one.as_line(phase, mode, step) for one in result.episodes))
-            result.write(run.evaluation(phase, mode))
+            result = EvalResult(mode, play(evaluation, skill, seed, phase, mode, step), 1.5)
             results.setdefault(phase, {})[mode] = result
 
         def curve_point(step: int, skill: float) -> None:
-            few = {mode: play(evaluation[:4], skill, 5) for mode in ("greedy", "sampled")}
+            few = {mode: play(evaluation[:4], skill, 5, "eval", mode, step) for mode in MODES}
             row: dict[str, Any] = {"step": step, "eval_n": 4, "train_s": 6.0 * step, "eval_s": 0.5}
             for mode, episodes in few.items():
-                append_lines(run.episodes, (one.as_line("eval", mode, step) for one in episodes))
                 row[f"eval_{mode}_success"] = sum(one.correct for one in episodes) / 4
                 row[f"eval_{mode}_reward"] = sum(one.reward or 0.0 for one in episodes) / 4
             append_lines(run.metrics, [row])
@@ -133,10 +135,8 @@ def record_run(
         measure("before", "sampled", 0, 0.2, 3)
         for step in range(1, steps + 1) if until != "before" else ():
             rows = [row for row in train[:4] for _ in range(GROUP)]
-            played = play_rows(rows, step / (steps + 1), 10 + step)
-            append_observations(run.observations, step, played)
-            episodes = [book.episode(row) for row in played]
-            append_lines(run.episodes, (one.as_line("train", "sampled", step) for one in episodes))
+            skill = step / (steps + 1)
+            episodes = play(rows, skill, 10 + step, "train", "sampled", step)
             append_lines(run.metrics, [_logged(step, episodes, processes)])
             if curve and step < steps:
                 curve_point(step, step / (steps + 1))

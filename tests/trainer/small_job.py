@@ -14,10 +14,11 @@ from shared.models import ServerMetadata
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_data import TRAIN_DATABASES
 from trainer.config import GRPOConfig
-from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs, save_settings
-from trainer.evaluation.measure import Connection
-from trainer.grpo.job import Job, run_job
+from trainer.grpo.grpo_job import GrpoJob
 from trainer.run.folder import Run, create_run, open_run, point_latest, read_json, read_lines
+from trainer.run.inputs import Inputs, JobOptions, load_inputs, save_settings
+from trainer.run.job import Job, run_job
+from trainer.run.players import Connection
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.ranks import Ranks
 
@@ -30,7 +31,7 @@ def begin(
     resume: Run | None = None,
     own: Any = None,
     **options: Any,
-) -> Job:
+) -> GrpoJob:
     """Return a job over the fake server, as `run_job` makes it."""
     settings = JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **options)
     run = resume or create_run(settings.out, "test")
@@ -39,7 +40,9 @@ def begin(
     save_settings(run, config, settings, inputs, metadata)
     point_latest(run)
     console = Console(file=(tmp_path / "out.txt").open("a"), width=200)
-    return Job(run, Connection(config, client, metadata, own), settings, inputs, console, Ranks())
+    return GrpoJob(
+        run, Connection(config, client, metadata, own), settings, inputs, console, Ranks()
+    )
 
 
 def served(inputs: Inputs, digest: str = "server-digest") -> ServerMetadata:
@@ -68,7 +71,7 @@ def run_here(
     resume: Run | None = None,
     digest: str = "server-digest",
     error: BaseException | None = None,
-    kind: type[Job] = Job,
+    kind: type[Job] = GrpoJob,
 ) -> str:
     """Run `run_job` over the fake server to its end or to `Interrupted`, and return its output.
 
@@ -83,11 +86,11 @@ def run_here(
             raise error
         yield Connection(config, client, served(inputs, digest))
 
-    monkeypatch.setattr("trainer.grpo.job.connected", connected)
-    monkeypatch.setattr("trainer.grpo.job.check_servers", lambda *_: None)
+    monkeypatch.setattr("trainer.run.job.connected", connected)
+    monkeypatch.setattr("trainer.run.job.check_servers", lambda *_: None)
     console = Console(file=io.StringIO(), width=200)
     with console.capture() as shown, suppress(Interrupted):
-        run_job(config, options, resume=resume, console=console, kind=kind)
+        run_job(config, options, kind, resume=resume, console=console)
     return shown.get()
 
 

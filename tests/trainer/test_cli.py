@@ -15,7 +15,7 @@ from env_server.audit.verify import verify_run
 from tests.shared.client.test_diagnosis import Start, closed_port, other_program
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.evaluation.inputs import DIGESTS
+from trainer.run.inputs import DIGESTS
 
 __all__ = ["other_program"]  # a fixture
 ROOT = Path(__file__).parents[2]
@@ -234,7 +234,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path | None, tuple[st
     """The folder and the servers of what a command would have started."""
     jobs: list[tuple[Path | None, tuple[str, ...]]] = []
 
-    def run_job(config: GRPOConfig, options: Any, **_: Any) -> None:
+    def run_job(config: GRPOConfig, options: Any, *_: Any, **__: Any) -> None:
         assert config.output_dir == str(options.out)
         jobs.append((options.out, options.servers))
 
@@ -243,9 +243,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path | None, tuple[st
         return SimpleNamespace(run=lambda: None)
 
     monkeypatch.setattr("trainer.improve.rounds.Improver", improver)
-    monkeypatch.setattr("trainer.grpo.job.run_job", run_job)
+    monkeypatch.setattr("trainer.run.job.run_job", run_job)
     monkeypatch.setattr(
-        "trainer.evaluation.run.run_evaluation", lambda one, *_: jobs.append((one.out, one.servers))
+        "trainer.run.evaluation.run_evaluation", lambda one, *_: jobs.append((one.out, one.servers))
     )
     return jobs
 
@@ -304,8 +304,8 @@ def test_a_resumed_run_ignores_the_data_of_the_environment_and_takes_other_serve
         seen.update(servers=servers, overrides=dict(overrides))
         raise SystemExit(3)
 
-    monkeypatch.setattr("trainer.run.folder.open_run", lambda path: path)
-    monkeypatch.setattr("trainer.evaluation.inputs.resumed_settings", resumed_settings)
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("trainer.run.inputs.resumed_settings", resumed_settings)
     options = ("--resume", str(tmp_path), "--server", "http://a:1")
     assert start(command, *options, SQLENV_DATA_DIR="/elsewhere")[0] == 3
     assert seen == {"servers": ("http://a:1",), "overrides": {}}

@@ -14,11 +14,8 @@ from shared.errors import SQLEnvError
 from tests.test_imports import ROOT
 from tests.trainer.model_families import CONFIGS
 from trainer.__main__ import app
-from trainer.cli import configured
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
-from trainer.evaluation.settings import EvaluationSettings
-from trainer.presets import (
+from trainer.config import ConfigError, GRPOConfig
+from trainer.config.presets import (
     GENERAL,
     KEPT,
     NEEDS,
@@ -29,6 +26,8 @@ from trainer.presets import (
     choose_preset,
     parameter_count,
 )
+from trainer.run.evaluation import EvaluationSettings
+from trainer.run.options import configured
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
 
 
@@ -222,8 +221,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[GRPOConfig]:
     def run_evaluation(settings: EvaluationSettings, *_: Any) -> None:
         configs.append(settings.config)
 
-    monkeypatch.setattr("trainer.grpo.job.run_job", lambda config, *_, **__: configs.append(config))
-    monkeypatch.setattr("trainer.evaluation.run.run_evaluation", run_evaluation)
+    monkeypatch.setattr("trainer.run.job.run_job", lambda config, *_, **__: configs.append(config))
+    monkeypatch.setattr("trainer.run.evaluation.run_evaluation", run_evaluation)
     return configs
 
 

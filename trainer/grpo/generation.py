@@ -104,7 +104,6 @@ class GenerationServer:
         return self.generator
 
     def discard(self) -> None:
-        """Delete the folder of weights."""
         if self._ranks.main and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -17,7 +17,7 @@ import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler, split_tensor_dict
 
-from trainer.grpo.checkpoint import WholeCheckpoints
+from trainer.runtime.checkpoint import WholeCheckpoints
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.ranks import average_gradients
 

@@ -10,11 +10,10 @@ from typing import Any
 from transformers import TrainerCallback
 
 from shared.console import counted
+from trainer.charts import Point, Series, png, reward_chart, success_chart
 from trainer.config import GRPOConfig
-from trainer.evaluation.evaluate import EvalResult, Play, choose, evaluate, summaries_of
-from trainer.evaluation.inputs import Inputs
-from trainer.run.charts import Point, Series, png
-from trainer.run.plots import reward_chart, success_chart
+from trainer.run.inputs import Inputs
+from trainer.run.measurement import EvalResult, Play, choose, evaluate, summaries_of
 from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import verdict
 
@@ -94,7 +93,6 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
                 self._cells[name] = display(content, display_id=True)
 
     def _picture(self, state: Any) -> bytes:
-        """Return the charts of reward and success as a PNG."""
         step, steps = int(state.global_step), int(state.max_steps)
         rates = [(at, result.rate()) for at, result in self._measured]
         points = [

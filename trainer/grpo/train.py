@@ -1,31 +1,37 @@
-"""GRPO with trl, over rollouts that are played over HTTP. `trainer.grpo.job` adds measurements."""
+"""GRPO with trl, over rollouts that are played over HTTP. `grpo_job.py` adds measurements."""
 
 import functools
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from shared.errors import SQLEnvError
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RankLost
-from trainer.grpo.checkpoint import Guard, checkpoint_now, guard_of
+import torch
+import trl
+from datasets import Dataset
+from transformers import PrinterCallback
+
+from trainer.config import ConfigError, GRPOConfig
+from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.loop import EpisodeClient, RolloutStats
 from trainer.rollout.rewards import REWARD_FUNCTIONS
-from trainer.run.folder import checkpoint_step, read_json
-from trainer.runtime.interrupt import Interrupted
-from trainer.runtime.lora import adapted, continues, lora_config, save_adapter
-from trainer.runtime.out_of_memory import is_out_of_memory, out_of_memory
-from trainer.runtime.precision import check_extras
-from trainer.runtime.ranks import Ranks, check_one_gpu, launched, rank_lost
+from trainer.runtime.checkpoint import Guard
+from trainer.runtime.lora import adapted, continues, lora_config
+from trainer.runtime.precision import check_extras, shrink_frozen_weights
+from trainer.runtime.ranks import Ranks, check_one_gpu, launched
+from trainer.runtime.training import ignore_renamed, shared_arguments
+
+CLIPPED_ABOVE = 0.28  # a token's probability ratio, to 1 + this; below to 1 - 0.2, as in trl
+# fields that these settings and transformers' or trl's have under the same name
+GRPO_ONLY = (
+    *("per_device_train_batch_size", "num_generations", "temperature", "beta", "scale_rewards"),
+    "reward_weights",
+)
 
 
 def check_enough_questions(questions: int, config: GRPOConfig) -> None:
-    """Raise `ConfigError` if so many training questions don't fill one step."""
     needed = config.rollouts_per_step // config.num_generations
     if questions < needed:
         raise ConfigError(
@@ -61,14 +67,6 @@ def build_trainer(
     `trl_options` are fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill
     one batch or may not be trained on, and where a single process sees several GPUs.
     """
-    import torch
-    from datasets import Dataset
-    from transformers import PrinterCallback
-
-    from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
-    from trainer.grpo.trl_config import trl_config
-    from trainer.runtime.precision import shrink_frozen_weights
-
     check_extras(config)
     if not launched():
         check_one_gpu(config, torch.cuda.device_count())
@@ -110,76 +108,17 @@ def build_trainer(
     return trainer
 
 
-def ignore_renamed() -> None:
-    """Ignore warnings about names that transformers renamed, and that it and trl still use."""
-    warnings.filterwarnings(
-        "ignore", message=r".*gradient_checkpointing\w*` is deprecated.*", category=FutureWarning
-    )
-
-
-def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the model and the tokenizer to `path`, LoRA merged in and its adapter beside it, in
-    adapter/; return the model."""
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-    if hasattr(model, "merge_and_unload"):
-        if trainer.is_world_process_zero():
-            save_adapter(model, path.parent / "adapter", guard_of(trainer).config)
-        model.float()  # bfloat16 would round small changes away
-        model = trainer.model = trainer.model_wrapped = model.merge_and_unload()
-        model.requires_grad_(True)  # autocast keeps its casts of such weights only
-    trainer.save_model(str(path))
-    return model
-
-
-def finished(checkpoint: Path, max_steps: int) -> bool:
-    """Return whether a checkpoint is the end of its training; `max_steps` -1: as it planned."""
-    planned = read_json(checkpoint / "trainer_state.json")["max_steps"]
-    return checkpoint_step(checkpoint) >= (planned if max_steps < 0 else max_steps)
-
-
-def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
-    """Train to the end from `checkpoint`, or from the start; return the training steps done."""
-    if checkpoint is not None and finished(checkpoint, max_steps):
-        trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
-        return checkpoint_step(checkpoint)
-    run_training_with_metrics(trainer, resume_from=checkpoint)
-    return int(trainer.state.global_step)
-
-
-def run_training_with_metrics(
-    trainer: Any, *, resume_from: Path | None = None
-) -> tuple[Any, list[dict[str, Any]]]:
-    """Train to the end; return trl's output and one dict per log event.
-
-    `resume_from` is a checkpoint folder of the same settings. If training is stopped by a signal
-    (`Interrupted`), or by lost servers, a lost process, lack of memory or a diverging loss
-    (`SQLEnvError`), the last whole step is saved, unless it stopped between the updates of a step.
-    """
-    guard = guard_of(trainer)
-    ranks = guard.ranks
-    with ranks.interrupts.deferred():
-        try:
-            start = str(resume_from) if resume_from else None
-            output = trainer.train(resume_from_checkpoint=start)
-        except Interrupted as stop:
-            if stop.clean:
-                checkpoint_now(trainer)
-            raise
-        except SQLEnvError as error:
-            checkpoint_now(trainer, alone=isinstance(error, RankLost))
-            raise
-        except (MemoryError, OSError, RuntimeError) as error:
-            known: SQLEnvError | None = rank_lost(error)  # in a collective: the weights are whole
-            if known is None and not is_out_of_memory(error):
-                raise
-            if known is None:
-                doing = f"updating the weights in step {trainer.state.global_step + 1}"
-                known = out_of_memory(guard.config, doing, error)
-                if not ranks.main:  # the command prints the errors of process 0
-                    print(f"error: process {ranks.index}: {known.message}", file=sys.stderr)
-                trainer.model.zero_grad(set_to_none=True)
-            checkpoint_now(trainer, alone=ranks.count > 1)
-            raise known from error
-    if ranks.anywhere(ranks.interrupts.requested):
-        raise Interrupted
-    return output, [dict(row) for row in trainer.state.log_history]
+def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
+    """Return the `trl.GRPOConfig` of one of `processes`; `overrides` are fields of trl's."""
+    values: dict[str, Any] = {
+        **shared_arguments(config),
+        **{name: getattr(config, name) for name in GRPO_ONLY},
+        "gradient_accumulation_steps": config.accumulation_steps(processes),
+        "loss_type": "grpo",  # an episode counts by the mean over its tokens
+        "epsilon_high": CLIPPED_ABOVE,
+        "router_aux_loss_coef": 0.0,  # of a mixture of experts: it would need every token's logits
+        "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
+        "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
+        "data_seed": config.seed,
+    }
+    return trl.GRPOConfig(**{**values, **overrides})

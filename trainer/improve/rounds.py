@@ -27,19 +27,13 @@ from rich.console import Console
 from shared.console import print_line
 from shared.dataset import OPEN, has_split
 from shared.run_stats import Rate
-from trainer.cli import configured
-from trainer.config import GRPOConfig, LabelsName
-from trainer.errors import ConfigError, RunError
-from trainer.evaluation.analysis import LEAST_ATTEMPTS
-from trainer.evaluation.evaluate import PromptRow, choose
-from trainer.evaluation.inputs import load_inputs, resumed_settings
-from trainer.evaluation.records import EvaluationFolder
-from trainer.evaluation.run import EvaluationResult, run_evaluation
-from trainer.evaluation.settings import EvaluationSettings
-from trainer.grpo.job import run_job
-from trainer.improve.report import Result, Round, result_of, write_report
+from trainer.config import ConfigError, GRPOConfig, LabelsName
+from trainer.errors import RunError
+from trainer.improve.improvement import Result, Round, result_of, write_report
 from trainer.rollout.vote import AGREE_SHARE
+from trainer.run.analysis import LEAST_ATTEMPTS
 from trainer.run.console import seconds_text
+from trainer.run.evaluation import EvaluationResult, EvaluationSettings, run_evaluation
 from trainer.run.folder import (
     LATEST,
     Run,
@@ -49,11 +43,15 @@ from trainer.run.folder import (
     read_json,
     read_lines,
 )
+from trainer.run.inputs import load_inputs, resumed_settings
+from trainer.run.job import run_job
+from trainer.run.measurement import PromptRow, choose
+from trainer.run.options import configured
 from trainer.run.progress import Pace
 from trainer.runtime.interrupt import Interrupted
-from trainer.sft.command import warm_start_config
-from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import AGREED, COMPLETED, CORRECTED, MENDED, RECOVERED, RUN
+from trainer.sft.sft_command import warm_start_config
+from trainer.sft.sft_job import SftJob, SftOptions
 
 SOURCES: Mapping[LabelsName, Sequence[str]] = {  # of demonstrations, by what is taken as right
     "gold": (RUN, COMPLETED, CORRECTED),
@@ -102,7 +100,6 @@ class ImproveSettings:
         return self.labels == "agreement"
 
     def config(self, model: Path | None = None) -> GRPOConfig:
-        """Return the settings of the start model, or of a fine-tuned one."""
         if model is None:
             return configured(self.preset, {**DEFAULTS, **self.overrides})[1]
         trained = {**TRAINED, **self.overrides, "model_name": str(model)}
@@ -110,7 +107,6 @@ class ImproveSettings:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that the same improvement must keep, as JSON values."""
         free = ("out", "servers", "rounds", "eval_limit", "overrides")
         kept = {name: value for name, value in asdict(self).items() if name not in free}
         return kept | {name: str(one) for name, one in self.overrides.items()}
@@ -177,7 +173,6 @@ class Improver:
             )
 
     def run(self) -> Result:
-        """Do all rounds, measure the start and the best model, and write the report."""
         self._out.mkdir(parents=True, exist_ok=True)
         with held(self._out):
             begin_or_resume(self._out / "improve.json", self._settings.identity)
@@ -208,7 +203,6 @@ class Improver:
         return self._out / f"round-{number}"
 
     def _measured(self, number: int, model: Path | None, labels: Rate | None) -> Round:
-        """Measure the model of a round, taught with `labels`, on the development questions."""
         sampled = self._settings.by_agreement
         result = self._evaluate(
             f"round {number} development",
@@ -249,7 +243,7 @@ class Improver:
 
         `named` are fields of `EvaluationSettings`.
         """
-        folder = EvaluationFolder(out)
+        folder = Run(out)
         if folder.result.exists():
             result: EvaluationResult = read_json(folder.result)
             if not result["episodes_missing"]:
@@ -291,7 +285,7 @@ class Improver:
             choice, config = warm_start_config(settings.preset, values)
             options = SftOptions(choice.preset, out, settings.servers, sources=sources)
         with self._timed(f"round {number} sft"):
-            run_job(config, options, resume=begun, console=self._console, kind=SftJob)
+            run_job(config, options, SftJob, resume=begun, console=self._console)
         return Run((out / LATEST).resolve()).model
 
     def _keep_best(self, rounds: Sequence[Round]) -> None:
@@ -352,7 +346,6 @@ def round_cost(pace: Pace, tokens: float, measured: int, practice: int, taught: 
 
 
 def best(rounds: Sequence[Round]) -> Round:
-    """Return the round with the highest success on the development questions, or agreement."""
     return max(rounds, key=lambda one: (one.measure["rate"] or 0.0, -one.number))
 
 

@@ -10,7 +10,10 @@ import typer
 from shared.console import counted, errors, print_line
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
-from trainer.cli import (
+from trainer.config.presets import TRAINED_MODEL
+from trainer.play.output import Format, Output
+from trainer.rollout.vote import AGREE_SHARE
+from trainer.run.options import (
     PLAYED_MODEL,
     AdapterOption,
     PresetOption,
@@ -21,9 +24,6 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.play.output import Format, Output
-from trainer.presets import TRAINED_MODEL
-from trainer.rollout.vote import AGREE_SHARE
 
 SAMPLES = 5  # attempts of a real model at a question
 TOY = "offline"  # preset of models that play one attempt: they are greedy, and quick to be wrong

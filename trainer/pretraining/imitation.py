@@ -52,7 +52,6 @@ class PretrainConfig:
 
     @property
     def heads(self) -> int:
-        """The number of attention heads."""
         return self.hidden_size // self.head_dim
 
     @property
@@ -170,7 +169,6 @@ def orthogonalize(
 
 
 def use_float32() -> None:
-    """Let every Muon of this process orthogonalize in float32."""
     _muon._zeropower_via_newtonschulz = orthogonalize
 
 

@@ -25,20 +25,18 @@ from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
 from shared.models import Outcome
 from shared.server_process import child_environment
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
-from trainer.evaluation.evaluate import choose
-from trainer.evaluation.run import run_evaluation
-from trainer.evaluation.settings import EvaluationSettings
-from trainer.presets import SAVED_AS
+from trainer.config import ConfigError, GRPOConfig
+from trainer.config.presets import SAVED_AS
 from trainer.pretraining.imitation import FitFigures, PretrainConfig, Row, fit, plan_passes
 from trainer.pretraining.model import build_model, train_tokenizer, wire_induction
 from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.run.evaluation import EvaluationSettings, run_evaluation
 from trainer.run.folder import begin_or_resume, read_json, write_json, write_text
 from trainer.run.markdown import markdown
+from trainer.run.measurement import choose
 from trainer.runtime.models import kept_settings
 from trainer.runtime.server import SupervisedServer
 
@@ -141,7 +139,6 @@ def imitate(
     config: PretrainConfig,
     stage: Stage,
 ) -> FitFigures:
-    """Train `model`, in place, on the rows of a stage, some of them renamed."""
     config = replace(
         config,
         muon_lr=config.muon_lr * stage.rate,
@@ -174,7 +171,6 @@ def generate(out: Path, stage: Stage, seed: int) -> None:
 
 
 def load_scripts(data_dir: Path) -> dict[str, list[str]]:
-    """Return the demonstrated action texts by question id."""
     scripts = read_json(data_dir / "questions" / "demonstrations.json")
     return {question_id: list(script["actions"]) for question_id, script in scripts.items()}
 
@@ -219,7 +215,6 @@ def play_demonstrations(
 
 
 def model_card(record: Mapping[str, Any], name: str = "sqlenv-tiny") -> str:
-    """Return the card for a record that `pretrain` returned."""
     return markdown("model_card.md.j2", name=name, rate_text=rate_text, **record)
 
 

@@ -72,7 +72,6 @@ class Renamer:
     def _names(
         self, symbols: Sequence[int], config: PretrainConfig, stream: random.Random
     ) -> dict[int, list[int]]:
-        """Return the tokens that replace each symbol."""
         chosen: dict[int, list[Part]] = {}
         weights = config.name_lengths
         lengths = stream.choices(range(1, len(weights) + 1), weights, k=len(symbols))

@@ -1,23 +1,21 @@
 """The G rollouts of one question in one training step, whose rewards GRPO compares."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
 
-from shared.models import Outcome
 from shared.pages.markup import short
 from shared.run_stats import mean
-from trainer.report.questions import UNKNOWN, Item, browser, turns_markup
-from trainer.report.run_reader import LoadedRun, training_lines
+from trainer.report.browser import Item, browser, turns_markup
+from trainer.report.run_reader import LoadedRun, training_episodes
 from trainer.run.records import EpisodeRecord
 
 MAX_EPISODES = 20_000  # the page of a longer run has some of its steps
 GROUP_FACETS = ("step", "correct", "database", "difficulty")
-Row = Mapping[str, Any]  # a line of episodes.jsonl
 
 
 @dataclass(frozen=True)
@@ -26,16 +24,15 @@ class Group:
 
     step: int
     question_id: str
-    rollouts: Sequence[Row]
+    rollouts: Sequence[EpisodeRecord]
 
     @property
     def correct(self) -> int:
-        return sum(row["outcome"] == Outcome.CORRECT for row in self.rollouts)
+        return sum(one.correct for one in self.rollouts)
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards of the rollouts that were not lost."""
-        return [row["reward"] for row in self.rollouts if row["reward"] is not None]
+        return [one.reward for one in self.rollouts if one.reward is not None]
 
     @property
     def contrast(self) -> bool:
@@ -47,11 +44,11 @@ class Group:
         return mean(self.rewards)
 
 
-def groups(step: int, rows: Sequence[Row], size: int) -> list[Group]:
+def groups(step: int, rows: Sequence[EpisodeRecord], size: int) -> list[Group]:
     """Cut a generation batch into groups: the rows of a question, in order, `size` in each."""
-    by_question: dict[str, list[Row]] = {}
+    by_question: dict[str, list[EpisodeRecord]] = {}
     for row in rows:
-        by_question.setdefault(row["question_id"], []).append(row)
+        by_question.setdefault(row.question_id, []).append(row)
     return [
         Group(step, question, members[start : start + size])
         for question, members in by_question.items()
@@ -68,7 +65,7 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     episodes = run.totals["by_phase"].get("train", {}).get("episodes", 0)
     every = math.ceil(episodes / MAX_EPISODES) or 1
     wanted = sorted({*run.steps[::every], *run.steps[-1:]})
-    lines = training_lines(run.folder, set(wanted))
+    lines = training_episodes(run.folder, set(wanted))
     size = int(run.config["num_generations"])
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
@@ -79,7 +76,7 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
             correct, row = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
             share = "some" if group.contrast else "all" if group.correct else "none"
             facets = [str(step), share]
-            facets += [str(row.get(name, UNKNOWN)) for name in GROUP_FACETS[2:]]
+            facets += [str(getattr(row, name)) for name in GROUP_FACETS[2:]]
             text = short(run.question_text(group.question_id), 80)
             label = f"step {step}, group {number}: {text} ({correct})"
             items.append(Item(f"group-{step}-{number}", label, facets, markup))
@@ -97,10 +94,9 @@ def _rollouts(group: Group) -> list[dict[str, Any]]:
     first: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(group.rollouts, start=1):
         rollout: dict[str, Any] = {"row": row}
-        same = first.setdefault(tuple(row["actions"]), number)
+        same = first.setdefault(tuple(row.actions), number)
         if same == number:
-            record = EpisodeRecord.of_line(row, row.get("seen"))
-            rollout["turns"] = turns_markup(record)
+            rollout["turns"] = turns_markup(row)
         else:
             rollout["same"] = same
         rollouts.append(rollout)

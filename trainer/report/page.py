@@ -1,6 +1,7 @@
 """The report of a run, and of an evaluation, as one HTML file that requests nothing."""
 
 import base64
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,25 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import ChainableUndefined, Environment
+from rich.console import Console
 
 from shared import pages
 from shared.actions import ActionType
-from shared.console import counted
+from shared.console import counted, print_line
 from shared.run_stats import MODES, counts
+from trainer.charts import Chart, png, rate_of
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
-from trainer.evaluation.analysis import analyse
-from trainer.evaluation.records import EvaluationFolder, read_episodes
-from trainer.evaluation.tables import named, p_text
-from trainer.report import tables
+from trainer.report import run_tables as tables
+from trainer.report.browser import kinds_of, policies_of, question_browser
 from trainer.report.groups import group_browser
-from trainer.report.questions import kinds_of, policies_of, question_browser
 from trainer.report.run_reader import Gap, read_if_there, read_questions, read_run
-from trainer.run.charts import Chart, png
+from trainer.run.analysis import analyse
 from trainer.run.console import seconds_text
-from trainer.run.folder import read_json, to_json
-from trainer.run.plots import rate_of
-from trainer.run.records import Book, EpisodeRecord
+from trainer.run.evaluation_tables import named, p_text
+from trainer.run.folder import Run, read_json, to_json, write_text
+from trainer.run.records import Book, EpisodeRecord, read_records
+
+log = logging.getLogger(__name__)
 
 
 def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
@@ -58,16 +60,25 @@ def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
     return page, run.gaps
 
 
+def draw_report(run: Run, console: Console) -> None:
+    """Write the page of a run that has ended; log a failure, as the page can be drawn again."""
+    try:
+        write_text(run.report, run_page(run.path)[0])
+        print_line(console, f"{'report':12} {run.report}")
+    except Exception:
+        log.exception("no report was drawn; try again: python -m trainer report %s", run.path)
+
+
 def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
     """Return the page of the evaluation in a folder, and what it can't show.
 
     The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.
     """
-    folder = EvaluationFolder(path.resolve())
+    folder = Run(path.resolve())
     settings = read_json(folder.config)
     asked: Mapping[str, Any] = settings["evaluation"]
     result = read_if_there(folder.result)
-    episodes = read_episodes(folder.episodes)
+    episodes = sorted(read_records(folder), key=lambda one: one.key)
     if not episodes:
         raise RunError(f"{path} has no episode yet: give the command of the evaluation again")
     split = str(asked.get("split", "eval"))
@@ -80,7 +91,7 @@ def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
     own = ((f"source: {name}", one) for name, one in found["by_source_difficulty"].items())
     groups = [*named(found), *own, *found["by_database"].items()]
     played: dict[str, list[EpisodeRecord]] = {}
-    for record in folder.records():
+    for record in episodes:
         played.setdefault(record.question_id, []).append(record)
     label = str(result.get("label") or asked.get("policy"))
     templates = environment()
@@ -105,7 +116,6 @@ def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
 
 
 def environment() -> Environment:
-    """Return the templates with what both pages use."""
     # A run that is under way, or of another version, lacks some of what the template names.
     made = pages.environment("trainer.report", "report.css", "report.js", ChainableUndefined)
     made.filters |= {"secs": seconds_text, "plain": plain, "counted": counted, "picture": picture}

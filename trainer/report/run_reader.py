@@ -7,7 +7,6 @@ page lists.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -16,10 +15,10 @@ from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult, Results, summaries_of
 from trainer.run.console import Summaries
 from trainer.run.folder import Run, how_to_resume, open_run, read_json, read_lines
-from trainer.run.records import read_observations
+from trainer.run.measurement import EvalResult, Results, summaries_of
+from trainer.run.records import EpisodeRecord, read_records
 from trainer.run.summary import totals
 
 Row = dict[str, Any]
@@ -50,7 +49,6 @@ class LoadedRun:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The run's `GRPOConfig`, by field name."""
         return self.settings["config"]  # type: ignore[no-any-return]
 
     @property
@@ -78,21 +76,25 @@ def read_run(path: Path) -> LoadedRun:
     settings = read_json(folder.config)
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
         raise RunError(f"{folder.config} does not hold a run's settings: no object named config")
-    evaluations: Results = defaultdict(dict)
-    for phase, mode in product(PHASES, MODES):
-        if (measured := folder.evaluation(phase, mode)).exists():
-            evaluations[phase][mode] = EvalResult.read(measured)
+    played: dict[str, dict[str, list[EpisodeRecord]]] = {}
+    measured = read_records(folder, lambda phase, step: phase in PHASES)
+    for one in sorted(measured, key=lambda one: one.key):  # not by when they ended
+        played.setdefault(one.phase, {}).setdefault(one.mode, []).append(one)
+    evaluations: Results = {
+        phase: {mode: EvalResult(mode, tuple(modes[mode])) for mode in MODES if mode in modes}
+        for phase in PHASES
+        if (modes := played.get(phase))
+    }
     questions, gaps = read_questions(settings)
+    trained = read_records(folder, lambda phase, step: phase == "train", seen=False)
     run = LoadedRun(
         folder=folder,
         settings=settings,
         summary=cast(RunSummary, read_if_there(folder.summary)),
         metrics=list(read_lines(folder.metrics)),
-        evaluations=dict(evaluations),
+        evaluations=evaluations,
         summaries=summaries_of(evaluations),
-        steps=sorted(
-            {int(row["step"]) for row in read_lines(folder.episodes) if row["phase"] == "train"}
-        ),
+        steps=sorted({one.step for one in trained}),
         totals=totals(folder),
         questions=questions,
     )
@@ -100,27 +102,15 @@ def read_run(path: Path) -> LoadedRun:
 
 
 def read_if_there(path: Path) -> Row:
-    """Return the object of a JSON file; an empty one without the file."""
     return dict(read_json(path)) if path.exists() else {}
 
 
-def training_lines(folder: Run, steps: set[int]) -> dict[int, list[Row]]:
-    """Return step -> the episodes.jsonl lines it trained on, in the generation batch's order.
-
-    A line whose observations were kept has them as `seen`.
-    """
-    lines: dict[int, list[Row]] = defaultdict(list)
-    for row in read_lines(folder.episodes):
-        if row["phase"] == "train" and row["step"] in steps:
-            lines[row["step"]].append(row)
-    seen: dict[int, list[Row]] = defaultdict(list)
-    for kept in read_observations(folder.observations):
-        seen[kept["step"]].append(kept)
-    for step, rows in lines.items():
-        for row, kept in zip(rows, seen[step], strict=False):
-            if kept["question_id"] == row["question_id"]:
-                row["seen"] = kept["observations"]
-    return dict(lines)
+def training_episodes(folder: Run, steps: set[int]) -> dict[int, list[EpisodeRecord]]:
+    """Return step -> the episodes it trained on, in the generation batch's order."""
+    found: dict[int, list[EpisodeRecord]] = defaultdict(list)
+    for one in read_records(folder, lambda phase, step: phase == "train" and step in steps):
+        found[one.step].append(one)
+    return dict(found)
 
 
 def read_questions(

@@ -146,7 +146,6 @@ class EpisodeBatch:
     def _sampled(
         self, codec: ChatCodec, episode: Episode, sample: Sample | SQLEnvError | None
     ) -> Text:
-        """Add a sampled turn to its episode; return its text."""
         if sample is None or isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
@@ -256,7 +255,6 @@ class EpisodeBatch:
     def _observe(
         self, episode: Episode, parsed: ParsedAction, reply: StepResult | SQLEnvError
     ) -> None:
-        """Add the reply to a step to its episode."""
         row = episode.row
         if isinstance(reply, EpisodeTooLarge):  # the agent's own doing, not a fault
             row.too_large = episode.done = True

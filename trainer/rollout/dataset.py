@@ -6,8 +6,8 @@ from typing import Any
 from shared.dataset import OPEN, Question, is_dev_question, load_questions, load_split, split_path
 from shared.errors import QuestionLoadError
 from shared.shipped import shipped_path
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, PromptError
+from trainer.config import ConfigError, GRPOConfig
+from trainer.errors import PromptError
 from trainer.rollout.prompts import opening_messages
 
 Prompt = list[dict[str, Any]]
@@ -26,7 +26,6 @@ def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Promp
 
 
 def question_id_of(prompt: Sequence[Mapping[str, Any]]) -> str:
-    """Return the question that a prompt names, or raise `PromptError`."""
     messages = [] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
     for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("question_id"):

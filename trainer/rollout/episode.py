@@ -53,7 +53,6 @@ class Episode:
     seen: bool = False  # by `EpisodeObserver.on_end`
 
     def show(self, reply: StepResult, kind: str) -> None:
-        """Add a reply's observation, as the policy reads it."""
         observation, row = reply.observation, self.row
         self.latest = reply
         self.view.observations.append(observation)

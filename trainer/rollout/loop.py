@@ -192,7 +192,6 @@ def local_generator(
 
 
 def check_lost_rows(rows: Sequence[RolloutRow], config: GRPOConfig) -> None:
-    """Raise `RolloutError` if more of a batch was lost than `config.max_lost_fraction` allows."""
     servers = ", ".join(config.server_urls)
     remedy = f"check the servers at {servers}, then resume from the last checkpoint"
     raise_if_lost(rows, len(rows), config.max_lost_fraction, remedy)

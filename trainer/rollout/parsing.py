@@ -118,7 +118,6 @@ def without_half_pairs(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return `text` without any thinking."""
     return _THINK.sub("", without_thinking(text))
 
 

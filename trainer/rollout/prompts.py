@@ -3,9 +3,11 @@
 The offline model is trained on exactly these bytes; after a change it must be pretrained again.
 """
 
+import hashlib
 import re
 
 from shared.actions import ACTIONS, ActionType
+from shared.code_digest import code_digest
 from shared.models import SQLObservation, StepResult
 
 ERROR = "Error:"  # begins the observation of an action that failed
@@ -70,13 +72,19 @@ def get_system_prompt(kind: str = "full") -> str:
     return _SYSTEM_PROMPTS.get(kind, kind)
 
 
+def prompt_digest(kind: str) -> str:
+    """Return a digest of what decides a model's messages and how its turns are read: the system
+    prompt and the code of both."""
+    code = code_digest(*(f"trainer/rollout/{name}.py" for name in ("prompts", "parsing")))
+    texts = code_digest("shared/actions.py")
+    return hashlib.sha256("\n".join([get_system_prompt(kind), code, texts]).encode()).hexdigest()
+
+
 def opening_messages(kind: str = "full") -> list[dict[str, str]]:
-    """Return the messages before the question: the system prompt."""
     return [{"role": "system", "content": get_system_prompt(kind)}]
 
 
 def _hint(text: str, observation: SQLObservation) -> str:
-    """Return what the full prompt says after an observation's text."""
     action = observation.action_history[-1] if observation.action_history else ""
     kind = action.split(":")[0]
     if kind == ActionType.QUERY and f"\n{NO_ROWS}\n" in text:

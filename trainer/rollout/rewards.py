@@ -1,6 +1,6 @@
 """The reward functions that TRL calls: they return the server's own values.
 
-`trainer.grpo.trl_config` weights them 1, 0.15 and 1, so that a row's reward is the total of the
+`trainer.grpo.train` weights them 1, 0.15 and 1, so that a row's reward is the total of the
 server's ledger. None from all three, as for a lost episode, takes the row out of its group's
 baseline and out of training.
 

@@ -56,6 +56,11 @@ class RolloutRow:
         return [0] * len(self.prompt_ids) + self.env_mask
 
     @property
+    def read(self) -> list[str]:
+        """What the agent read: the question, and the replies to its actions."""
+        return [one["content"] for one in self.transcript if one["role"] == "user"]
+
+    @property
     def mean_logprob(self) -> float | None:
         """Mean log-probability of the sampled ids; None if nothing sampled them."""
         sampled = list(compress(self.logprobs, self.env_mask))

@@ -53,7 +53,6 @@ def served_model(
 def completions_generator(
     config: GRPOConfig, base_url: str, codec: ChatCodec, **connection: Any
 ) -> CompletionsGenerator:
-    """Return a generator over a server that plays the game of `config`."""
     return CompletionsGenerator(
         config.model_name,
         base_url,

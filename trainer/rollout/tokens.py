@@ -57,7 +57,6 @@ class Transcript:
     truncations: int = 0  # times that the context was cut
 
     def add_sample(self, sample: Sample) -> None:
-        """Add a turn of the policy."""
         assert len(sample.ids) == len(sample.logprobs)
         self.pairs.append(list(sample.ids))
         if not self.truncations:

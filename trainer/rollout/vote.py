@@ -97,10 +97,9 @@ def attempt_of(row: RolloutRow) -> Attempt:
     kind, _, said = row.actions[-1].partition(": ") if row.actions else ("", "", "")
     if row.lost is not None or kind != ActionType.ANSWER:
         return Attempt(None, row.mean_logprob)
-    read = [one["content"] for one in row.transcript if one["role"] == "user"][1:]
     results = [
         result_of(text)
-        for action, text in zip(row.actions, read, strict=False)
+        for action, text in zip(row.actions, row.read[1:], strict=False)
         if action.startswith(ActionType.QUERY)
     ]
     return Attempt(answer_key(said, results), row.mean_logprob)

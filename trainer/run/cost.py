@@ -6,8 +6,8 @@ no loading, no writing of checkpoints. A resumed run drops the rows of steps tha
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,15 @@ def spent(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 class ElapsedTime(AbstractContextManager["ElapsedTime"]):
     """Wall seconds and server restarts of a run over all its sessions, saved in a file of the run.
 
-    `own_restarts` returns the server restarts of this session. Leaving its block saves.
+    `own_restarts` returns the server restarts of this session; `measured` has the seconds of each
+    measurement by its name. Leaving its block saves.
     """
 
     def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
         self._path, self._own_restarts = path, own_restarts
-        none = {"wall_s": 0.0, "sessions": 0, "server_restarts": 0}
-        self._earlier = read_json(path) if path.exists() else none
+        self._earlier: dict[str, Any] = {"wall_s": 0.0, "sessions": 0, "server_restarts": 0}
+        self._earlier |= read_json(path) if path.exists() else {}
+        self.measured: dict[str, float] = self._earlier.get("measured", {})
         self._started = time.monotonic()
 
     def totals(self) -> dict[str, Any]:
@@ -48,8 +50,17 @@ class ElapsedTime(AbstractContextManager["ElapsedTime"]):
             "server_restarts": earlier["server_restarts"] + self._own_restarts(),
         }
 
+    @contextmanager
+    def measuring(self, name: str) -> Iterator[None]:
+        """Add the seconds of the block to those of a measurement, also if it is interrupted."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.measured[name] = self.measured.get(name, 0.0) + time.monotonic() - started
+
     def save(self) -> None:
-        write_json(self._path, self.totals())
+        write_json(self._path, {**self.totals(), "measured": self.measured})
 
     def __exit__(self, *error: object) -> None:
         self.save()

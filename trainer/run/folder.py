@@ -1,4 +1,4 @@
-"""The folder of a training run, and files written so that a crash never leaves a partial one."""
+"""The folder of a run, and files written so that a crash never leaves a partial one."""
 
 import errno
 import fcntl
@@ -19,8 +19,8 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from shared.run_files import (
+    EVALUATION,
     REPORT,
-    EpisodeLine,
     InFolder,
     RunFiles,
     checksums,
@@ -30,7 +30,7 @@ from shared.run_files import (
 )
 from trainer.errors import RunError
 
-LATEST, OBSERVATIONS, SERVER_LOG = "latest", "observations.jsonl.gz", "server.log"
+LATEST, SERVER_LOG = "latest", "server.log"
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +95,6 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a run. `RunError` names it if that fails."""
     try:
         return json.loads(read_file(path))
     except OSError as error:
@@ -137,7 +136,6 @@ def changes(first: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append one JSON line per row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.writelines(to_json(row) + "\n" for row in rows)
@@ -162,11 +160,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         raise RunError(f"can't read {path}: {error.strerror}") from error
 
 
-def episode_lines(path: Path) -> Iterator[EpisodeLine]:
-    """Yield the lines of an episodes.jsonl unchecked."""
-    return (EpisodeLine.model_construct(**line) for line in read_lines(path))
-
-
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
     """Drop the rows that are not `wanted`, which a resumed run will write again."""
     if path.exists():
@@ -175,11 +168,12 @@ def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
 
 @dataclass(frozen=True)
 class Run(RunFiles):
-    """The files of one run, which may not exist yet."""
+    """The files of a run, or of an evaluation, which is a run of one phase. They may not exist."""
 
     curve = InFolder("learning_curve.png")
     transcripts = InFolder("transcripts.md")
-    observations = InFolder(OBSERVATIONS)
+    observations = InFolder("observations.jsonl.gz")
+    result = InFolder(EVALUATION)  # of an evaluation
     report = InFolder(REPORT)
     server_log = InFolder(SERVER_LOG)
     model = InFolder("model")
@@ -193,12 +187,7 @@ class Run(RunFiles):
     def finished(self) -> bool:
         return self.summary.is_file()
 
-    def evaluation(self, phase: str, mode: str) -> Path:
-        """Return the file of a measurement: random, before or after; greedy or sampled."""
-        return self.path / "evaluations" / f"{phase}_{mode}.json"
-
     def seal(self) -> None:
-        """Write the digests of a finished run's files."""
         write_text(self.checksums, render_checksums(checksums(self.path)))
 
     def last_checkpoint(self) -> Path | None:
@@ -210,7 +199,6 @@ class Run(RunFiles):
 
 
 def checkpoint_step(path: Path) -> int:
-    """Return the training step of a checkpoint folder."""
     return int(path.name.removeprefix("checkpoint-"))
 
 
@@ -227,7 +215,6 @@ def create_run(out: Path, label: str) -> Run:
 
 
 def open_run(path: Path) -> Run:
-    """Return the run in a folder. `RunError` names what is missing."""
     run, remedy = Run(short_path(path.resolve())), "name the folder of a run, such as runs/latest"
     if not run.path.is_dir():
         raise RunError(f"no run at {path}; {remedy}")
@@ -237,7 +224,6 @@ def open_run(path: Path) -> Run:
 
 
 def short_path(path: Path) -> Path:
-    """Return a path relative to the working directory if it is inside it."""
     return path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path
 
 
@@ -252,7 +238,6 @@ def runs_in(out: Path) -> list[Run]:
 
 
 def is_evaluation(path: Path) -> bool:
-    """Return whether a folder is one that 'python -m trainer evaluate' wrote."""
     return _kind(path) == "evaluation"
 
 
@@ -268,7 +253,6 @@ def _kind(path: Path) -> str:
 
 
 def how_to_resume(path: Path, settings: Mapping[str, Any], servers: Iterable[str] = ()) -> str:
-    """Return the shell command that resumes a run, from the content of its config.json."""
     command = ["python", "-m", "trainer", settings.get("command", "train"), "--resume", str(path)]
     return shlex.join([*command, *(f"--server={url}" for url in servers)])
 

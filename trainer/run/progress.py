@@ -87,7 +87,6 @@ class Bar:
         self._shown = time.monotonic()
 
     def end(self) -> None:
-        """Print the latest line to a log, unless that was done."""
         if self._unprinted:
             print_line(self._console, self._unprinted)
             self._unprinted = ""
@@ -95,7 +94,6 @@ class Bar:
 
 @contextmanager
 def bar(console: Console, title: str, total: int | None = None, done: int = 0) -> Iterator[Bar]:
-    """Show a progress bar while the block runs."""
     made = Bar(console, title, total, done)
     with made.progress or nullcontext():
         yield made
@@ -128,7 +126,6 @@ class PlayCounts(EpisodeObserver):
         return (row.question_id, row.repeat) in self._seen
 
     def restart(self) -> None:
-        """Count from 0."""
         self._seen = set[tuple[str, int]]()
         self.started = self.ended = self.turns = self.ended_turns = self.read = self.written = 0
         self.reading_s, self._since = 0.0, time.monotonic()

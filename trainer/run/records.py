@@ -1,15 +1,14 @@
-"""The records of played episodes, kept for files, tables and transcripts after training on them.
+"""The record of a played episode: made of a rollout's row, kept in a run's folder, and read there.
 
-observations.jsonl.gz has what the agent read in each episode of training or of an evaluation: a
-line `{"step", "question_id", "observations"}` belongs to the training line of episodes.jsonl at the
-same place of the same step. `observations` are the user messages of the episode. Each batch is a
+A line of episodes.jsonl is a record without what its agent read, which observations.jsonl.gz has: a
+line with the fields `PLACE` and `observations`, the user messages of the episode. Each batch is a
 gzip member of its own, so that a crash can cut only the last one.
 """
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import zip_longest
@@ -17,15 +16,24 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from shared.dataset import AnyQuestion
-from shared.run_files import lines_of, opened, sealed
-from shared.run_stats import SEEN, UNSEEN, PlayedEpisode
+from shared.run_files import EpisodeLine, LineError, check_seal, lines_of, numbered_lines, opened
+from shared.run_files import sealed as with_seal
+from shared.run_stats import SEEN, UNSEEN
 from trainer.config import REWARD_WEIGHTS
+from trainer.errors import RunError
+from trainer.rollout.prompts import NO_ROWS, NOTE
 from trainer.rollout.row import RolloutRow
-from trainer.run.folder import to_json, write_bytes
+from trainer.rollout.vote import Attempt, attempt_of
+from trainer.run.folder import Run, append_lines, keep_lines, to_json, write_bytes
 
 LEVEL = 6  # of gzip: 9 saves 2 % and takes twice the time
 LEVELS = {"simple": 0, "moderate": 1, "challenging": 2}  # BIRD's
+PLACE = ("phase", "mode", "step", "question_id", "sample")  # no two episodes of a run share one
+
+Key = tuple[str, int]  # question id, number of the sample
 
 
 @dataclass(frozen=True)
@@ -36,47 +44,38 @@ class Turn:
     observation: str
 
 
-class EpisodeRecord(PlayedEpisode):
-    """A played episode with its texts. Only turns before the first truncation are trained."""
+class EpisodeRecord(EpisodeLine):
+    """A played episode. Only turns before the first truncation are trained."""
 
-    turns: tuple[Turn, ...]
+    prompt_tokens: int = 0  # read by a model
+    sampled_tokens: int = 0  # written by a model
+    answer: str | None = None  # `trainer.rollout.vote.answer_key`
+    logprob: float | None = None  # mean of the sampled tokens; None if unknown
+    remarks: tuple[str, ...] = ()  # "(no rows)" and notes below the results that it saw
+    error_codes: tuple[str, ...] = ()  # of the actions that failed
+    # what the agent read: the question, and the replies to its actions; empty if that is not kept
+    seen: tuple[str, ...] = Field(default=(), exclude=True)
 
-    def as_line(self, phase: str, mode: str, step: int, **more: Any) -> dict[str, Any]:
-        """Return the sealed row of episodes.jsonl (`shared.run_files`), with the fields `more`."""
-        unanswered = [None] * (len(self.turns) - len(self.actions))
-        texts = [
-            None if turn.action == action else turn.action
-            for turn, action in zip(self.turns, (*self.actions, *unanswered), strict=True)
-        ]
-        place = {"phase": phase, "mode": mode, "step": step}
-        return sealed({**place, **self.model_dump(exclude={"turns"}), "texts": texts, **more})
+    @property
+    def key(self) -> Key:
+        return self.question_id, self.sample
 
-    @classmethod
-    def of_line(cls, line: Mapping[str, Any], seen: Sequence[str] | None) -> "EpisodeRecord":
-        """Return the record of a line of episodes.jsonl and what its agent read.
+    @property
+    def attempt(self) -> Attempt:
+        return Attempt(self.answer, self.logprob)
 
-        `seen` are the texts of `read_observations`. Without them, or with those of another
-        episode, the observations of the turns are empty.
-        """
-        actions, texts = line["actions"], line["texts"]
+    @property
+    def turns(self) -> tuple[Turn, ...]:
         written = [
-            text if text is not None else action
-            for text, action in zip(texts, [*actions, ""][: len(texts)], strict=True)
+            action or "" if text is None else text
+            for text, action in zip_longest(self.texts, self.actions)
         ]
-        replies = list(seen[1:]) if seen else []
-        replies += [""] * (len(written) - len(replies))
-        turns = tuple(map(Turn, written, replies))
-        return cls.model_validate({**line, "turns": turns})
+        replies = [*self.seen[1:], *[""] * len(written)]
+        return tuple(map(Turn, written, replies))
 
-
-def turns_of(row: RolloutRow) -> tuple[Turn, ...]:
-    """Return the turns that were played: each assistant message and the user's after it."""
-    end = {"role": "", "content": ""}
-    return tuple(
-        Turn(message["content"], after["content"] if after["role"] == "user" else "")
-        for message, after in zip(row.transcript, [*row.transcript, end][1:], strict=True)
-        if message["role"] == "assistant"
-    )
+    def sealed(self) -> dict[str, Any]:
+        """Return the row of episodes.jsonl (`shared.run_files`)."""
+        return with_seal(self.model_dump())
 
 
 class Book:
@@ -104,8 +103,13 @@ class Book:
         rated = [(key, level) for key, level in levels if level]
         return dict(sorted(rated, key=lambda one: (LEVELS.get(one[1], len(LEVELS)), one[1])))
 
-    def episode(self, row: RolloutRow) -> EpisodeRecord:
-        """Return the record of a played episode."""
+    def episode(
+        self, row: RolloutRow, phase: str, mode: str, step: int = 0, *, logprobs: bool = False
+    ) -> EpisodeRecord:
+        """Return the record of an episode that was played in a phase after `step` steps.
+
+        A run has no `logprobs`: their last digits depend on its number of processes.
+        """
         question = self._questions[row.question_id]
         rewards = [getattr(row, name) for name in REWARD_WEIGHTS]
         # not sum(), whose result for floats depends on Python's version
@@ -114,30 +118,79 @@ class Book:
             for weight, reward in zip(REWARD_WEIGHTS.values(), rewards, strict=True)
             if reward is not None
         ]
+        attempt, lines = attempt_of(row), "\n".join(row.read).split("\n")
         return EpisodeRecord.model_validate(
             {
                 **asdict(row.without_ids()),  # the fields of the same name
+                "phase": phase,
+                "mode": mode,
+                "step": step,
+                "sample": row.repeat,
                 "database": question.database_name,
                 "difficulty": question.difficulty,
                 "part": self.part(question.database_name),
                 "reward": None if None in rewards else reduce(add, products),
                 "env_errors": len(row.env_errors),
-                "turns": turns_of(row),
+                "error_codes": tuple(row.env_errors),
+                "texts": [
+                    None if text == action else text
+                    for text, action in zip_longest(row.texts, row.actions)
+                ],
+                "answer": attempt.key,
+                "logprob": attempt.logprob if logprobs else None,
+                "remarks": tuple(line for line in lines if line.startswith((NO_ROWS, NOTE))),
+                "seen": tuple(row.read),
             }
         )
 
 
-def append_observations(
-    path: Path, step: int, rows: Sequence[RolloutRow], samples: Sequence[int] = ()
-) -> None:
-    """Append the observations of a batch of step `step`; `samples` are numbers of an evaluation."""
-    lines = []
-    for row, sample in zip_longest(rows, samples):
-        texts = [one["content"] for one in row.transcript if one["role"] == "user"]
-        line = {"step": step, "question_id": row.question_id, "observations": texts}
-        lines.append(line if sample is None else {**line, "sample": sample})
-    with path.open("ab") as file:
+def append_records(run: Run, records: Sequence[EpisodeRecord]) -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    lines = (
+        {**{name: getattr(one, name) for name in PLACE}, "observations": one.seen}
+        for one in records
+    )
+    with run.observations.open("ab") as file:
         file.write(_member(lines))
+    append_lines(run.episodes, (one.sealed() for one in records))
+
+
+def read_records(
+    run: Run, wanted: Callable[[str, int], bool] = lambda phase, step: True, *, seen: bool = True
+) -> Iterator[EpisodeRecord]:
+    """Yield the episodes whose phase and step are `wanted`, in the file's order, without a last
+    line that a crash cut.
+
+    Without `seen`, what their agents read is left out. `RunError` names a line that was changed.
+    """
+    read: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    for line in read_observations(run.observations) if seen else ():
+        if wanted(line["phase"], line["step"]):
+            read[tuple(line[name] for name in PLACE)] = tuple(line["observations"])
+    for number, text in numbered_lines(run.episodes) if run.episodes.exists() else ():
+        if not text.endswith(b"\n"):
+            return
+        try:
+            check_seal(text)
+            record = EpisodeRecord.model_validate_json(text)
+        except (LineError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            changed = f"{run.episodes} line {number} is not as it was written: {reason}"
+            raise RunError(changed) from error
+        if wanted(record.phase, record.step):
+            texts = read.get(tuple(getattr(record, name) for name in PLACE), ())
+            yield record.model_copy(update={"seen": texts}) if texts else record
+
+
+def keep_records(run: Run, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Drop the other episodes of a run, and what a crash cut; a row has the fields `PLACE`.
+
+    It also writes all observations as one compressed member, which is a third of the size.
+    """
+    if run.observations.exists():
+        kept = (one for one in read_observations(run.observations) if wanted(one))
+        write_bytes(run.observations, _member(kept))
+    keep_lines(run.episodes, wanted)
 
 
 def read_observations(path: Path) -> Iterator[dict[str, Any]]:
@@ -146,16 +199,16 @@ def read_observations(path: Path) -> Iterator[dict[str, Any]]:
         return
     with opened(path) as packed, gzip.open(packed) as file:
         try:
-            for line in lines_of(file):
-                yield json.loads(line)
+            for text in lines_of(file):
+                line: dict[str, Any] = json.loads(text)
+                if missing := [name for name in PLACE if name not in line]:
+                    raise RunError(
+                        f"{path} is of an older version (its lines have no {missing[0]}): read it "
+                        "with the version that wrote it, or play the episodes again"
+                    )
+                yield line
         except (EOFError, ValueError, zlib.error, gzip.BadGzipFile):
             return
-
-
-def drop_observations(path: Path, done: int) -> None:
-    """Delete the lines of steps after `done`, which a resumed run plays again."""
-    if path.exists():
-        write_bytes(path, _member(one for one in read_observations(path) if one["step"] <= done))
 
 
 def _member(rows: Iterable[Mapping[str, Any]]) -> bytes:

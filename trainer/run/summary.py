@@ -14,7 +14,8 @@ import torch
 from shared.run_files import RunSummary, TimedMeasurement
 from shared.run_stats import PHASES, counts, rates
 from trainer.run.cost import cost
-from trainer.run.folder import Run, episode_lines, read_lines
+from trainer.run.folder import Run, read_lines
+from trainer.run.records import read_records
 
 PACKAGES = (
     *("sqlenv", "torch", "transformers", "trl", "accelerate", "datasets", "tokenizers", "numpy"),
@@ -27,7 +28,6 @@ RANK_WAIT = "rank_wait_s"  # part of rollout_s, in runs of several processes
 
 
 def versions(sqlite: str) -> dict[str, str]:
-    """Return the versions of Python, SQLite and the packages that affect results."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "sqlite": sqlite}
     for package in PACKAGES:
         try:
@@ -72,7 +72,7 @@ def model_digest(model: Any) -> str:
 def totals(run: Run) -> dict[str, Any]:
     """Return counts over every episode, in total and by phase, and the seconds of training."""
     by_phase: dict[str, Counter[str]] = {}
-    for episode in episode_lines(run.episodes):
+    for episode in read_records(run, seen=False):
         by_phase.setdefault(episode.phase, Counter()).update(counts([episode]))
     total = Counter(counts([]))
     for counter in by_phase.values():

@@ -12,13 +12,12 @@ import torch
 
 from shared.console import failure
 from shared.server_process import child_environment
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
+from trainer.config import ConfigError, GRPOConfig
 from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.interrupt import EXIT_CODE
 from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.precision import precision
-from trainer.runtime.ranks import LAUNCHER
+from trainer.runtime.ranks import LAUNCHER, launched
 
 # Named explicitly, as accelerate would otherwise read the user's own default file.
 ONE_MACHINE = Path(__file__).parent / "accelerate" / "gpus.yaml"
@@ -62,6 +61,31 @@ def default_processes(
             continue
         return processes
     return 1
+
+
+def run_in_several(
+    processes: int | None,
+    config: GRPOConfig,
+    preset: str,
+    kept: int | None,
+    arguments: Sequence[str],
+) -> int | None:
+    """Run `python -m trainer` with `arguments` in several `processes` and return the exit code.
+
+    None if this process does the work: it is the only one, or one that a launcher started. By
+    default their number is that of `default_processes`.
+    """
+    if launched():
+        count = int(os.environ["WORLD_SIZE"])
+        if processes not in (None, count):
+            raise ConfigError(
+                f"--processes is {processes}, but a launcher started {count}: leave it out"
+            )
+        return None
+    if processes is None:
+        processes = default_processes(config, preset, kept)
+    config.accumulation_steps(processes)  # refuse a bad number once, not in each process
+    return launch(processes, arguments) if processes > 1 else None
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from trainer.config import GRPOConfig
+from trainer.config.presets import PRESETS, SAVED_AS
 from trainer.errors import ModelLoadError
-from trainer.presets import PRESETS, SAVED_AS
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS = f"{SAVED_AS}.json"
@@ -125,7 +125,6 @@ def save_adapter(model: Any, folder: Path, config: GRPOConfig) -> None:
 
 
 def save_settings(model: Any, folder: Path) -> None:
-    """Save the settings that a trained model keeps beside its adapter."""
     settings = getattr(model.config, SAVED_AS, {})
     (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 

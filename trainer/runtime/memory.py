@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from trainer.config import GRPOConfig
-from trainer.presets import parameter_count
+from trainer.config.presets import parameter_count
 from trainer.runtime.out_of_memory import remedies
 from trainer.runtime.precision import precision
 

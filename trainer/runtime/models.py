@@ -13,8 +13,8 @@ from typing import Any
 
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
+from trainer.config.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
 from trainer.errors import ModelLoadError
-from trainer.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
 from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
@@ -232,7 +232,6 @@ def _load(source: str, base: str = "", trust_remote_code: bool = False) -> tuple
 
 
 def _check_weights(loaded: Mapping[str, Any], name: str) -> None:
-    """Raise `ModelLoadError` for weights that are not the files' own, but random."""
     names = sorted([*loaded["missing_keys"], *(one[0] for one in loaded["mismatched_keys"])])
     if names:
         raise ModelLoadError(
@@ -243,7 +242,6 @@ def _check_weights(loaded: Mapping[str, Any], name: str) -> None:
 
 
 def kept_settings(config: GRPOConfig) -> dict[str, Any]:
-    """Return the settings that a trained model keeps, for its config.json."""
     return {name: getattr(config, name) for name in KEPT}
 
 
@@ -284,7 +282,6 @@ def looks_local(name: str) -> bool:
 
 
 def check_directory(name: str) -> None:
-    """Raise `ModelLoadError` where `name` is no directory with a whole model and its tokenizer."""
     path = Path(name)
     weights = [file.name for pattern in WEIGHTS for file in path.glob(pattern)]
     needed = {"config.json", "tokenizer.json"}

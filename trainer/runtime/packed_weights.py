@@ -37,7 +37,6 @@ def packed_weights(model: Any) -> Iterator[None]:
 
 
 def _can_pack(weight: Tensor) -> bool:
-    """Return whether a weight is large and on a CPU."""
     return weight.device.type == "cpu" and weight.numel() >= LEAST_WEIGHTS
 
 

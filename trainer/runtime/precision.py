@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
-from trainer.presets import NEEDS
+from trainer.config import ConfigError, GRPOConfig
+from trainer.config.presets import NEEDS
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -81,7 +80,6 @@ def check_extras(config: GRPOConfig) -> None:
 
 
 def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:
-    """Return a context in which a model computes in the number format of the settings."""
     device, dtype = precision(config.device, config.dtype)
     if dtype is torch.float32:
         return nullcontext()

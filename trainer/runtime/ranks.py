@@ -18,8 +18,8 @@ from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 from shared.errors import SQLEnvError
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RankLost
+from trainer.config import ConfigError, GRPOConfig
+from trainer.errors import RankLost
 from trainer.runtime.interrupt import EXIT_CODE, Interrupted, Interrupts
 
 T = TypeVar("T")
@@ -77,7 +77,6 @@ class Ranks:
         return values
 
     def anywhere(self, flag: bool) -> bool:
-        """Return whether `flag` is set on any process."""
         return any(self.gather(flag))
 
     def together(self, work: Callable[[], T]) -> T:
@@ -155,7 +154,6 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def check_not_launched(command: str) -> None:
-    """Raise `ConfigError` for a command that runs in one process, where a launcher started it."""
     if launched():
         raise ConfigError(f"{command} runs in one process: start it without a launcher")
 
@@ -237,7 +235,6 @@ def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> No
 
 
 def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
-    """Raise `ConfigError` if processes on several machines have no server that all can reach."""
     if not servers and ranks.count > ranks.local_count:
         raise ConfigError(
             "processes on several machines need an environment server that all can reach: start "
@@ -246,7 +243,6 @@ def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
 
 
 def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
-    """Raise `ConfigError` where another process has other settings, as machines can."""
     found = ranks.gather(dict(settings))
     if names := [name for name in settings if any(one[name] != found[0][name] for one in found)]:
         raise ConfigError(

@@ -66,7 +66,6 @@ class SupervisedServer(ServerProcess):
         return super().stop(number, timeout_s)
 
     def _watch(self) -> None:
-        """Restart the server when it ends by itself."""
         while not self._stopping.wait(WATCH_S):
             if (died := self.died()) is None:
                 continue

@@ -12,7 +12,6 @@ from trainer.rollout.loop import EpisodeClient, play_scripted
 from trainer.rollout.prompts import ERROR
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import attempt_of
-from trainer.run.records import turns_of
 from trainer.sft.scripts import Script
 from trainer.sft.sources import balanced
 
@@ -45,12 +44,12 @@ def taught(row: RolloutRow, context: int = 0) -> list[int]:
     """Return 1 for every id of the demonstrator, [P + C], but 0 in the first `context` actions, and
     in actions that the environment answered with an error: what is learned is to recover from it.
     """
-    observations = [turn.observation for turn in turns_of(row)]
+    replies = [*row.read[1:], *[""] * len(row.texts)]
     mask: list[int] = []
     turn = -1
     for own, run in groupby(row.learn_mask):
         turn += own
-        left_out = own and (turn < context or observations[turn].startswith(ERROR))
+        left_out = own and (turn < context or replies[turn].startswith(ERROR))
         mask += [0 if left_out else own] * len(list(run))
     return mask
 

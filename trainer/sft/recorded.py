@@ -15,14 +15,13 @@ from typing import Any
 from shared.actions import ActionType
 from shared.dataset import AnyQuestion, Question
 from shared.models import Outcome
-from shared.run_files import RunFiles
 from shared.run_stats import ANSWERED
 from trainer.config import REWARD_WEIGHTS
-from trainer.evaluation.analysis import EvaluatedEpisode, label_of
 from trainer.rollout.prompts import NO_ROWS, NOTE, REMARKS, STEPS_LEFT
 from trainer.rollout.vote import answer_key
-from trainer.run.folder import OBSERVATIONS, read_lines
-from trainer.run.records import read_observations
+from trainer.run.analysis import label_of
+from trainer.run.folder import Run
+from trainer.run.records import EpisodeRecord, read_records
 from trainer.sft.scripts import Script, one_line, oracle_script, place
 
 RUN, COMPLETED, RECOVERED, CORRECTED = "run", "completed", "recovered", "corrected"
@@ -33,29 +32,30 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d+)?")
 
 @dataclass(frozen=True)
 class Played:
-    """A recorded episode about a training question, with what the agent read, if that was kept:
-    `observations[0]` is the question, `observations[i + 1]` the reply to action i. With a `label`,
-    the key of an answer (`trainer.rollout.vote`), that is right, and neither gold nor rewards are.
-    """
+    """A recorded episode about a training question. With a `label`, the key of an answer
+    (`trainer.rollout.vote`), that is right, and neither gold nor rewards are."""
 
     question: AnyQuestion
-    line: EvaluatedEpisode
-    observations: Sequence[str]
+    record: EpisodeRecord
     label: str | None = None
+
+    def reply(self, action: int) -> str:
+        """Return what the agent read after an action; empty if that was not kept."""
+        return "".join(self.record.seen[action + 1 : action + 2])
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return tuple(map(one_line, self.line.actions))
+        return tuple(map(one_line, self.record.actions))
 
     @property
     def right(self) -> bool:
         if self.label is None:
-            return self.line.outcome == Outcome.CORRECT
-        return self.line.attempt.key == self.label
+            return self.record.outcome == Outcome.CORRECT
+        return self.record.attempt.key == self.label
 
     @property
     def wrong(self) -> bool:
-        return self.line.outcome in (*ANSWERED, Outcome.BUDGET) and not self.right
+        return self.record.outcome in (*ANSWERED, Outcome.BUDGET) and not self.right
 
     @property
     def right_query(self) -> int | None:
@@ -64,7 +64,7 @@ class Played:
         if self.label is not None:
             return next(filter(self._shows_label, range(len(self.actions))), None)
         earned = 0.0
-        for index, parts in enumerate(self.line.parts):
+        for index, parts in enumerate(self.record.parts):
             earned += parts.get("progress", 0.0)
             if earned > 0.999 * REWARD_WEIGHTS["progress"]:
                 return index
@@ -73,23 +73,22 @@ class Played:
     @property
     def shown_answer(self) -> str | None:
         """The right query's result as an ANSWER; None without such a query, or if it was cut."""
-        if (index := self.right_query) is None or index + 1 >= len(self.observations):
+        if (index := self.right_query) is None or not self.reply(index):
             return None
-        text = answer_shown(self.observations[index + 1])
+        text = answer_shown(self.reply(index))
         return None if text is None else f"ANSWER: {text}"
 
     def _shows_label(self, index: int) -> bool:
         if not self.actions[index].startswith(ActionType.QUERY):
             return False
-        text = answer_shown("".join(self.observations[index + 1 : index + 2]))
+        text = answer_shown(self.reply(index))
         return text is not None and answer_key(text) == self.label
 
     @property
     def failed_query(self) -> int | None:
         """The place of the first query that was answered with an error or wrongly found nothing."""
-        for index, parts in enumerate(self.line.parts):
-            reply = "".join(self.observations[index + 1 : index + 2])
-            in_vain = index != self.right_query and found_nothing(reply)
+        for index, parts in enumerate(self.record.parts):
+            in_vain = index != self.right_query and found_nothing(self.reply(index))
             failed = "exec_ok" not in parts or in_vain
             if failed and self.actions[index].startswith(ActionType.QUERY):
                 return index
@@ -151,16 +150,10 @@ def recorded_scripts(
 
 
 def read_played(folder: Path, questions: Iterable[AnyQuestion]) -> Iterator[Played]:
-    """Yield the episodes about `questions` in a folder's episodes.jsonl, in its order."""
     asked = {one.question_id: one for one in questions}
-    seen: dict[tuple[Any, ...], list[list[str]]] = defaultdict(list)
-    for kept in read_observations(folder / OBSERVATIONS):
-        seen[kept["step"], kept["question_id"]].append(kept["observations"])
-    for row in read_lines(RunFiles(folder).episodes):
-        line = EvaluatedEpisode.model_construct(**row)
-        if line.question_id in asked:
-            texts = seen.get((line.step, line.question_id))
-            yield Played(asked[line.question_id], line, texts.pop(0) if texts else ())
+    for record in read_records(Run(folder)):
+        if record.question_id in asked:
+            yield Played(asked[record.question_id], record)
 
 
 def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
@@ -169,7 +162,7 @@ def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
     The answer is written as the prompt asks for it, where a query showed it whole.
     """
     right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for one in sorted((one for one in episodes if one.right), key=lambda one: one.line.steps):
+    for one in sorted((one for one in episodes if one.right), key=lambda one: one.record.steps):
         *looks, said = dict.fromkeys(one.actions)
         actions, kept = (*looks, one.shown_answer or said), right[one.question.question_id]
         if len(kept) < PER_QUESTION and actions not in kept:
@@ -191,7 +184,7 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
     the right rows (with a label: and gave the answer): its DESCRIBEs, its query and the answer."""
     ways: dict[str, list[str]] = {}
     solved = (one for one in episodes if one.right or one.label is None)
-    for one in sorted(solved, key=lambda one: one.line.steps):
+    for one in sorted(solved, key=lambda one: one.record.steps):
         if (right := one.right_query) is not None and (answer := one.shown_answer) is not None:
             looks = [look for look in one.actions[:right] if look.startswith(ActionType.DESCRIBE)]
             ways.setdefault(one.question.question_id, [*looks, one.actions[right], answer])
@@ -207,7 +200,7 @@ def labelled(episodes: Iterable[Played]) -> list[Played]:
     return [
         replace(one, label=label)
         for played in tries.values()
-        if (label := label_of([one.line for one in played])) is not None
+        if (label := label_of([one.record for one in played])) is not None
         for one in played
     ]
 
@@ -226,7 +219,7 @@ def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
     So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
     """
-    ordered = sorted(episodes, key=lambda one: (one.failed_query is None, one.line.steps))
+    ordered = sorted(episodes, key=lambda one: (one.failed_query is None, one.record.steps))
     scripts: dict[str, Script] = {}
     for script in _mended(source, ordered, _by_gold):
         scripts.setdefault(script.question_id, script)

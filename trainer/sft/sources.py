@@ -7,8 +7,7 @@ from pathlib import Path
 
 from shared.dataset import OPEN, Question, has_split, load_split
 from shared.run_files import RunFiles
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
+from trainer.config import ConfigError, GRPOConfig
 from trainer.sft.recorded import RECORDED, recorded_scripts
 from trainer.sft.scripts import Script, oracle_script, place
 
@@ -17,7 +16,6 @@ SPLITS = ("train", OPEN)  # that are taught
 
 
 def check_source(text: str) -> None:
-    """Raise `ConfigError` for an unknown source, or a folder without episodes."""
     kind, _, name = text.partition(":")
     if text == ORACLE:
         return
@@ -32,7 +30,6 @@ def check_source(text: str) -> None:
 
 
 def scripts_of(source: str, config: GRPOConfig) -> list[Script]:
-    """Return the scripts of a source, about the training and open questions of `config`."""
     train, levels = config.questions_path, (*config.difficulty_filter, OPEN)
     found = (one for split in SPLITS if has_split(train, split) for one in load_split(train, split))
     questions = [one for one in found if one.difficulty in levels]

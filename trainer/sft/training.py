@@ -11,13 +11,12 @@ from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainingArguments
 
 from trainer.config import GRPOConfig
-from trainer.grpo.checkpoint import Guard, WholeCheckpoints
-from trainer.grpo.train import ignore_renamed
-from trainer.grpo.trl_config import shared_arguments
+from trainer.runtime.checkpoint import Guard, WholeCheckpoints
 from trainer.runtime.lora import adapted
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens
 from trainer.runtime.precision import shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import ignore_renamed, shared_arguments
 from trainer.sft.demonstrations import Demonstration
 
 IGNORED = -100  # label of a position that the loss leaves out
@@ -108,7 +107,7 @@ def build_trainer(
     callbacks: Sequence[Any] = (),
     **options: Any,
 ) -> DemonstrationTrainer:
-    """Return a trainer over `rows`, `batch` per update, for `trainer.grpo.train.train_from`.
+    """Return a trainer over `rows`, `batch` per update, for `trainer.runtime.training.train_from`.
 
     `options` are fields of `transformers.TrainingArguments` that override `config`. A forward pass
     takes the largest part of `batch`, without a rest, that `config.per_device_train_batch_size`

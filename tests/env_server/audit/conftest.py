@@ -23,13 +23,13 @@ from shared.run_files import (
 )
 from shared.run_stats import PHASES, measurement, rates
 from trainer.config import GRPOConfig
-from trainer.evaluation.evaluate import choose
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView, Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.folder import Run
-from trainer.run.records import Book, EpisodeRecord
+from trainer.run.measurement import choose
+from trainer.run.records import Book
 from trainer.run.summary import totals
 
 
@@ -69,15 +69,12 @@ def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_jso
     lines: list[dict[str, Any]] = []
     with in_process(app).sync() as client:
 
-        def play(rows: Sequence[Any], seed: int) -> list[EpisodeRecord]:
+        def keep(phase: str, mode: str, step: int, rows: Sequence[Any], seed: int) -> None:
             prompts = [row["prompt"] for row in rows]
             played = play_episodes(
                 prompts, None, None, config, client=client, policy=policy or Mixed(), seed=seed
             )
-            return [book.episode(row) for row in played]
-
-        def keep(phase: str, mode: str, step: int, rows: Sequence[Any], seed: int) -> None:
-            lines.extend(one.as_line(phase, mode, step) for one in play(rows, seed))
+            lines.extend(book.episode(row, phase, mode, step).sealed() for row in played)
 
         keep("random", "sampled", 0, evaluation, 1)
         keep("before", "greedy", 0, evaluation, 2)

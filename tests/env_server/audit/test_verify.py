@@ -301,6 +301,13 @@ def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
     assert report.passed
     assert len(report.notes) == 2
     assert all(name in " ".join(report.notes) for name in ("summary.json", CHECKSUMS))
+    lines = read(run / "episodes.jsonl")
+    write_lines(run / "episodes.jsonl", lines[:-1])  # stopped in its last measurement
+    report = verify(run)
+    assert report.passed
+    assert "after (sampled), step 2 is not finished: missing episodes: 1 of" in report.notes[0]
+    write_lines(run / "episodes.jsonl", lines[1:])  # of the first one
+    assert "random (sampled), step 0: missing" in str(verify(run).problems[0])
     (run / "episodes.jsonl").write_bytes(b"")
     with pytest.raises(DataError, match="has no episodes yet"):
         verify(run)

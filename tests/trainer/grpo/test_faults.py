@@ -15,10 +15,11 @@ from tests.chaos.faults import Chaos, Fault, plan
 from tests.chaos.soak import client_of
 from tests.conftest import needs_program
 from trainer.config import GRPOConfig
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.loop import RolloutStats
 from trainer.run.summary import model_digest
+from trainer.runtime.training import run_training_with_metrics
 
 FAULTS = [Fault("blackout", 1, 0.1), Fault("sleep", 0, 1.2), Fault("kill", 1, 0.1)]
 LONG = plan(14, servers=3, seed=2)  # one round, with each kind of fault

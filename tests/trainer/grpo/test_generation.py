@@ -20,9 +20,10 @@ from tests.trainer.small_job import begin, latest
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.grpo.generation import LOAD_ADAPTER, RPC, generation_server
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer
 from trainer.run.folder import open_run, read_lines
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import run_training_with_metrics
 
 pytestmark = pytest.mark.usefixtures("blank_charts")
 
@@ -228,5 +229,5 @@ def run_with(config: GRPOConfig, tmp_path: Path, client: FakeClient, resume: Any
     resumed = None if resume is None else open_run(resume.path)
     job = begin(config, tmp_path, client, resume=resumed)
     with generation_server(config, job.inputs.tokenizer, Ranks()) as server:
-        job.generation = server
+        job.sampler = server
         job.run()

@@ -18,8 +18,8 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import begin, check_costs, check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.evaluation.inputs import JobOptions, load_inputs
 from trainer.run.folder import Run, read_json, read_lines
+from trainer.run.inputs import JobOptions, load_inputs
 
 
 def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> None:

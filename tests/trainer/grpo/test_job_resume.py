@@ -24,8 +24,6 @@ from tests.trainer.small_job import (
 )
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, TrainingDiverged
-from trainer.evaluation.evaluate import EvalResult, unfinished
-from trainer.evaluation.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
 from trainer.rollout.dataset import question_id_of
 from trainer.rollout.episode import EpisodeObserver
@@ -33,6 +31,9 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import open_run, read_json, read_lines
+from trainer.run.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
+from trainer.run.records import read_records
+from trainer.run.resume import drop_after
 from trainer.runtime.interrupt import Interrupted
 
 pytestmark = pytest.mark.usefixtures("blank_charts")
@@ -80,16 +81,17 @@ def test_a_measurement_goes_on_where_it_stopped(small: GRPOConfig, tmp_path: Pat
 
     job = begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
-    path = run.evaluation("before", "sampled")
     with pytest.raises(Interrupted):
         job._measure("before", "sampled", play)
-    with unfinished(path).open("a") as file:
-        file.write('{"wall_s": 1.0, "epis')  # a crash in the middle of a line
-    begin(small, tmp_path, FakeClient(), resume=run)._measure("before", "sampled", play)
+    with run.episodes.open("a") as file:
+        file.write('{"question_id": "ev')  # a crash in the middle of a line
+    drop_after(run, 0, trained=False)
+    job = begin(small, tmp_path, FakeClient(), resume=run)
+    job._measure("before", "sampled", play)
     assert asked[1] == asked[0][5:]
-    assert [one.question_id for one in EvalResult.read(path).episodes] == asked[0]
-    assert [line["question_id"] for line in read_lines(run.episodes)] == asked[0]
-    assert not unfinished(path).exists()
+    episodes = job._results["before"]["sampled"].episodes
+    assert [one.question_id for one in episodes] == asked[0]
+    assert list(read_records(run)) == list(episodes)
 
 
 def test_a_step_that_broke_off_is_in_no_row(

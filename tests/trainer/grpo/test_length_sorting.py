@@ -19,8 +19,9 @@ from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
 from trainer.grpo import length_sorting
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, both_verdicts, split_updates, trim
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer
 from trainer.runtime.precision import compute_logits_in_float32
+from trainer.runtime.training import run_training_with_metrics
 
 SMALL_BATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 

@@ -11,12 +11,13 @@ import torch
 from shared.run_stats import wilson_interval
 from tests.trainer.conftest import FakeClient, prompts, record
 from trainer.config import GRPOConfig
-from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import model_play
 from trainer.grpo import live
 from trainer.grpo.live import LiveVisualizationCallback, episode_markdown
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer
+from trainer.run.inputs import JobOptions, load_inputs
+from trainer.run.players import model_play
 from trainer.run.records import Turn
+from trainer.runtime.training import run_training_with_metrics
 
 pytest.importorskip("IPython")
 

@@ -13,10 +13,10 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, latest, run_here
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, storage_problem
-from trainer.evaluation.inputs import JobOptions
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
-from trainer.grpo.resume import find_run
 from trainer.run.folder import held, read_json, write_json
+from trainer.run.inputs import JobOptions
+from trainer.run.resume import find_run
 from trainer.runtime.interrupt import Interrupted
 
 pytestmark = pytest.mark.usefixtures("blank_charts")

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, TrainingDiverged
-from trainer.grpo.checkpoint import Guard
-from trainer.grpo.train import build_trainer, finished, run_training_with_metrics
-from trainer.grpo.trl_config import trl_config
-from trainer.presets import PRESETS
+from trainer.config import ConfigError, GRPOConfig
+from trainer.config.presets import PRESETS
+from trainer.errors import TrainingDiverged
+from trainer.grpo.train import build_trainer, trl_config
+from trainer.runtime.checkpoint import Guard
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import finished, run_training_with_metrics
 
 
 @pytest.fixture

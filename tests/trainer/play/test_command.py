@@ -15,8 +15,8 @@ from shared.console import errors
 from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
+from trainer.config.presets import TRAINED_MODEL
 from trainer.play import command
-from trainer.presets import TRAINED_MODEL
 from trainer.run import progress
 
 ROOT = Path(__file__).parents[3]

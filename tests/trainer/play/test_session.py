@@ -20,7 +20,6 @@ from shared.console import printable
 from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome
 from tests.trainer.play.conftest import run_script
-from trainer.cli import configured
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.play.agent import Agent, local_agent
@@ -30,6 +29,7 @@ from trainer.play.played import PlayedAttempt, PlayedQuestion
 from trainer.play.session import ask
 from trainer.rollout.generators.base import EpisodeView, Sample
 from trainer.rollout.tokens import codec_of
+from trainer.run.options import configured
 
 Asked = Callable[..., PlayedQuestion]
 BAD, GOOD = "QUERY: SELECT x FROM orders", "QUERY: SELECT count(*) FROM orders"

@@ -10,7 +10,7 @@ import torch
 from torch.optim import _muon
 from transformers import PreTrainedTokenizerFast
 
-from trainer.presets import OFFLINE_MODEL
+from trainer.config.presets import OFFLINE_MODEL
 from trainer.pretraining import imitation
 from trainer.pretraining.imitation import (
     PretrainConfig,

@@ -10,21 +10,24 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from shared.run_files import sealed
+from tests.trainer.conftest import record
 from tests.trainer.played_run import HOSTILE, STEPS, record_run
 from trainer.__main__ import app
 from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import EvalResult
-from trainer.report import command
 from trainer.report import groups as report_groups
+from trainer.report import report_command as command
 from trainer.report.groups import groups
 from trainer.report.page import run_page
-from trainer.report.tables import mean_ledger
-from trainer.run.folder import Run, append_lines, read_json, read_lines, write_json
+from trainer.report.run_tables import mean_ledger
+from trainer.run.folder import Run, read_json, read_lines, write_json
+from trainer.run.records import EpisodeRecord, append_records, read_records
 
 SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -139,7 +142,7 @@ def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
 
 
 def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> None:
-    episodes = EvalResult.read(Run(finished).evaluation("random", "sampled")).episodes
+    episodes = list(read_records(Run(finished), lambda phase, step: phase == "random"))
     found, parts = mean_ledger(episodes), ("exec_ok", "new_info", "repeat", "step_cost")
     assert found["n"] == len(episodes)
     for name, weight in REWARD_WEIGHTS.items():
@@ -216,7 +219,6 @@ def test_an_interrupted_run_says_what_is_missing(stopped: Path) -> None:
 
 def test_a_run_without_training_steps_gives_a_page(tmp_path: Path) -> None:
     began = record_run(tmp_path, until="before", steps=2)
-    shutil.rmtree(Run(began).path / "evaluations")
     Run(began).episodes.unlink()
     page = Page(report(began))
     assert "random, before, after" in page.text("gaps")
@@ -224,11 +226,10 @@ def test_a_run_without_training_steps_gives_a_page(tmp_path: Path) -> None:
         assert page.text(section)
 
 
-@pytest.mark.parametrize("name", ["summary.json", "evaluations/before_greedy.json"])
-def test_a_damaged_file_is_named(own: Path, name: str) -> None:
-    path = own / name
+def test_a_damaged_file_is_named(own: Path) -> None:
+    path = own / "summary.json"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(RunError, match=f"{name} is not JSON"):
+    with pytest.raises(RunError, match=r"summary\.json is not JSON"):
         report(own)
 
 
@@ -265,7 +266,10 @@ def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
     batch[0] |= {"outcome": "infra_failed", **dict.fromkeys(rewards)}
     batch[1] |= {"context_overflow": True}
     batch[2] |= {"context_truncations": 2}
-    run.episodes.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for line in lines:
+        del line["sha256"]
+    rows = (json.dumps(sealed(line), ensure_ascii=False) for line in lines)
+    run.episodes.write_text("".join(f"{row}\n" for row in rows))
     page = Page(report(own))
     assert "lost to infrastructure" in page.text("groups")
     assert "the context window was full" in page.text("groups")
@@ -293,15 +297,22 @@ def test_bad_input_is_one_line(
     assert expected in " ".join(result.output.split())
 
 
+def evaluated(folder: Path, run: Run, **changes: Any) -> list[EpisodeRecord]:
+    """Write what a run measured after training as an evaluation's episodes, and return them."""
+    place = {"phase": "eval", "step": 0, "prompt_tokens": 9, "sampled_tokens": 5, **changes}
+    episodes = [
+        one.model_copy(update=place)
+        for one in read_records(run, lambda phase, step: phase == "after")
+        if one.mode == "greedy"
+    ]
+    append_records(Run(folder), episodes)
+    return episodes
+
+
 def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
     """One that was interrupted after its episodes."""
     folder, run = tmp_path / "evaluation", Run(finished)
-    episodes = EvalResult.read(run.evaluation("after", "greedy")).episodes
-    lines = (
-        one.as_line("eval", "greedy", 0, sample=0, prompt_tokens=9, sampled_tokens=5)
-        for one in episodes
-    )
-    append_lines(folder / "episodes.jsonl", lines)
+    evaluated(folder, run)
     settings = {"policy": "model", "split": "eval", "samples": 1, "standard": "strict"}
     config = read_json(run.config)["config"]
     write_json(folder / "config.json", {"evaluation": settings, "config": config})
@@ -319,12 +330,8 @@ def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
 
 def test_the_page_of_several_attempts_has_their_votes(finished: Path, tmp_path: Path) -> None:
     folder, run = tmp_path / "evaluation", Run(finished)
-    episodes = EvalResult.read(run.evaluation("after", "greedy")).episodes
     for sample in (0, 1):
-        lines = [
-            one.as_line("eval", "sampled", 0, sample=sample, answer="[[1]]") for one in episodes
-        ]
-        append_lines(folder / "episodes.jsonl", lines)
+        episodes = evaluated(folder, run, sample=sample, answer="[[1]]")
     settings = {"policy": "model", "split": "eval", "samples": 2, "standard": "strict"}
     config = read_json(run.config)["config"]
     write_json(folder / "config.json", {"evaluation": settings, "config": config})
@@ -347,7 +354,7 @@ def test_without_a_path_the_newest_run_is_reported(
 
 def test_a_question_that_comes_twice_in_a_batch_is_two_groups() -> None:
     rows = [
-        {"question_id": question, "reward": reward, "outcome": outcome}
+        record(question_id=question, reward=reward, outcome=outcome)
         for question, reward, outcome in (
             *(("a", 1.0, "correct"), ("a", 0.0, "wrong"), ("b", None, "infra_failed")),
             *(("b", 1.0, "correct"), ("a", 0.5, "wrong"), ("a", 0.25, "wrong")),

@@ -19,8 +19,8 @@ from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from shared.server_process import running_server
 from tests.shared.client.test_diagnosis import Start, other_program, wrong_urls
 from tests.trainer.conftest import FakeClient
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, PromptError
+from trainer.config import ConfigError, GRPOConfig
+from trainer.errors import PromptError
 from trainer.rollout import rollout_func, servers
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.loop import play_episodes

@@ -13,9 +13,8 @@ from shared.actions import ActionType, parse_action
 from shared.errors import QuestionLoadError
 from shared.models import ResetResult
 from tests.trainer.conftest import FakeClient, observation
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
-from trainer.presets import SAVED_AS
+from trainer.config import ConfigError, GRPOConfig
+from trainer.config.presets import SAVED_AS
 from trainer.prompts import Prompt, prompt_of
 from trainer.rollout.dataset import check_training_questions, load_question_prompts, question_id_of
 from trainer.rollout.prompts import format_observation, get_system_prompt

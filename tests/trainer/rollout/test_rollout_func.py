@@ -12,7 +12,7 @@ from trl import GRPOTrainer
 
 from tests.trainer.conftest import AFTER, FakeClient, prompts_for
 from trainer.config import GRPOConfig
-from trainer.grpo.trl_config import trl_config
+from trainer.grpo.train import trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import (

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer.grpo.metrics_log import EvalCallback, MetricsCallback
+from trainer.grpo.grpo_job import EvalCallback
 from trainer.rollout.loop import RolloutStats
 from trainer.run.cost import SINCE_START, cost
 from trainer.run.folder import Run, read_lines
+from trainer.run.metrics_log import MetricsCallback
 from trainer.run.records import Book
 from trainer.runtime.interrupt import Interrupts
 
@@ -57,7 +58,7 @@ def test_rows_hold_what_training_cost_also_after_a_resume(
 ) -> None:
     """Two steps with an evaluation before each, then a callback that resumes from there."""
     clock, run = Clock(), Run(tmp_path)
-    monkeypatch.setattr("trainer.grpo.metrics_log.time", clock)
+    monkeypatch.setattr("trainer.run.metrics_log.time", clock)
 
     def play(steps: int, ticks: list[float]) -> dict[str, float]:
         """Return what the run has spent; `ticks` is the servers' clock at both ends of a step."""

@@ -25,7 +25,7 @@ from trainer.run.folder import (
     write_json,
     write_text,
 )
-from trainer.run.records import EpisodeRecord, Turn, drop_observations, read_observations
+from trainer.run.records import Turn, append_records, keep_records, read_observations, read_records
 
 
 def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
@@ -114,6 +114,9 @@ def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> No
 
 
 RECORD = record(
+    phase="train",
+    mode="sampled",
+    step=3,
     operational=0.01,
     reward=1.01,
     turns=(Turn("describe orders", "id, price"), Turn("ANSWER: 1", "")),
@@ -125,7 +128,7 @@ RECORD = record(
 
 
 def test_a_line_has_what_an_audit_compares() -> None:
-    line = to_json(RECORD.as_line("train", "sampled", 3)).encode() + b"\n"
+    line = to_json(RECORD.sealed()).encode() + b"\n"
     check_seal(line)
     episode = read_episode(line)
     assert (episode.phase, episode.mode, episode.step) == ("train", "sampled", 3)
@@ -135,8 +138,23 @@ def test_a_line_has_what_an_audit_compares() -> None:
     assert (episode.correct, episode.finished) == (True, True)
 
 
-def test_a_record_is_read_back() -> None:
-    assert EpisodeRecord.model_validate(json.loads(to_json(RECORD.model_dump()))) == RECORD
+def test_records_are_read_back(tmp_path: Path) -> None:
+    run, lost = Run(tmp_path / "run"), record(sample=1, outcome="infra_failed")
+    append_records(run, [RECORD])
+    append_records(run, [lost])
+    assert list(read_records(run)) == [RECORD, lost]
+    assert RECORD.turns == (Turn("describe orders", "id, price"), Turn("ANSWER: 1", ""))
+    assert lost.turns == ()
+    assert list(read_records(run, lambda phase, step: step == 3)) == [RECORD]
+    (without,) = read_records(run, lambda phase, step: step == 3, seen=False)
+    assert [turn.observation for turn in without.turns] == ["", ""]
+
+
+def test_observations_of_an_older_version_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.gz"
+    path.write_bytes(gzip.compress(b'{"step": 1, "question_id": "q", "observations": []}\n'))
+    with pytest.raises(RunError, match=r"is of an older version .* play the episodes again"):
+        list(read_observations(path))
 
 
 def test_a_line_of_observations_has_a_limit(
@@ -152,7 +170,7 @@ def test_a_line_of_observations_has_a_limit(
 def test_observations_belong_to_the_training_lines(tmp_path: Path) -> None:
     run = Run(record_run(tmp_path, until="train", steps=2))
     lines = [line for line in read_lines(run.episodes) if line["phase"] == "train"]
-    kept = list(read_observations(run.observations))
+    kept = [one for one in read_observations(run.observations) if one["phase"] == "train"]
     assert [(one["step"], one["question_id"]) for one in kept] == [
         (line["step"], line["question_id"]) for line in lines
     ]
@@ -165,12 +183,13 @@ def test_observations_belong_to_the_training_lines(tmp_path: Path) -> None:
 
 def test_a_cut_file_keeps_its_whole_members(tmp_path: Path) -> None:
     run = Run(record_run(tmp_path, until="train", steps=2))
-    first = [one for one in read_observations(run.observations) if one["step"] == 1]
+    first = [one for one in read_observations(run.observations) if one["step"] <= 1]
     path = run.observations
     path.write_bytes(path.read_bytes()[:-40])
     assert list(read_observations(path))[: len(first)] == first
-    drop_observations(path, 1)
+    keep_records(run, lambda row: row["step"] <= 1)
     assert list(read_observations(path)) == first
-    drop_observations(path, 0)
+    keep_records(run, lambda row: False)
+    assert run.episodes.read_bytes() == b""
     assert list(read_observations(path)) == []
     assert list(read_observations(tmp_path / "missing.gz")) == []

@@ -1,12 +1,9 @@
 import re
-from dataclasses import replace
 
 import pytest
 
-from shared.models import Outcome
 from tests.trainer.conftest import record
-from trainer.rollout.row import RolloutRow
-from trainer.run.records import EpisodeRecord, Turn, turns_of
+from trainer.run.records import EpisodeRecord, Turn
 from trainer.run.transcripts import COUNT, pick, transcripts
 
 
@@ -84,18 +81,3 @@ def test_the_page_shows_all_three_side_by_side() -> None:
     assert "wrong" in cells[-1][2]
     assert "correct" in cells[-1][3]
     assert set(re.findall(r"<\w+", page)) == {"<br"}
-
-
-def test_turns_pair_an_action_with_its_observation() -> None:
-    messages = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "q"},
-        {"role": "assistant", "content": "DESCRIBE: a"},
-        {"role": "user", "content": "a: 1 rows"},
-        {"role": "assistant", "content": "ANSWER: 1"},
-    ]
-    texts = ["DESCRIBE: a", "ANSWER: 1"]
-    row = RolloutRow(question_id="q", outcome=Outcome.CORRECT, transcript=messages, texts=texts)
-    assert turns_of(row) == (Turn("DESCRIBE: a", "a: 1 rows"), Turn("ANSWER: 1", ""))
-    lost = replace(row, transcript=messages[:2], texts=[])
-    assert turns_of(lost) == ()

@@ -15,9 +15,9 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import begin, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.doctor import check_device
 from trainer.run.folder import Run, read_json, write_json
 from trainer.runtime.cpu_budget import usable_cores, usable_threads
+from trainer.runtime.doctor import check_device
 from trainer.runtime.launch import default_processes
 from trainer.runtime.memory import GIB, machine_memory
 from trainer.runtime.ranks import LAUNCHER
@@ -111,7 +111,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return 0
 
     monkeypatch.setattr("trainer.runtime.launch.launch", launch)
-    monkeypatch.setattr("trainer.grpo.job.run_job", lambda *_, **__: numbers.append(1))
+    monkeypatch.setattr("trainer.run.job.run_job", lambda *_, **__: numbers.append(1))
     return numbers
 
 
@@ -141,7 +141,7 @@ def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
 ) -> None:
     run = Run(tmp_path)
     write_json(run.config, {"processes": 2})
-    monkeypatch.setattr("trainer.grpo.resume.find_run", lambda *_: (run, "found it"))
+    monkeypatch.setattr("trainer.run.resume.find_run", lambda *_: (run, "found it"))
     train("--resume-or-new")
     assert started == [2]
     write_json(run.summary, {})

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from tests.trainer.conftest import FakeClient, prompts, short_training
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, ModelLoadError
-from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.grpo.train import build_trainer, run_training_with_metrics, save_trained
-from trainer.presets import SAVED_AS
+from trainer.config import ConfigError, GRPOConfig
+from trainer.config.presets import SAVED_AS
+from trainer.errors import ModelLoadError
+from trainer.grpo.train import build_trainer
+from trainer.run.inputs import JobOptions, load_inputs
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
+from trainer.runtime.training import run_training_with_metrics, save_trained
 
 peft = pytest.importorskip("peft")
 IDS = torch.tensor([[5, 80, 41, 7, 300]])

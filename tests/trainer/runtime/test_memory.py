@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.trainer.model_families import CONFIGS
 from trainer.config import GRPOConfig
-from trainer.presets import NEEDS, PRESETS, SAVED_AS
+from trainer.config.presets import NEEDS, PRESETS, SAVED_AS
 from trainer.runtime import memory
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.memory import GIB, PROCESS, shortage, training_memory

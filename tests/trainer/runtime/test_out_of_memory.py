@@ -14,12 +14,13 @@ from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short
 from tests.trainer.small_job import begin, comparable, latest, uninterrupted
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RunError
-from trainer.evaluation.inputs import resumed_settings
-from trainer.grpo.checkpoint import guard_of
-from trainer.grpo.train import build_trainer, run_training_with_metrics
+from trainer.grpo.train import build_trainer
 from trainer.run.folder import read_lines
+from trainer.run.inputs import resumed_settings
+from trainer.runtime.checkpoint import guard_of
 from trainer.runtime.out_of_memory import is_out_of_memory, remedies, reporting_out_of_memory
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import run_training_with_metrics
 
 pytestmark = pytest.mark.usefixtures("blank_charts")
 

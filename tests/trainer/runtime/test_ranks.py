@@ -17,14 +17,14 @@ from torch.distributed import DistNetworkError
 
 from shared.errors import ServerUnreachable
 from tests.trainer.conftest import FakeClient, prompts
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RankLost, RolloutError
-from trainer.evaluation.inputs import JobOptions, shared_settings
-from trainer.evaluation.measure import batch_of, shared_play
+from trainer.config import ConfigError, GRPOConfig
+from trainer.errors import RankLost, RolloutError
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import Run
+from trainer.run.inputs import JobOptions, shared_settings
+from trainer.run.players import batch_of, shared_play
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.ranks import (
     Ranks,

@@ -12,20 +12,21 @@ import torch
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process
-from tests.trainer.conftest import FakeClient
+from tests.trainer.conftest import FakeClient, record
 from tests.trainer.model_families import FAMILIES, real_tokenizer, tiny_tokenizer
 from tests.trainer.small_job import latest, run_here
 from trainer.config import GRPOConfig
+from trainer.config.presets import OFFLINE_MODEL
 from trainer.errors import RunError
-from trainer.evaluation.inputs import resumed_settings
-from trainer.presets import OFFLINE_MODEL
 from trainer.rollout.loop import EpisodeClient
-from trainer.run.folder import read_json, read_lines
+from trainer.run.folder import Run, read_json, read_lines
+from trainer.run.inputs import resumed_settings
+from trainer.run.records import EpisodeRecord, append_records
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.sft.command import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
 from trainer.sft.demonstrations import demonstrate
-from trainer.sft.job import DEMONSTRATIONS, SftJob, SftOptions
 from trainer.sft.scripts import Script
+from trainer.sft.sft_command import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
+from trainer.sft.sft_job import DEMONSTRATIONS, SftJob, SftOptions
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = SftOptions(out=tmp_path / "runs", rows=6)
-    monkeypatch.setattr("trainer.sft.job.BATCH", 4)
+    monkeypatch.setattr("trainer.sft.sft_job.BATCH", 4)
     shown = run_here(config, options, client, monkeypatch, kind=SftJob)
     run = latest(tmp_path)
     rows = list(read_lines(run.path / "demonstrations.jsonl"))
@@ -94,9 +95,9 @@ def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
     config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = SftOptions(out=tmp_path / "runs", rows=6)
-    monkeypatch.setattr("trainer.sft.job.BATCH", 2)
-    train = "trainer.sft.job.train_from"
-    from trainer.grpo.train import train_from
+    monkeypatch.setattr("trainer.sft.sft_job.BATCH", 2)
+    train = "trainer.run.job.train_from"
+    from trainer.runtime.training import train_from
 
     def interrupted(trainer: Any, checkpoint: Any, max_steps: int) -> int:
         guard = next(one for one in trainer.callback_handler.callbacks if hasattr(one, "ranks"))
@@ -142,12 +143,8 @@ def test_demonstrations_that_cannot_be_taught_are_counted(
         run_here(config, options, FakeClient(), monkeypatch, kind=SftJob)
 
 
-def record(folder: Path, *lines: dict[str, Any]) -> None:
-    folder.mkdir()
-    text = "".join(
-        json.dumps({"step": 0, "steps": 2, "parts": [], **line}) + "\n" for line in lines
-    )
-    (folder / "episodes.jsonl").write_text(text)
+def keep(folder: Path, *episodes: EpisodeRecord) -> None:
+    append_records(Run(folder), episodes)
 
 
 def test_the_demonstrations_of_two_sources(
@@ -158,10 +155,10 @@ def test_the_demonstrations_of_two_sources(
     actions = ["QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0", "ANSWER: 40"]
     oracles = ["DESCRIBE: orders", "QUERY: SELECT COUNT(*) FROM orders WHERE price > 1.5"]
     oracles += ["ANSWER: 39"]  # as the oracle does it
-    record(
+    keep(
         recorded,
-        {"outcome": "correct", "question_id": "train-shop-0", "actions": actions},
-        {"outcome": "correct", "question_id": "train-shop-1", "actions": oracles},
+        record(question_id="train-shop-0", actions=actions),
+        record(question_id="train-shop-1", actions=oracles),
     )
     options = SftOptions(out=tmp_path / "runs", sources=(f"run:{recorded}", "oracle"))
     for rows, expected in ((0, {f"run:{recorded}": 2, "oracle": 7}), (1, {f"run:{recorded}": 1})):
@@ -181,7 +178,7 @@ def test_a_failed_query_of_a_recorded_episode_is_corrected(
         "actions": [failed, failed, "ANSWER: 1"],
         "parts": [{"step_cost": -0.02}, {"repeat": -0.03}, {"exec_ok": 0.02}],
     }
-    record(recorded, line)
+    keep(recorded, record(**line))
     source = f"corrected:{recorded}"
     options = SftOptions(out=tmp_path / "runs", sources=(source,))
     run_here(config.override(max_steps=1), options, client, monkeypatch, kind=SftJob)

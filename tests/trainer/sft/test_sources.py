@@ -1,7 +1,5 @@
 """Scripts of demonstrations from gold queries and recorded episodes, and the sources of them."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +10,20 @@ from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import Question, load_questions
 from shared.models import Outcome
+from shared.run_stats import ANSWERED
+from tests.trainer.conftest import record
 from tests.trainer.small_data import make_data
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError
-from trainer.evaluation.inputs import load_inputs
+from trainer.config import ConfigError, GRPOConfig
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import answer_key
+from trainer.run.folder import Run
+from trainer.run.inputs import load_inputs
+from trainer.run.records import append_records
 from trainer.sft.demonstrations import NOT_AGREED, NOT_CORRECT, problem_of
-from trainer.sft.job import SftJob, SftOptions
 from trainer.sft.recorded import RECORDED, answer_shown, recorded_scripts
 from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
+from trainer.sft.sft_job import SftJob, SftOptions
 from trainer.sft.sources import balanced, check_source, consistent
 
 
@@ -159,18 +160,18 @@ FAILED_QUERY, FOUND_QUERY = "QUERY: SELECT nam FROM buyers", "QUERY: SELECT name
 
 def scripts(folder: Path, kind: str, *episodes: tuple[str, list[Step]], **changes: Any) -> Any:
     """Record episodes, each with its outcome and steps, and return the scripts of a kind."""
-    lines, seen = [], []
-    for outcome, steps in episodes:
-        line = {"phase": "train", "step": 0, "question_id": "train-shop-0", "outcome": outcome}
-        line |= {"steps": len(steps), "actions": [step[0] for step in steps]}
-        lines.append({**line, "parts": [step[1] for step in steps], **changes})
-        texts = ["Question: Which buyers?", *(step[2] for step in steps)]
-        seen.append({"step": 0, "question_id": "train-shop-0", "observations": texts})
-    folder.mkdir(exist_ok=True)
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "episodes.jsonl").write_text(text)
-    kept = "".join(json.dumps(line) + "\n" for line in seen)
-    (folder / "observations.jsonl.gz").write_bytes(gzip.compress(kept.encode()))
+    run, records = Run(folder), []
+    for sample, (outcome, steps) in enumerate(episodes):
+        actions = [step[0] for step in steps]
+        fields = {"phase": "train", "question_id": "train-shop-0", "outcome": outcome}
+        fields |= {"actions": actions, "parts": [step[1] for step in steps], "sample": sample}
+        if outcome in ANSWERED:
+            fields["answer"] = answer_key(actions[-1].partition(": ")[2])
+        fields["seen"] = ("Question: Which buyers?", *(step[2] for step in steps))
+        records.append(record(**{**fields, **changes}))
+    for path in (run.episodes, run.observations):
+        path.unlink(missing_ok=True)
+    append_records(run, records)
     return recorded_scripts(f"{kind}:x", kind, folder, [QUESTION])
 
 

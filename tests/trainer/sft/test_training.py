@@ -8,11 +8,11 @@ import torch
 
 from tests.trainer.model_families import FAMILIES, tiny_model
 from trainer.config import GRPOConfig
-from trainer.grpo.train import save_trained, train_from
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.lora import lora_config
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import save_trained, train_from
 from trainer.sft.demonstrations import Demonstration
 from trainer.sft.training import IGNORED, LengthBuckets, build_trainer, collate
 

@@ -12,8 +12,8 @@ from shared.errors import SQLEnvError
 from tests.trainer.chat_server import AT_ONCE, ChatServer, Fault, refusal
 from tests.trainer.conftest import observation
 from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, seen, view_of
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, ModelServerError, RolloutError
+from trainer.config import ConfigError, GRPOConfig
+from trainer.errors import ModelServerError, RolloutError
 from trainer.rollout.generators.openai import OpenAIPolicy
 
 BROKEN: Fault = (0, None, {})  # connection

@@ -94,7 +94,6 @@ def diverged(what: str, step: int, done: int, learning_rate: float) -> TrainingD
 
 
 def guard_of(trainer: Any) -> Guard:
-    """Return the guard of a trainer made by `build_trainer`."""
     return next(one for one in trainer.callback_handler.callbacks if isinstance(one, Guard))
 
 

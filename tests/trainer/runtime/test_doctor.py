@@ -8,8 +8,15 @@ import pytest
 
 from tests.trainer.model_families import CONFIGS
 from tests.trainer.small_data import make_data
-from trainer import doctor
-from trainer.doctor import Status, check_data, check_memory, check_model, check_packages, examine
+from trainer.runtime import doctor
+from trainer.runtime.doctor import (
+    Status,
+    check_data,
+    check_memory,
+    check_model,
+    check_packages,
+    examine,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.plots import learning_curve, logged_and_mean, points, smoothed, smoothing_note
+from trainer.charts import (
+    Baseline,
+    Chart,
+    Point,
+    Series,
+    learning_curve,
+    logged_and_mean,
+    png,
+    points,
+    smoothed,
+    smoothing_note,
+)
 
 
 def rates(rate: float) -> dict[str, Any]:

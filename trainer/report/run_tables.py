@@ -9,17 +9,18 @@ from shared.console import percent
 from shared.models import DIFFICULTIES
 from shared.pages.markup import signed
 from shared.run_stats import MODES, PARTS, PHASES
-from trainer.config import REWARD_WEIGHTS
-from trainer.report.run_reader import LoadedRun
-from trainer.run.charts import Chart, Point, Series
-from trainer.run.plots import (
+from trainer.charts import (
+    Chart,
+    Point,
+    Series,
     logged_and_mean,
     points,
     reward_chart,
     smoothing_note,
     success_chart,
-    weighted,
 )
+from trainer.config import REWARD_WEIGHTS
+from trainer.report.run_reader import LoadedRun
 from trainer.run.records import EpisodeRecord
 
 TOTAL = "reward"  # the sum of the layers
@@ -39,7 +40,6 @@ LOGGED = {
 
 
 def curves(run: LoadedRun) -> list[Chart]:
-    """Return the run's charts in the page's order; one without values is empty."""
     return [
         success_chart(run.metrics, run.summaries, run.last_step),
         reward_chart(run.metrics, run.summaries),
@@ -68,7 +68,6 @@ def _logged(run: LoadedRun, name: str, title: str, label: str) -> Chart:
 
 
 def reward_layers(run: LoadedRun) -> Chart:
-    """Return the three layers of the training reward, as weighted in it."""
     lines = []
     for name, colour in zip(REWARD_WEIGHTS, ("blue", "orange", "green"), strict=True):
         values = points(run.metrics, f"rewards/reward_{name}/mean", REWARD_WEIGHTS[name])
@@ -109,7 +108,6 @@ def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) ->
 
 
 def rates(run: LoadedRun) -> dict[str, Any]:
-    """Return the table of success: splits and difficulties by policy and mode."""
     measured = [result for modes in run.summaries.values() for result in modes.values()]
     found = {level for result in measured for level in result["by_difficulty"]}
     levels = [one for one in DIFFICULTIES if one in found]
@@ -120,6 +118,12 @@ def rates(run: LoadedRun) -> dict[str, Any]:
     ]
     sizes = [rate["n"] if rate else None for rate in rows[0][1]] if rows else []
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
+
+
+def weighted(layer: str) -> str:
+    """Return the name of a layer of the reward, with its weight unless that is 1."""
+    weight = REWARD_WEIGHTS[layer]
+    return layer if weight == 1 else f"{weight:g} × {layer}"
 
 
 def ledger(run: LoadedRun) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from shared.actions import ActionType
+from shared.console import percent, print_line
+from shared.models import DEFAULT_STANDARD
 from trainer.rollout.vote import AGREE_SHARE
 from trainer.run.console import number, percent_number, rate_text, table
 
@@ -58,7 +60,6 @@ def attempts_table(group: Mapping[str, Any]) -> RenderableType:
 
 
 def agreement_line(group: Mapping[str, Any]) -> str:
-    """Say how much the attempts agree, and how many questions have a label."""
     share, labels = percent_number(group["winning_share"]["rate"]), group["labels"]
     line = f"the winning answer has {share} % of the attempts (mean), and at least "
     line += f"{100 * AGREE_SHARE:.0f} % on {labels['n']} of {group['success']['n']} questions"
@@ -67,7 +68,6 @@ def agreement_line(group: Mapping[str, Any]) -> str:
 
 
 def behaviour_table(groups: Mapping[str, Any]) -> RenderableType:
-    """Return an episode's actions by type, what failed, and the share of correct answers."""
     headings = ("", *ActionType, "errors", "parse failures", "repeats", "right of answers %")
     rows = [
         (
@@ -99,3 +99,33 @@ def paired_table(paired: Mapping[str, Any]) -> RenderableType:
 def p_text(p: float) -> str:
     """Format a p-value to two significant digits, and below 1e-4 to one."""
     return f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    questions = f"{result['questions']} {result['split']} questions"
+    title = f"{result['label']}: success in % [95 %] on {questions}"
+    if result["standard"] != DEFAULT_STANDARD:
+        title += f", standard {result['standard']}"
+    console.print(success_table(result["success"], title))
+    if result["samples"] > 1:
+        console.print(attempts_table(result["success"]["overall"]))
+        print_line(console, agreement_line(result["success"]["overall"]))
+    console.print(behaviour_table(result["success"]))
+    if paired := result.get("paired"):
+        console.print(paired_table(paired))
+        if names := ", ".join(paired["differs"]):
+            print_line(console, f"settings that differ: {names}")
+    if (dropped := result.get("left_out")) and dropped["reasons"]:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped["reasons"].items())
+        count = sum(dropped["reasons"].values())
+        share = percent(count / dropped["of"])
+        print_line(console, f"the import left out {count} of {dropped['of']} ({share}): {reasons}")
+    if missing := result["episodes_missing"]:
+        lost = (
+            f"{missing} episodes were lost to infrastructure: with --out DIR, the same command "
+            "plays only them"
+        )
+        print_line(console, lost, style="yellow")
+    if usage := result["model_server"]:
+        counts = ", ".join(f"{name} {value:,}" for name, value in usage.items())
+        print_line(console, f"model server: {counts}")

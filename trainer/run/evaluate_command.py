@@ -8,7 +8,9 @@ from typer import Option
 
 from shared.console import print_line
 from shared.seeds import EVAL_SEED, MAX_SEED
-from trainer.cli import (
+from trainer.config import PolicyName
+from trainer.config.presets import TRAINED_MODEL
+from trainer.run.options import (
     PLAYED_MODEL,
     AdapterOption,
     ApiOption,
@@ -25,8 +27,6 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.config import PolicyName
-from trainer.presets import TRAINED_MODEL
 
 # the options that are settings of the same name
 AS_GIVEN = (
@@ -139,8 +139,7 @@ def evaluate(
         if policy in ("model", "openai"):
             print_line(console, str(choice))
 
-        from trainer.evaluation.run import run_evaluation
-        from trainer.evaluation.settings import EvaluationSettings
+        from trainer.run.evaluation import EvaluationSettings, run_evaluation
 
         settings = EvaluationSettings(
             config=config,

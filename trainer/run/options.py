@@ -13,8 +13,8 @@ from shared.errors import SQLEnvError
 from shared.models import StandardName
 from shared.seeds import DEFAULT_SEED, MAX_SEED
 from trainer.config import ApiName, GRPOConfig
+from trainer.config.presets import PRESETS, TRAINED_MODEL, Choice
 from trainer.errors import storage_problem
-from trainer.presets import PRESETS, TRAINED_MODEL, Choice
 from trainer.runtime.interrupt import EXIT_CODE
 from trainer.runtime.ranks import launched
 
@@ -115,7 +115,6 @@ PLAYED_MODEL = f"{TRAINED_MODEL}; with --preset, that of the preset"  # by evalu
 
 
 def model_settings(model: str | None, adapter: Path | None) -> dict[str, Any]:
-    """Return the fields of `GRPOConfig` that --model and --adapter mean."""
     if adapter is None:
         return {"model_name": model}
     return {"model_name": str(adapter), "base_model": model}
@@ -169,7 +168,6 @@ def settings_of(
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Return the names of the options that stand on the command line."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
 

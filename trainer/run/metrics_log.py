@@ -14,13 +14,11 @@ from trainer.rollout.row import RolloutRow
 from trainer.run.cost import known, spent
 from trainer.run.folder import Run, append_lines, read_lines
 from trainer.run.progress import Bar, PlayCounts
-from trainer.run.records import Book, EpisodeRecord, append_observations
+from trainer.run.records import Book, EpisodeRecord, append_records
 from trainer.run.summary import RANK_WAIT
 from trainer.runtime.ranks import Ranks
 
 TIMES = ("rollout_s", "generate_s", "env_wait_s")
-CURVE_POINTS = 6  # approximate number of points of an automatic curve
-SHORTEST_INTERVAL = 5  # steps between two points
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
@@ -60,13 +58,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         """Record one generation batch of all processes."""
         if not self._ranks.main:
             return
-        episodes = [self._book.episode(row) for row in rows]
+        step = trainer.state.global_step + 1
+        episodes = [self._book.episode(row, "train", "sampled", step) for row in rows]
         self._pending += episodes
         self._unfinished = len(episodes)
-        step = trainer.state.global_step + 1
-        lines = (episode.as_line("train", "sampled", step) for episode in episodes)
-        append_lines(self._run.episodes, lines)
-        append_observations(self._run.observations, step, rows)
+        append_records(self._run, episodes)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._cpu_at_step_start = (time.process_time(), self._server_cpu())
@@ -132,25 +128,3 @@ class StepProgress(TrainerCallback):  # type: ignore[misc]
     def _show(self, note: str) -> None:
         if self._bar.due:
             self._bar.to(self._step, note)
-
-
-def curve_interval(steps: int) -> int:
-    """Return the steps between two points, so that a run of `steps` has about `CURVE_POINTS`."""
-    return max(SHORTEST_INTERVAL, math.ceil(steps / CURVE_POINTS))
-
-
-class EvalCallback(TrainerCallback):  # type: ignore[misc]
-    """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says.
-
-    It runs at the start of a step, when the one before is logged and saved. All processes call
-    `measure`, which must leave the global random generators alone.
-    """
-
-    def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:
-        self._every, self._ranks, self._measure = every, ranks, measure
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        every = curve_interval(state.max_steps) if self._every is None else self._every
-        if every > 0 and state.global_step > 0 and state.global_step % every == 0:
-            with self._ranks.interruptible():
-                self._measure(state.global_step)

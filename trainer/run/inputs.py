@@ -19,9 +19,10 @@ from shared.models import ServerMetadata
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import PromptRow, choose
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
+from trainer.rollout.prompts import prompt_digest
 from trainer.run.folder import Run, read_json, write_json
+from trainer.run.measurement import PromptRow, choose
 from trainer.run.records import Book
 from trainer.run.summary import model_digest
 from trainer.runtime.models import load_model_and_tokenizer
@@ -36,7 +37,8 @@ MACHINE_SPECIFIC = (
     *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
     *("generation_url", "base_model"),
 )
-DIGESTS = ("data_digest", "model_digest", "server_digest")  # results with equal ones compare
+# results with equal ones compare
+DIGESTS = ("data_digest", "model_digest", "prompt_digest", "server_digest")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,6 @@ class JobOptions:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """Return the options, by name, that a resumed job keeps."""
         given = ("preset", "out", "servers")
         return {name: value for name, value in asdict(self).items() if name not in given}
 
@@ -153,16 +154,16 @@ def save_settings(
 ) -> None:
     """Write config.json; a resumed run passed `check_resumed_data` before."""
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
-    settings = {
-        "command": options.command,
-        "preset": options.preset,
-        "config": asdict(config),
-        "options": options.saved,
-        "processes": processes,
-        "reward_version": metadata.reward_version,
-        **_digests(inputs, metadata),
-    }
-    write_json(run.config, settings)
+    named = {"command": options.command, "preset": options.preset, "options": options.saved}
+    write_json(run.config, as_saved(config, inputs, metadata, **named, processes=processes))
+
+
+def as_saved(
+    config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata, **more: Any
+) -> dict[str, Any]:
+    """Return the content of config.json, with the keys `more` of a run or of an evaluation."""
+    server = {"reward_version": metadata.reward_version, "server_rules": metadata.rules}
+    return {**more, "config": asdict(config), **server, **_digests(config, inputs, metadata)}
 
 
 def resumed_settings(
@@ -206,22 +207,30 @@ def resumed_settings(
 def check_resumed_data(
     run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
 ) -> None:
-    """Raise `RunError` naming what has changed since the run started: data, model or server."""
     first, servers = read_json(run.config), ", ".join(config.server_urls)
     named = {
         "data_digest": f"the data in {config.data_dir}",
         "model_digest": f"the model {config.model_name}",
+        "prompt_digest": "what the model reads, or how its turns are read (by its code)",
         "server_digest": f"the environment server at {servers} (its rules, limits or SQLite)",
     }
-    for name, digest in _digests(inputs, metadata).items():
+    for name, digest in _digests(config, inputs, metadata).items():
         if first[name] != digest:
+            if name == "server_digest" and metadata is not None:
+                was = first.get("server_rules", {})
+                parts = [part for part, now in metadata.rules.items() if was.get(part) != now]
+                named[name] += f": {', '.join(parts)}"
             raise RunError(
                 f"{named[name]} has changed since {run.id} started, so its results would not be "
                 "comparable: start a run without --resume"
             )
 
 
-def _digests(inputs: Inputs, metadata: ServerMetadata | None) -> dict[str, str]:
+def _digests(config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata | None) -> dict[str, str]:
     """Return the digests that results must share to be comparable, as config.json names them."""
-    digests = {"data_digest": inputs.data_digest, "model_digest": inputs.model_digest}
+    digests = {
+        "data_digest": inputs.data_digest,
+        "model_digest": inputs.model_digest,
+        "prompt_digest": prompt_digest(config.system_prompt),
+    }
     return digests if metadata is None else {**digests, "server_digest": metadata.digest}

@@ -9,14 +9,14 @@ from typing import Any
 from shared.console import percent
 from shared.dataset import load_questions, split_path
 from shared.run_stats import Rate
+from trainer.charts import Baseline, Chart, Point, Series, png
 from trainer.config import GRPOConfig, LabelsName
-from trainer.evaluation.records import EvaluationFolder
-from trainer.evaluation.run import EvaluationResult
-from trainer.evaluation.tables import named, p_text
 from trainer.rollout.vote import AGREE_SHARE
-from trainer.run.charts import Baseline, Chart, Point, Series, png
-from trainer.run.folder import write_bytes, write_json, write_text
+from trainer.run.evaluation import EvaluationResult
+from trainer.run.evaluation_tables import named, p_text
+from trainer.run.folder import Run, write_bytes, write_json, write_text
 from trainer.run.markdown import markdown
+from trainer.run.records import read_records
 from trainer.run.transcripts import transcripts
 
 Result = dict[str, Any]  # improvement.json: see `result_of`
@@ -93,14 +93,12 @@ def _by_kind(demonstrations: Mapping[str, int]) -> dict[str, int]:
 
 
 def write_report(out: Path, result: Result, config: GRPOConfig) -> None:
-    """Write the three files; `config` names the questions."""
     write_json(out / "improvement.json", result)
     write_bytes(out / "improvement.png", png(charts(result), title(result), dpi=120))
     write_text(out / "improvement.md", page(out, result, config))
 
 
 def title(result: Result) -> str:
-    """Return one line: the model, the method, and success before and after."""
     settings = result["settings"]
     how = HOW[settings["labels"]]
     line = f"{Path(settings['model_name']).name}, expert iteration {how}"
@@ -167,14 +165,13 @@ def _point(number: int, rate: Rate) -> Point:
 
 
 def page(out: Path, result: Result, config: GRPOConfig) -> str:
-    """Return improvement.md: success before and after, the rounds, time and transcripts."""
     played, paired = "", list[tuple[str, Any]]()
     if result["before"] and (after := result["after"]):
         paired = named(after["paired"])
         questions = load_questions(split_path(config.questions_path, "eval"))
         texts = {one.question_id: one.question_text for one in questions}
         first, last = (
-            {one.question_id: one for one in EvaluationFolder(out / name).records()}
+            {one.question_id: one for one in read_records(Run(out / name))}
             for name in ("before", f"round-{result['best_round']}/after")
         )
         played = transcripts(texts, {}, first, last, heading="Transcripts")

@@ -2,7 +2,6 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,15 @@ from shared.dataset import OPEN, load_questions
 from shared.errors import QuestionLoadError
 from shared.models import Outcome
 from tests.data.sources.importing import import_spider, make_spider
-from tests.trainer.conftest import FakeClient
+from tests.trainer.conftest import FakeClient, record
 from tests.trainer.small_data import make_data
 from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.evaluation.analysis import (
-    EvaluatedEpisode,
+from trainer.rollout.dataset import load_question_prompts, question_id_of
+from trainer.rollout.generators.policies import RandomPolicy
+from trainer.rollout.row import RolloutRow
+from trainer.rollout.vote import answer_key
+from trainer.run.analysis import (
     compare,
     difference_interval,
     label_of,
@@ -30,14 +32,11 @@ from trainer.evaluation.analysis import (
     voted,
     winning_share,
 )
-from trainer.evaluation.evaluate import BATCH, EvalResult, choose, evaluate
-from trainer.evaluation.inputs import JobOptions, load_inputs
-from trainer.evaluation.measure import batch_of, cache_rows, play_with
-from trainer.rollout.dataset import load_question_prompts, question_id_of
-from trainer.rollout.generators.policies import RandomPolicy
-from trainer.rollout.row import RolloutRow
-from trainer.rollout.vote import answer_key
-from trainer.run.records import Book
+from trainer.run.folder import Run
+from trainer.run.inputs import JobOptions, load_inputs
+from trainer.run.measurement import BATCH, choose, evaluate
+from trainer.run.players import batch_of, cache_rows, play_with
+from trainer.run.records import Book, EpisodeRecord, append_records, read_records
 
 
 @pytest.fixture
@@ -111,11 +110,8 @@ def test_a_result_is_read_back_unchanged(
     tmp_path: Path, book: Book, prompts: list[dict[str, Any]]
 ) -> None:
     result = evaluate(player({"eval-shop-0": "correct"}), prompts, book, mode="sampled")
-    result.write(tmp_path / "before.json")
-    again = EvalResult.read(tmp_path / "before.json")
-    assert again.episodes == result.episodes
-    assert again.mode == "sampled"
-    assert again.summary() == result.summary()
+    append_records(Run(tmp_path), result.episodes)
+    assert tuple(read_records(Run(tmp_path))) == result.episodes
 
 
 def test_the_lost_fraction_is_of_the_whole_evaluation(
@@ -315,15 +311,11 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, c: int) -> Non
     assert pass_at_k(n, c, 1) == pytest.approx(c / n)
 
 
-def episode(sample: int, answer: str | None, right: bool = False) -> EvaluatedEpisode:
+def episode(sample: int, answer: str | None, right: bool = False) -> EpisodeRecord:
     said = ["QUERY: SELECT 1"] if answer is None else [f"ANSWER: {answer}"]
-    played = row("q", "correct" if right else "wrong" if answer else "budget")
-    fields: dict[str, Any] = {
-        **asdict(played),
-        **dict.fromkeys(("database", "difficulty", "part", "phase", "mode"), "x"),
-        **{"step": 0, "texts": [], "env_errors": 0, "actions": said, "sample": sample},
-    }
-    return EvaluatedEpisode.model_construct(**fields)
+    outcome = "correct" if right else "wrong" if answer else "budget"
+    key = None if answer is None else answer_key(answer)
+    return record(outcome=outcome, actions=said, sample=sample, answer=key)
 
 
 def test_a_vote_counts_attempts_without_an_answer() -> None:

@@ -10,17 +10,13 @@ from typing import Any, ClassVar
 
 from shared.console import print_line
 from shared.run_files import RunSummary
-from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.inputs import Inputs, JobOptions
-from trainer.grpo.job import Job
-from trainer.grpo.metrics_log import MetricsCallback, StepProgress
-from trainer.grpo.resume import drop_after
-from trainer.grpo.train import save_trained, train_from
-from trainer.rollout.loop import RolloutStats
 from trainer.run.console import number
 from trainer.run.folder import read_json, read_lines, to_json, write_json, write_text
-from trainer.run.progress import bar
+from trainer.run.inputs import JobOptions
+from trainer.run.job import Job
+from trainer.run.metrics_log import MetricsCallback, StepProgress
+from trainer.run.resume import drop_after
 from trainer.run.summary import model_digest
 from trainer.sft.demonstrations import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, SPLITS, consistent, scripts_of
@@ -48,17 +44,12 @@ class SftJob(Job):
     options: SftOptions
     split: ClassVar[str | None] = None
 
-    @staticmethod
-    def check(config: GRPOConfig, inputs: Inputs) -> None:
-        """Accept any number of questions."""
-
     def run(self) -> RunSummary:
-        """Do every phase and return the contents of summary.json."""
         with self._elapsed:  # sft runs in one process
             drop_after(self.folder, self._done, self._trained)
             rows = self._demonstrations()
             trained, steps = self._imitate(rows)
-            return self._write_results_of(rows, steps, model_digest(trained))
+            return self._write_results(rows, steps, model_digest(trained))
 
     def _demonstrations(self) -> list[Demonstration]:
         """Play the demonstrations of every source, or read those of an earlier session."""
@@ -106,38 +97,30 @@ class SftJob(Job):
         return kept
 
     def _imitate(self, rows: list[Demonstration]) -> tuple[Any, int]:
-        """Train from the last checkpoint or the start; return the saved model and its steps."""
-        with bar(self.console, "SFT", None, self._done) as shown:
-
-            def on_progress(step: int, steps: int, row: Mapping[str, Any]) -> None:
-                if "loss" in row:
-                    self._elapsed.save()
-                    shown.to(step, f"loss {number(row['loss'], '.3f')}", steps)
-
-            metrics = MetricsCallback(
-                self.folder, self.inputs.book, RolloutStats(), on_progress, ranks=self.ranks
-            )
-            trainer = build_trainer(
+        def build(metrics: MetricsCallback, progress: StepProgress) -> Any:
+            return build_trainer(
                 self.inputs.model,
                 self.inputs.tokenizer,
                 self._config,
                 rows,
                 batch=BATCH,
                 ranks=self.ranks,
-                callbacks=[metrics, StepProgress(shown)],
+                callbacks=[metrics, progress],
                 output_dir=str(self.folder.checkpoints),
                 run_name=self.folder.id,
             )
-            steps = train_from(trainer, self._checkpoint, self._config.max_steps)
-        return save_trained(trainer, self.folder.model), steps
 
-    def _write_results_of(
+        def note(row: Mapping[str, Any]) -> str:
+            return f"loss {number(row['loss'], '.3f')}" if "loss" in row else ""
+
+        return self.train("SFT", build, note)
+
+    def _write_results(
         self, rows: list[Demonstration], steps: int, trained_digest: str
     ) -> RunSummary:
-        """Write summary.json and print the result."""
         folder = self.folder
         losses = [row["loss"] for row in read_lines(folder.metrics) if "loss" in row]
-        summary = self._write_summary(
+        summary = self.write_summary(
             steps,
             trained_digest,
             sft={
@@ -150,5 +133,5 @@ class SftJob(Job):
         )
         seconds = number(summary["cost"]["train_s"], ".0f")
         print_line(self.console, f"{len(rows)} demonstrations, {steps} steps in {seconds} s")
-        self._print_files("summary", "model")
+        self.print_files("summary", "model")
         return summary

@@ -7,29 +7,23 @@ from typing import Any, cast
 
 from shared.dataset import data_digest
 from shared.run_files import RunSummary
-from shared.run_stats import MODES
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.evaluation.evaluate import unfinished
-from trainer.evaluation.inputs import (
-    FOR_MEMORY,
-    Inputs,
-    JobOptions,
-    check_resumed_data,
-    resumed_settings,
-)
-from trainer.grpo.train import finished
 from trainer.run.folder import Run, changes, keep_lines, read_json, runs_in
-from trainer.run.records import drop_observations
+from trainer.run.inputs import FOR_MEMORY, Inputs, JobOptions, check_resumed_data, resumed_settings
+from trainer.run.records import keep_records, read_observations
 from trainer.runtime.ranks import Ranks
+from trainer.runtime.training import finished
 
 
 def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
     """Return the result of a run that has nothing left to train, or None if it can resume.
 
-    `RunError` if the data or the model has changed, or the checkpoints of a finished run are gone.
+    `RunError` if the data or the model has changed, the checkpoints of a finished run are gone, or
+    an older version wrote it.
     """
     check_resumed_data(folder, inputs, config)
+    next(read_observations(folder.observations), None)  # raises for the format of older versions
     if not folder.finished:
         return None
     checkpoint = folder.last_checkpoint()
@@ -63,7 +57,6 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
 
 
 def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]:
-    """Return in which settings this run differs, for example `seed was 2 and is 3`."""
     differing = changes(_deciding(*resumed_settings(run, (), {})), _deciding(config, options))
     if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
         differing.append(f"the data in {config.data_dir} have changed")
@@ -71,7 +64,6 @@ def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]
 
 
 def _deciding(config: GRPOConfig, options: JobOptions) -> dict[str, Any]:
-    """Return the settings that decide a result."""
     free = (*FOR_MEMORY, "server_urls", "output_dir", "generation_url")
     decides = {name: value for name, value in asdict(config).items() if name not in free}
     return {**decides, "rollouts_per_step": config.rollouts_per_step, **options.saved}
@@ -109,12 +101,7 @@ def drop_after(folder: Run, done: int, trained: bool) -> None:
             return 0 < step < done
         return step <= done and "train_runtime" not in row
 
-    keep_lines(folder.episodes, keep)
+    keep_records(folder, keep)
     keep_lines(folder.metrics, keep)
-    drop_observations(folder.observations, done)
-    results = [folder.summary, folder.transcripts, folder.report, folder.checksums]
-    if not trained:
-        results += (folder.evaluation("after", mode) for mode in MODES)
-        results += (unfinished(folder.evaluation("after", mode)) for mode in MODES)
-    for path in results:
+    for path in (folder.summary, folder.transcripts, folder.report, folder.checksums):
         path.unlink(missing_ok=True)

@@ -9,45 +9,14 @@ from typing import Any
 
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
-from shared.run_files import EpisodeLine
-from shared.run_stats import (
-    ANSWERED,
-    SEEN,
-    UNSEEN,
-    Rate,
-    behaviour,
-    mean,
-    success_rate,
-    wilson_interval,
-)
-from trainer.rollout.vote import AGREE_SHARE, Attempt, answer_key, says_nothing, vote
+from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
+from trainer.rollout.vote import AGREE_SHARE, says_nothing, vote
+from trainer.run.records import EpisodeRecord
 
 LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agrees with itself
 
 
-class EvaluatedEpisode(EpisodeLine):
-    """A line of an evaluation's episodes.jsonl; a run's line lacks the further fields."""
-
-    prompt_tokens: int = 0  # read by a model
-    sampled_tokens: int = 0  # written by a model
-    answer: str | None = None  # `trainer.rollout.vote.answer_key`
-    logprob: float | None = None  # mean of the sampled tokens; None if unknown
-    remarks: tuple[str, ...] = ()  # "(no rows)" and notes below the results that it saw
-    error_codes: tuple[str, ...] = ()  # of the actions that failed
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.question_id, self.sample
-
-    @property
-    def attempt(self) -> Attempt:
-        answer = self.answer
-        if answer is None and self.outcome in ANSWERED:  # the line is older than the field
-            answer = answer_key(self.actions[-1].partition(": ")[2])
-        return Attempt(answer, self.logprob)
-
-
-Episodes = Sequence[EvaluatedEpisode]
+Episodes = Sequence[EpisodeRecord]
 
 
 def analyse(
@@ -58,7 +27,7 @@ def analyse(
     `levels` are the difficulties that the data set itself gives, by question.
     """
 
-    def of(group: Iterable[EvaluatedEpisode]) -> dict[str, Any]:
+    def of(group: Iterable[EpisodeRecord]) -> dict[str, Any]:
         return measure_group(list(group), ks)
 
     return {
@@ -80,15 +49,13 @@ def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any
     `before` is success by question; a question's group is that of `after`.
     """
 
-    def of(group: Iterable[EvaluatedEpisode]) -> dict[str, Any]:
+    def of(group: Iterable[EpisodeRecord]) -> dict[str, Any]:
         return compare(before, success_shares(group))
 
     return _by_group(after, of)
 
 
-def _by_group(
-    episodes: Episodes, of: Callable[[Iterable[EvaluatedEpisode]], Any]
-) -> dict[str, Any]:
+def _by_group(episodes: Episodes, of: Callable[[Iterable[EpisodeRecord]], Any]) -> dict[str, Any]:
     present = {one.difficulty for one in episodes}
     return {
         "overall": of(episodes),
@@ -152,16 +119,16 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[EvaluatedEpisode]]:
+def _by_question(episodes: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
     """Return question id -> its finished episodes in the order of their samples."""
-    tries: dict[str, list[EvaluatedEpisode]] = defaultdict(list)
+    tries: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for one in sorted(episodes, key=lambda one: one.sample):
         if one.finished:
             tries[one.question_id].append(one)
     return dict(tries)
 
 
-def success_by_question(episodes: Iterable[EvaluatedEpisode]) -> dict[str, list[bool]]:
+def success_by_question(episodes: Iterable[EpisodeRecord]) -> dict[str, list[bool]]:
     """Return question id -> is each finished episode correct."""
     tries = _by_question(episodes)
     return {question: [one.correct for one in played] for question, played in tries.items()}
@@ -198,7 +165,7 @@ def vote_at_k(episodes: Episodes, k: int) -> float:
     return sum(right for _, right in map(voted, runs)) / len(runs)
 
 
-def success_shares(episodes: Iterable[EvaluatedEpisode]) -> dict[str, float]:
+def success_shares(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
     """Return question id -> share of its finished episodes that were correct."""
     tries = success_by_question(episodes)
     return {question: sum(right) / len(right) for question, right in tries.items()}

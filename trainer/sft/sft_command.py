@@ -8,7 +8,10 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from trainer.cli import (
+from trainer.config import GRPOConfig
+from trainer.config.presets import Choice
+from trainer.run.folder import open_run
+from trainer.run.options import (
     DATA,
     AdapterOption,
     ModelOption,
@@ -24,8 +27,7 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.config import GRPOConfig
-from trainer.presets import Choice
+from trainer.runtime.ranks import check_not_launched
 
 # settings that differ from those of reinforcement learning
 LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
@@ -103,34 +105,28 @@ def sft(
     )
 
     with guarded():
-        from trainer.run.folder import open_run
-        from trainer.runtime.ranks import check_not_launched
-
         check_not_launched("sft")
-        run = None if resume is None else open_run(resume)
-        if run is None:
-            choice, config = warm_start_config(preset, overrides, server)
+        servers, run = tuple(server or ()), None
+        if resume is not None:
+            from trainer.run.inputs import resumed_settings
+            from trainer.sft.sft_job import SftOptions
 
-        from trainer.evaluation.inputs import resumed_settings
-        from trainer.grpo.job import run_job
-        from trainer.runtime.precision import check_gpu
-        from trainer.sft.job import SftJob, SftOptions
-        from trainer.sft.sources import check_source
-
-        if run is not None:
-            config, options = resumed_settings(run, tuple(server or ()), overrides, SftOptions)
+            run = open_run(resume)
+            config, options = resumed_settings(run, servers, overrides, SftOptions)
         else:
+            choice, config = warm_start_config(preset, overrides, server)
             print_line(console, str(choice))
-            out = out or Path("runs")
-            config = config.override(output_dir=out)
-            options = SftOptions(
-                preset=choice.preset,
-                out=out,
-                servers=tuple(server or ()),
-                sources=tuple(source or ["oracle"]),
-                rows=rows,
-            )
-            for text in options.sources:
+            from trainer.sft.sft_job import SftOptions
+            from trainer.sft.sources import check_source
+
+            out, sources = out or Path("runs"), tuple(source or ["oracle"])
+            for text in sources:
                 check_source(text)
+            config = config.override(output_dir=out)
+            options = SftOptions(choice.preset, out, servers, sources=sources, rows=rows)
+        from trainer.run.job import run_job
+        from trainer.runtime.precision import check_gpu
+        from trainer.sft.sft_job import SftJob
+
         check_gpu(options.preset, config)
-        run_job(config, options, resume=run, console=console, kind=SftJob)
+        run_job(config, options, SftJob, resume=run, console=console)

@@ -13,12 +13,12 @@ from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
 from trainer.config import GRPOConfig
-from trainer.evaluation.evaluate import BATCH, Play
-from trainer.evaluation.inputs import Inputs
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
+from trainer.run.inputs import Inputs
+from trainer.run.measurement import BATCH, Play
 from trainer.runtime.memory import cache_token_bytes
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
@@ -152,7 +152,6 @@ def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:
 
 
 def free_memory_bytes(device: str) -> int:
-    """Return the free memory of a GPU, or of the machine for "cpu"."""
     if device.startswith("cuda"):
         # torch reuses the memory that it holds
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -8,7 +8,8 @@ from typer import Option
 
 from shared.console import print_line
 from shared.dataset import has_split
-from trainer.cli import (
+from trainer.config import LabelsName
+from trainer.run.options import (
     DATA,
     AdapterOption,
     ModelOption,
@@ -23,7 +24,6 @@ from trainer.cli import (
     model_settings,
     settings_of,
 )
-from trainer.config import LabelsName
 
 AS_GIVEN = ("rounds", "questions", "eval_limit")
 SAMPLES: dict[LabelsName, int] = {"gold": 2, "rewards": 2, "agreement": 5}

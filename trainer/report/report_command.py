@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from shared.console import print_line
-from trainer.cli import console, guarded
+from trainer.run.options import console, guarded
 
 RUNS = Path("runs")
 

@@ -13,22 +13,21 @@ from rich.console import Console
 
 from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
+from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
 from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
-from trainer.config import GRPOConfig
-from trainer.errors import ConfigError, RolloutError, RunError
-from trainer.evaluation.analysis import pass_at_k
-from trainer.evaluation.evaluate import evaluate
-from trainer.evaluation.inputs import Inputs, JobOptions, load_inputs
-from trainer.evaluation.measure import Connection, model_play, play_with
-from trainer.evaluation.records import mixed_questions
-from trainer.evaluation.run import run_evaluation
-from trainer.evaluation.settings import EvaluationSettings
+from trainer.config import ConfigError, GRPOConfig
+from trainer.errors import RolloutError, RunError
 from trainer.rollout.generators.policies import RandomPolicy
-from trainer.run.folder import held, read_lines
+from trainer.run.analysis import pass_at_k
+from trainer.run.evaluation import EvaluationSettings, mixed_questions, run_evaluation
+from trainer.run.folder import held, read_lines, to_json
+from trainer.run.inputs import Inputs, JobOptions, load_inputs
+from trainer.run.measurement import evaluate
+from trainer.run.players import Connection, model_play, play_with
 from trainer.runtime.interrupt import Interrupted
 
 RIGHT, WRONG = "ANSWER: 42", "ANSWER: 7"
@@ -60,7 +59,7 @@ class Bench:
         self.config, self.client = config, FakeClient()
         self.console = Console(file=io.StringIO(), width=100)
         self.digest = "server-digest"
-        monkeypatch.setattr("trainer.evaluation.run.connected", self.connected)
+        monkeypatch.setattr("trainer.run.evaluation.connected", self.connected)
 
     @contextmanager
     def connected(
@@ -320,16 +319,14 @@ def test_one_sample_plays_what_a_training_job_measures(
         ),
         ("sampled", {}, model_play(inputs.model, inputs.tokenizer, small, client, "sampled")),
     ]:
-        expected = evaluate(play, inputs.evaluation, inputs.book, mode="sampled").episodes
+        mode: Mode = "greedy" if name == "greedy" else "sampled"
+        how: Any = {"mode": mode, "logprobs": True}
+        expected = evaluate(play, inputs.evaluation, inputs.book, **how).episodes
         bench.run(tmp_path / name, policy="random" if name == "random" else "model", **settings)
         played = {one["question_id"]: one for one in lines(tmp_path / name)}
         assert len(played) == len(expected)
         for one in expected:
-            line = one.as_line("eval", "greedy" if name == "greedy" else "sampled", 0)
-            found = played[one.question_id]
-            assert {key: found[key] for key in line if key != "sha256"} == {
-                key: value for key, value in line.items() if key != "sha256"
-            }
+            assert played[one.question_id] == json.loads(to_json(one.sealed()))
         tokens = [one["sampled_tokens"] for one in played.values()]
         assert (min(tokens) > 0) == (name != "random")
     assert EvaluationSettings(config=small).seed == EVAL_SEED

@@ -38,7 +38,6 @@ class Diagnosis:
 
 
 def check_packages() -> Iterator[Diagnosis]:
-    """Check every package that a run needs."""
     from packaging.requirements import Requirement
 
     version = ".".join(map(str, sys.version_info[:3]))
@@ -63,7 +62,6 @@ def check_packages() -> Iterator[Diagnosis]:
 
 
 def check_device() -> Iterator[Diagnosis]:
-    """Check the GPUs, and report the CPU threads that training uses."""
     import torch
 
     from trainer.runtime.cpu_budget import usable_cores, usable_threads
@@ -89,7 +87,6 @@ def check_device() -> Iterator[Diagnosis]:
 
 
 def check_data(data_dir: Path) -> Iterator[Diagnosis]:
-    """Check the questions and databases of a data directory."""
     from shared import dataset
     from shared.errors import DataError
     from shared.models import DIFFICULTIES
@@ -114,7 +111,6 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
 
 
 def check_model(name: str) -> Iterator[Diagnosis]:
-    """Check that the base model is on this machine; a Hugging Face name is only noted."""
     from trainer.errors import ModelLoadError
     from trainer.runtime.models import check_directory, looks_local, model_path
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from shared.errors import SQLEnvError
 from shared.models import (
     DEFAULT_STANDARD,
     DEFAULT_STEP_BUDGET,
@@ -22,8 +23,7 @@ from shared.models import (
     StandardName,
 )
 from shared.seeds import DEFAULT_SEED, MAX_SEED
-from trainer.errors import ConfigError
-from trainer.presets import PRESETS
+from trainer.config.presets import PRESETS
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 PROMPTS = ("full", "short")  # the names of system prompts; others are given as a file
@@ -37,7 +37,6 @@ REWARD_WEIGHTS = {"correctness": 1.0, "progress": 0.15, "operational": 1.0}
 
 
 def _split(value: Any) -> Any:
-    """Split comma-separated text."""
     return list(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
@@ -63,6 +62,10 @@ _Split = BeforeValidator(_split)
 _URL = Annotated[str, Field(pattern="^https?://")]
 _OptionalURL = Annotated[str, Field(pattern="^(https?://.*)?$")]
 _Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+
+
+class ConfigError(SQLEnvError, ValueError, code="config"):
+    """A setting cannot work. `details`: field, the name of the setting."""
 
 
 @dataclass(kw_only=True)
@@ -201,7 +204,7 @@ class GRPOConfig:
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """Return the settings of a preset (`trainer.presets`), with `overrides` by field name.
+        """Return the settings of a preset (`presets.py`), with `overrides` by field name.
 
         `data_dir` sets both data paths.
         """
@@ -240,7 +243,6 @@ def _need(ok: bool, name: str, problem: str, remedy: str) -> None:
 
 
 def _config_error(error: ValidationError) -> ConfigError:
-    """Return the first problem that pydantic found as one line."""
     first = error.errors()[0]
     name = str(first["loc"][0])
     rule = re.sub("^(Value error, |(Input|String|List) (?=should))", "", first["msg"])

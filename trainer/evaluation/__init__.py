@@ -1,1 +1,0 @@
-"""`python -m trainer evaluate`: measure any policy on any questions, and compare in pairs."""

@@ -21,6 +21,7 @@ from trainer.config.presets import OFFLINE_MODEL
 from trainer.improve.improve_command import improve
 from trainer.play.command import play
 from trainer.report.report_command import report
+from trainer.run.compare_command import compare
 from trainer.run.evaluate_command import evaluate
 from trainer.run.folder import open_run, read_json
 from trainer.run.options import (
@@ -243,7 +244,7 @@ def train(
         )
 
 
-for command in (sft, improve, evaluate, report, play):
+for command in (sft, improve, evaluate, report, compare, play):
     app.command()(command)
 
 

@@ -133,14 +133,22 @@ class Measured:
 
 
 def read_measured(path: Path) -> Measured:
+    """Read an evaluation, or the greedy measurement of a run after its training."""
     folder = Run(path)
     saved = read_json(folder.config) if folder.config.is_file() else {}
-    if "evaluation" not in saved:
-        raise RunError(f"no evaluation at {path}: name the --out of one")
-    success = success_shares(read_records(folder, seen=False))
+    if "config" not in saved:
+        raise RunError(f"no run and no evaluation at {path}: name the folder of one")
+    settings = saved.get("evaluation")
+    if settings is not None:
+        records = read_records(folder, seen=False)
+    else:
+        settings = {**saved["config"], **saved, "split": "eval", "mode": "greedy"}
+        after = read_records(folder, lambda phase, step: phase == "after", seen=False)
+        records = (one for one in after if one.mode == "greedy")
+    success = success_shares(records)
     if not success:
-        raise RunError(f"{folder.episodes} has no finished episode")
-    return Measured(str(path), saved["evaluation"], success)
+        raise RunError(f"{folder.episodes} has no finished episode to compare with")
+    return Measured(str(path), settings, success)
 
 
 def mixed_questions(path: Path) -> list[str]:

@@ -25,6 +25,7 @@ from tests.trainer.small_job import (
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, TrainingDiverged
 from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.rollout import prompts
 from trainer.rollout.dataset import question_id_of
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.policies import RandomPolicy
@@ -157,7 +158,7 @@ def test_a_resumed_run_keeps_its_settings_and_its_data(
 
 
 def test_a_resumed_run_keeps_its_model_and_its_server(
-    small: GRPOConfig, tmp_path: Path, model: Any
+    small: GRPOConfig, tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
@@ -165,6 +166,10 @@ def test_a_resumed_run_keeps_its_model_and_its_server(
     check_resumed_data(run, inputs, small, served(inputs))
     with pytest.raises(RunError, match=r"environment server at .* has changed since"):
         check_resumed_data(run, inputs, small, served(inputs, "another"))
+    monkeypatch.setitem(prompts._SYSTEM_PROMPTS, small.system_prompt, "edited")
+    with pytest.raises(RunError, match=r"what the model reads, .* has changed since"):
+        check_resumed_data(run, inputs, small, served(inputs))
+    monkeypatch.undo()
     next(model.parameters()).data.add_(1.0)
     model.save_pretrained(small.model_name)
     with pytest.raises(RunError, match=f"the model {small.model_name} has changed since"):

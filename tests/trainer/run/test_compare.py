@@ -1,0 +1,56 @@
+"""`trainer compare`: success beside the first run's, what differs in settings, one picture."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shared.run_files import sealed
+from tests.trainer.played_run import record_run
+from trainer.__main__ import app
+from trainer.run.evaluation import read_measured
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    """A run, and a copy in which every episode after training is wrong and a setting differs."""
+    first, second = record_run(tmp_path / "made"), tmp_path / "second"
+    shutil.copytree(first, second)
+    lines = [json.loads(line) for line in (second / "episodes.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("sha256", None)
+        if line["phase"] == "after":
+            line |= {"outcome": "wrong", "correctness": 0.0}
+    texts = (json.dumps(sealed(line), ensure_ascii=False) + "\n" for line in lines)
+    (second / "episodes.jsonl").write_text("".join(texts))
+    config = json.loads((second / "config.json").read_text())
+    config["config"]["learning_rate"] = 0.5
+    (second / "config.json").write_text(json.dumps(config))
+    return [first, second]
+
+
+def compared(*arguments: object) -> tuple[int, str]:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["compare", *map(str, arguments)])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_runs_are_compared_question_by_question(runs: list[Path], tmp_path: Path) -> None:
+    code, text = compared(*runs, "--out", tmp_path / "curves.png")
+    assert code == 0, text
+    before, after = (read_measured(run).success for run in runs)
+    assert set(after.values()) == {0.0}
+    lost = sum(share > 0 for share in before.values())
+    assert lost > 0
+    assert f" 0 {lost} " in text, "gained and lost"
+    assert "learning_rate: " in text
+    assert "seed: " not in text, "it is the same"
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_no_run_is_named(runs: list[Path], tmp_path: Path) -> None:
+    assert compared(runs[0]) == (1, "error: name 2 to 4 runs or evaluations to compare")
+    code, text = compared(runs[0], tmp_path)
+    assert code == 1
+    assert "no run and no evaluation at" in text

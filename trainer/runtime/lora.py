@@ -72,7 +72,8 @@ def merged(model: Any, adapter: Path) -> Any:
             f"the adapter in {adapter} does not fit its base {model.name_or_path!r} ({problem}): "
             f"name the base that it was trained on: --adapter {adapter} --model BASE"
         )
-    whole = adapted.merge_and_unload()
+    base, whole = model.name_or_path, adapted.merge_and_unload()
+    whole.base_path = base  # where `adapted` finds what peft looks up when it saves
     # of an adapter that is trained on this model, this is the base
     whole.name_or_path = whole.config._name_or_path = str(adapter)
     return whole
@@ -94,6 +95,7 @@ def adapted(model: Any, config: GRPOConfig) -> Any:
     for layer in found.modules():
         if isinstance(layer, LoraLayer):
             layer.get_base_layer().weight.data -= layer.get_delta_weight("default")
+    found.peft_config["default"].base_model_name_or_path = model.base_path
     return found
 
 

@@ -84,8 +84,8 @@ class MetricsRow(Counts, RolloutSeconds, total=False):
     """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval
     curve.
 
-    A row of training counts the episodes since the row before, and also holds TRL's own keys, such
-    as "rewards/reward_progress/mean".
+    A row of training counts the episodes since the row before, and also holds TRL's own keys.
+    `reward` is the sum of the three layers, each a mean times its weight.
     """
 
     step: Required[int]
@@ -93,6 +93,9 @@ class MetricsRow(Counts, RolloutSeconds, total=False):
     steps_per_episode: float | None
     loss: float
     reward: float
+    reward_correctness: float
+    reward_progress: float
+    reward_operational: float
     rebuilds: int  # episodes rebuilt on a server by replay
     # since the run started
     train_s: float | None

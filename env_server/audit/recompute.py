@@ -8,13 +8,9 @@ from shared import run_stats
 from shared.run_files import EpisodeLine, MetricsRow, RunSummary
 from shared.run_stats import PHASES, counts, mean, measurement, rates
 
-# TRL's float32 means of a step's rewards: key of metrics.jsonl -> field of an episode
-LOGGED = {
-    "reward": "reward",
-    "rewards/reward_correctness/mean": "correctness",
-    "rewards/reward_progress/mean": "progress",
-    "rewards/reward_operational/mean": "operational",
-}
+LAYERS = ("correctness", "progress", "operational")  # of the reward, in the order of their weights
+# float32 means
+LOGGED = ("reward", *(f"reward_{layer}" for layer in LAYERS))
 LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: older runs hold sums whose last digit is Python's version's
 UNCHECKED = "wall_s"  # of a measurement
@@ -25,8 +21,10 @@ Episodes = Sequence[EpisodeLine]
 Values = Mapping[str, object]
 
 
-def metrics_differences(rows: Iterable[Row], episodes: Episodes, finished: bool) -> Differences:
-    """Yield where metrics.jsonl differs from the episodes.
+def metrics_differences(
+    rows: Iterable[Row], episodes: Episodes, finished: bool, weights: Sequence[float]
+) -> Differences:
+    """Yield where metrics.jsonl differs from the episodes; `weights` are those of `LAYERS`.
 
     A row with `episodes` covers the training episodes since the row before it, one with `eval_n` is
     a point of the eval curve: before and after training, of the questions that other points ask.
@@ -41,7 +39,10 @@ def metrics_differences(rows: Iterable[Row], episodes: Episodes, finished: bool)
             yield number, f"its step is {step!r}"
             continue
         if "episodes" in row:
-            recomputed = training_row([one for one in train if logged < one.step <= step])
+            played = [one for one in train if logged < one.step <= step]
+            recomputed = training_row(played, weights)
+            if "reward_progress" not in row:  # an older run
+                recomputed = {key: one for key, one in recomputed.items() if key not in LOGGED[1:]}
             logged = step
         elif "eval_n" in row:
             recomputed = eval_row(_of_point(episodes, step, last, asked))
@@ -52,12 +53,13 @@ def metrics_differences(rows: Iterable[Row], episodes: Episodes, finished: bool)
         yield 0, f"no row covers the training episodes after step {logged}"
 
 
-def training_row(episodes: Episodes) -> dict[str, Any]:
+def training_row(episodes: Episodes, weights: Sequence[float]) -> dict[str, Any]:
     """Return what metrics.jsonl reports of the training episodes of one log event."""
     row = run_stats.training_row(episodes)
-    if not row["episodes_lost"]:
-        for key, name in LOGGED.items():
-            row[key] = mean(getattr(episode, name) for episode in episodes)
+    if episodes and not row["episodes_lost"]:
+        for layer, weight in zip(LAYERS, weights, strict=True):
+            row[f"reward_{layer}"] = weight * (mean(getattr(one, layer) for one in episodes) or 0.0)
+        row["reward"] = sum(row[f"reward_{layer}"] for layer in LAYERS)
     return row
 
 

@@ -39,6 +39,7 @@ class _TrainerConfig(BaseModel):
     db_dir: Path
     standard: StandardName
     difficulty_filter: list[str]
+    reward_weights: list[float] = Field([1.0, 0.15, 1.0], min_length=3, max_length=3)
     explain: list[Explanation] = []  # a run without it is older than explanations
 
 

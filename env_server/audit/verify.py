@@ -221,12 +221,13 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
 
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
     """Compare metrics.jsonl and summary.json, as far as they are there, with the episodes."""
+    weights = run.settings.config.reward_weights
     finished = run.summary.exists()
     lines = list(numbered_lines(run.metrics)) if run.metrics.exists() else []
     rows = [(number, _object(line, run.metrics, number, report)) for number, line in lines]
     report.metrics_rows = len(rows)
     if all(row is not None for _, row in rows):
-        for number, text in metrics_differences(rows, episodes, finished):
+        for number, text in metrics_differences(rows, episodes, finished, weights):
             report.add(run.metrics, text, number)
     if finished:
         summary = _object(read_file(run.summary), run.summary, 0, report)

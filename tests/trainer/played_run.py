@@ -17,7 +17,7 @@ from shared.client import in_process
 from shared.dataset import Question, load_splits
 from shared.run_stats import MODES, Mode, training_row
 from tests.trainer.small_data import make_data
-from trainer.config import GRPOConfig
+from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.generators.policies import RandomPolicy
@@ -178,8 +178,8 @@ def _logged(step: int, episodes: Sequence[EpisodeRecord], processes: int) -> dic
     """A row of metrics.jsonl as trl and `MetricsCallback` write it."""
     rewards = [one.reward or 0.0 for one in episodes]
     layers = {
-        f"rewards/reward_{name}/mean": statistics.fmean(getattr(one, name) or 0 for one in episodes)
-        for name in ("correctness", "progress", "operational")
+        f"reward_{name}": weight * statistics.fmean(getattr(one, name) or 0 for one in episodes)
+        for name, weight in REWARD_WEIGHTS.items()
     }
     logged = {"step": step, "loss": 0.1 / step, "grad_norm": 0.3, "learning_rate": 3e-4}
     logged |= {"entropy": 0.5 / step, "completions/mean_length": 80.0, **layers}

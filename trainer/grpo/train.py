@@ -1,6 +1,7 @@
 """GRPO with trl, over rollouts that are played over HTTP. `grpo_job.py` adds measurements."""
 
 import functools
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from trainer.runtime.lora import adapted, continues, lora_config
 from trainer.runtime.precision import check_extras, shrink_frozen_weights
 from trainer.runtime.ranks import Ranks, check_one_gpu, launched
 from trainer.runtime.training import ignore_renamed, shared_arguments
+
+log = logging.getLogger(__name__)
 
 CLIPPED_ABOVE = 0.28  # a token's probability ratio, to 1 + this; below to 1 - 0.2, as in trl
 # fields that these settings and transformers' or trl's have under the same name
@@ -72,6 +75,12 @@ def build_trainer(
         check_one_gpu(config, torch.cuda.device_count())
     check_training_questions((question_id_of(row["prompt"]) for row in prompts), config)
     check_enough_questions(len(prompts), config)
+    if 0 < config.max_steps <= 3 * config.warmup_steps:
+        log.warning(
+            "the learning rate rises during %d of %d steps: set warmup_steps to less",
+            min(config.warmup_steps, config.max_steps),
+            config.max_steps,
+        )
     ranks = ranks or Ranks()
     if goes_on := continues(config):
         model = adapted(model, config)

@@ -70,7 +70,7 @@ def _logged(run: LoadedRun, name: str, title: str, label: str) -> Chart:
 def reward_layers(run: LoadedRun) -> Chart:
     lines = []
     for name, colour in zip(REWARD_WEIGHTS, ("blue", "orange", "green"), strict=True):
-        values = points(run.metrics, f"rewards/reward_{name}/mean", REWARD_WEIGHTS[name])
+        values = points(run.metrics, f"reward_{name}")
         lines += logged_and_mean(values, weighted(name), colour)
     title = "Reward by layer, training episodes"
     return Chart("reward-parts", title, lines, note=smoothing_note(lines))

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from shared.run_stats import training_row
+from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import known, spent
@@ -85,6 +86,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not self._ranks.main:
             return
         row: dict[str, Any] = {"step": state.global_step, **kwargs.get("logs", {})}
+        for layer, weight in zip(REWARD_WEIGHTS, getattr(args, "reward_weights", ()), strict=False):
+            row.pop(f"rewards/reward_{layer}/std", None)  # TRL's are of values without weights
+            if (logged := row.pop(f"rewards/reward_{layer}/mean", None)) is not None:
+                row[f"reward_{layer}"] = weight * logged
         # a step that was interrupted is played again
         del self._pending[len(self._pending) - self._unfinished :]
         self._unfinished = 0

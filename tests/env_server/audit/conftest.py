@@ -121,7 +121,7 @@ def write_results(run: Path) -> None:
     }
     rows: list[dict[str, Any]] = [{"step": 0, **eval_row(points[0])}]
     rows += [
-        {"step": step, "loss": 0.5, **training_row(of("train", step))}
+        {"step": step, "loss": 0.5, **training_row(of("train", step), (1.0, 0.15, 1.0))}
         for step in range(1, STEPS + 1)
     ]
     rows += [{"step": 1, **eval_row(of("eval", 1))}, {"step": STEPS, **eval_row(points[STEPS])}]

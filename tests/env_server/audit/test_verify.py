@@ -226,7 +226,7 @@ def test_a_measurement_of_other_questions_is_found(
     [
         ("step", "1"), ("success", 0.9), ("steps_per_episode", 1.0), ("env_errors", -1),
         ("episodes", 5),
-        ("reward", 0.9), ("rewards/reward_progress/mean", 0.9), ("eval_greedy_success", 0.9),
+        ("reward", 0.9), ("reward_progress", 0.9), ("eval_greedy_success", 0.9),
         ("eval_greedy_reward", 0.9), ("eval_n", 9),
     ],
 )  # fmt: skip

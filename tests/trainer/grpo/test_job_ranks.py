@@ -68,7 +68,7 @@ def check_same(run: Run, other: Run) -> None:
         "reward",
         "success",
         "episodes",
-        "rewards/reward_operational/mean",
+        "reward_operational",
         "eval_n",
         "loss",
         "grad_norm",

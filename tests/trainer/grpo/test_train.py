@@ -225,6 +225,16 @@ def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
         guard.on_pre_optimizer_step(Settings(), State(), None, model=module)
 
 
+@pytest.mark.parametrize(("warmup", "told"), [(1, False), (2, True)])
+def test_a_long_warm_up_is_told(
+    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, warmup: int, told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    config = short_training(config, tmp_path, max_steps=6, warmup_steps=warmup)
+    build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    assert ("the learning rate rises during 2 of 6 steps" in caplog.text) == told
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_valid_and_convert(name: str) -> None:
     config = GRPOConfig.preset(name)

@@ -71,7 +71,7 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
     elif isinstance(default, float):
         shown = f"{default:g}"
     assert re.search(
-        rf"^\| `{ENV_PREFIX}{name.upper()}` \| {re.escape(shown)} \| \S", SETTINGS, re.MULTILINE
+        rf"^- `{ENV_PREFIX}{name.upper()}` \({re.escape(shown)}\): \S", SETTINGS, re.MULTILINE
     )
 
 

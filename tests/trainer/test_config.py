@@ -121,7 +121,7 @@ def test_data_dir_sets_both_paths() -> None:
 
 def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
-    listed = dict(re.findall(r"^\| `([a-z]\w*)` \| (\S+) \|", page, re.MULTILINE))
+    listed = dict(re.findall(r"^- `([a-z]\w*)` \((\S+)\)", page, re.MULTILINE))
 
     def shown(value: object) -> str:
         if isinstance(value, list):

@@ -23,7 +23,6 @@ from trainer.play.command import play
 from trainer.report.report_command import report
 from trainer.run.compare_command import compare
 from trainer.run.evaluate_command import evaluate
-from trainer.run.folder import open_run, read_json
 from trainer.run.options import (
     DATA,
     AdapterOption,
@@ -193,6 +192,8 @@ def train(
     )
 
     with guarded():
+        from trainer.run.folder import open_run, read_json
+
         servers, run, found = tuple(server or ()), None, ""
         if resume is not None:
             from trainer.run.inputs import resumed_settings

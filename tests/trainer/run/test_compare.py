@@ -14,9 +14,11 @@ from trainer.run.evaluation import read_measured
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    """A run, and a copy in which every episode after training is wrong and a setting differs."""
-    first, second = record_run(tmp_path / "made"), tmp_path / "second"
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A run, and a copy with another setting in which every episode after training is wrong."""
+    monkeypatch.chdir(tmp_path)
+    record_run(tmp_path / "made").rename("first")
+    first, second = Path("first"), Path("second")
     shutil.copytree(first, second)
     lines = [json.loads(line) for line in (second / "episodes.jsonl").read_text().splitlines()]
     for line in lines:

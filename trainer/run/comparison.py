@@ -1,0 +1,87 @@
+"""Runs and evaluations beside the first of them: success, settings, learning curves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console, RenderableType
+
+from shared.console import percent, print_line
+from shared.run_stats import Mode, wilson_interval
+from trainer.charts import Chart, Series, curve_points, png
+from trainer.config import ConfigError
+from trainer.run.analysis import compare
+from trainer.run.console import percent_number, table
+from trainer.run.evaluation import Measured, read_measured
+from trainer.run.evaluation_tables import p_text
+from trainer.run.folder import Run, check_writable, read_json, read_lines, write_bytes
+
+CURVE_COLOURS = ("blue", "orange", "green", "grey")  # of as many runs
+LOOKS: tuple[tuple[Mode, Literal["line", "dashed"]], ...] = (
+    ("greedy", "line"),
+    ("sampled", "dashed"),
+)
+LEFT_OUT = ("output_dir", "server_urls", "options.out")  # settings that decide no result
+
+
+def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
+    """Print the comparison, and draw the curves to `out` if there are some. `RunError` names what
+    is no run and no evaluation."""
+    if not 2 <= len(paths) <= len(CURVE_COLOURS):
+        raise ConfigError(f"name 2 to {len(CURVE_COLOURS)} runs or evaluations to compare")
+    console.print(comparison_table([read_measured(path) for path in paths]))
+    for name, values in different_settings(paths).items():
+        print_line(console, f"{name}: {', '.join(values)}")
+    series = [
+        Series(f"{str(path)[-30:]}, {mode}", points, colour, kind)
+        for path, colour in zip(paths, CURVE_COLOURS, strict=False)
+        for mode, kind in LOOKS
+        if (points := curve_points(list(read_lines(Run(path).metrics)), mode))
+    ]
+    if series:
+        check_writable(out)
+        title = "Success on eval questions"
+        write_bytes(out, png([Chart("compared", title, series, bounds=(0.0, None), form=percent)]))
+        print_line(console, f"wrote {out}")
+
+
+def comparison_table(found: Sequence[Measured]) -> RenderableType:
+    """Return success of each in percent, with its difference to the first on their questions."""
+    first, rows = found[0], []
+    for one in found:
+        right, n = sum(one.success.values()), len(one.success)
+        low, high = (percent_number(end) for end in wilson_interval(round(right), n))
+        cells = [one.name, str(n), f"{percent_number(right / n)} [{low}, {high}]"]
+        if one is not first:
+            paired = compare(first.success, one.success)
+            if paired["n"]:
+                ends = "{:+.1f} to {:+.1f}".format(*(100 * end for end in paired["ci95"]))
+                cells += [str(paired["n"]), f"{100 * paired['difference']:+.1f} [{ends}]"]
+                cells += [str(paired["gained"]), str(paired["lost"]), p_text(paired["p_value"])]
+            else:
+                cells += ["0"]
+        rows.append([*cells, *[""] * (8 - len(cells))])
+    headings = ("run", "questions", "success %", "of both", "difference", "gained", "lost", "p")
+    return table(f"Against {first.name}", headings, rows)
+
+
+def different_settings(paths: Sequence[Path]) -> dict[str, list[str]]:
+    """Return the settings of config.json that are not the same in all, with the value of each."""
+    saved = [flat(read_json(Run(path).config)) for path in paths]
+    names = dict.fromkeys(name for one in saved for name in one)
+    values = {name: [str(one.get(name, "unset"))[:60] for one in saved] for name in names}
+    return {
+        name: each for name, each in values.items() if len(set(each)) > 1 and name not in LEFT_OUT
+    }
+
+
+def flat(saved: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one dict; a field of GRPOConfig has its own name."""
+    found: dict[str, Any] = {}
+    for name, value in saved.items():
+        if isinstance(value, dict):
+            inner = "" if name == "config" else f"{prefix}{name}."
+            found |= flat(value, inner)
+        else:
+            found[f"{prefix}{name}"] = value
+    return found

@@ -141,7 +141,10 @@ class Settings(BaseSettings):
             if not all("!" <= char <= "~" for char in key):
                 raise ValueError(f"{name} may hold only visible ASCII, without spaces")
             if len(key) < MIN_KEY_CHARS:
-                raise ValueError(f"{name}: a key has at least {MIN_KEY_CHARS} characters")
+                raise ValueError(
+                    f"{name}: a key has at least {MIN_KEY_CHARS} characters, and no comma, which "
+                    "separates keys"
+                )
         if len({key for _, key in keys}) < len(keys):
             raise ValueError(
                 "two keys of api_key, operator_key and agent_keys are equal: make each its own"

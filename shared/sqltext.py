@@ -16,6 +16,9 @@ RESERVED = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED_OR_COMMENT = re.compile(
+    r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|--[^\n]*|/\*.*?\*/""", re.DOTALL
+)
 _LISTED = re.compile(r'("(?:[^"]|"")*"|.+?)(?:, |$)')
 
 
@@ -44,6 +47,12 @@ def join_names(names: Iterable[str]) -> str:
 def split_names(text: str) -> list[str]:
     """Return the names that `join_names` joined."""
     return [unquote_identifier(match[1]) for match in _LISTED.finditer(text)]
+
+
+def on_one_line(sql: str) -> str:
+    """Return a statement without its comments and line breaks."""
+    bare = _QUOTED_OR_COMMENT.sub(lambda found: found[1] or " ", sql)
+    return re.sub(r"\s*\n\s*", " ", bare).strip()
 
 
 def quote_text(text: str) -> str:

@@ -164,7 +164,7 @@ def train(
         Option(
             min=0,
             help="Steps between points of the eval curve; 0: no curve.",
-            show_default="about 8 points, at least 5 steps apart",
+            show_default="about 6 points, at least 5 steps apart",
         ),
     ] = None,
     eval_points: Annotated[

@@ -46,6 +46,7 @@ class _Rewrite:
     column: str
     kind: str
     read: Read
+    note: str
 
     @property
     def sql(self) -> tuple[str, str]:
@@ -60,11 +61,13 @@ def mend(path: Path, *, write: bool) -> Mended:
         names = connection.execute(f"SELECT name FROM pragma_table_list WHERE {listed}").fetchall()
         tables = sorted(str(name) for (name,) in names)
         rewrites = [one for table in tables for one in _rewrites(connection, table, write, found)]
+        done = [one for one in rewrites if not write or _allowed(connection, one, found)]
+        found.changes += [f"{one.table}.{one.column} {one.note}" for one in done if one.note]
         if write:
-            _declare(connection, rewrites)
+            _declare(connection, done)
     with closing(_opened(path)) as connection:  # it reads the new types
-        for rewrite in rewrites if write else ():
-            _apply(connection, rewrite, found)
+        for rewrite in done if write else ():
+            _apply(connection, rewrite)
         _rename(connection, tables, write, found)
     return found
 
@@ -92,9 +95,10 @@ def _rewrites(
                 kind, read, note = _reading(connection, table, name, whole)
             except (apsw.Error, UnicodeDecodeError):  # a collation that is not loaded; not UTF-8
                 continue
-            found.changes += [f"{table}.{name} {note}"] if note else []
             if read is not None:
-                yield _Rewrite(table, name, kind, read)
+                yield _Rewrite(table, name, kind, read, note)
+            elif note:
+                found.changes.append(f"{table}.{name} {note}")
 
 
 def _keys(connection: apsw.Connection, table: str) -> set[str]:
@@ -186,25 +190,37 @@ def _with_type(sql: str, column: str, kind: str) -> str:
     return sql
 
 
-def _apply(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> None:
+def _allowed(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> bool:
+    """Return whether a column may have its new values; a constraint that forbids them is a
+    problem."""
+    connection.execute("SAVEPOINT trial")
+    try:
+        _apply(connection, rewrite)
+    except apsw.Error as error:
+        found.problems.append(f"{rewrite.table}.{rewrite.column} keeps its texts: {error}")
+        return False
+    finally:
+        connection.execute("ROLLBACK TO trial; RELEASE trial")
+    return True
+
+
+def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
     def value(*cells: Any) -> Value | None:
         return rewrite.read(str(cells[0]))
 
     connection.create_scalar_function("mended", value, 1, deterministic=True)
     table, column = rewrite.sql
-    try:
-        connection.execute(f"UPDATE {table} SET {column} = mended({column}) WHERE {column} NOTNULL")
-    except apsw.Error as error:  # a constraint
-        found.problems.append(f"{rewrite.table}.{rewrite.column} keeps its texts: {error}")
+    connection.execute(f"UPDATE {table} SET {column} = mended({column}) WHERE {column} NOTNULL")
 
 
 def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, found: Mended) -> None:
     taken = {table.lower() for table in tables}
+    # a name has one new name in all tables, since queries are translated by it
+    every = list(dict.fromkeys(one for table in tables for one in _columns(connection, table)))
+    new_names = dict(zip(every, plain_names(every), strict=True))
     for table in tables:
         old = _columns(connection, table)
-        columns = {
-            name: new for name, new in zip(old, plain_names(old), strict=True) if name != new
-        }
+        columns = {name: new_names[name] for name in old if new_names[name] != name}
         new_table = table_name(table)
         if new_table != table and new_table.lower() in taken - {table.lower()}:
             new_table = table

@@ -52,6 +52,8 @@ def read_sqlite(
         if mending:
             report.problems += (f"{path.name}: {problem}" for problem in mended.problems)
             report.notes += (f"{path.name}: {change}" for change in mended.changes)
+            source.names.clear()  # of the database before
+            source.columns.clear()
             source.names |= {("", old): new for old, new in mended.tables.items()}
             source.columns |= mended.columns
             return

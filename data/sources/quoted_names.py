@@ -88,12 +88,14 @@ def add_quoted_copies(source: Source, count: int, seed: int = 0) -> Source:
 
 
 def requoted(sql: str, names: Mapping[str, str]) -> str | None:
-    """Return a gold with new names, in quotes where they need them; None if it can't be read."""
+    """Return a gold with new names, in quotes where they need them; None if unsure."""
     try:
         tree = parse_sql(sql)
     except (SqlglotError, RecursionError):
         return None
     for one in list(tree.find_all(exp.Identifier)):
+        if one.quoted and one.name.lower() in names:
+            return None  # perhaps a text in double quotes
         if new := names.get(one.name.lower()):
             one.replace(exp.to_identifier(new, quoted=sql_name(new) != new))
     return str(tree.sql("sqlite"))

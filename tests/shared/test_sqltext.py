@@ -11,6 +11,7 @@ from sqlglot.errors import SqlglotError
 from shared.order_by import Unresolved, parse_query, tie_query
 from shared.sqltext import (
     join_names,
+    on_one_line,
     quote_identifier,
     quote_text,
     split_names,
@@ -139,3 +140,8 @@ def test_what_cannot_be_determined_is_an_error(sql: str) -> None:
 
 def test_without_order_and_limit_there_is_nothing_to_run() -> None:
     assert tie_query(parse_query("SELECT a FROM t")) is None
+
+
+def test_a_statement_on_one_line_has_no_comments_and_its_texts_whole() -> None:
+    sql = "SELECT a -- the sum\nFROM t /* of\nall */ WHERE b = 'x--y' AND \"c--d\" = 1 -- end"
+    assert on_one_line(sql) == "SELECT a FROM t   WHERE b = 'x--y' AND \"c--d\" = 1"

@@ -41,15 +41,18 @@ def _split(value: Any) -> Any:
 
 
 def _prompt(value: Any) -> Any:
-    """Return the name of a system prompt, or the text of one, or that of the file it is in."""
-    text = str(value) if isinstance(value, Path) else value
-    if not isinstance(text, str) or text in PROMPTS or len(text.split()) > 1:
-        return text
+    """Return the name of a system prompt, or the text of one; that of a file if it is a `Path`.
+
+    A text is never taken for a path: a model's folder may hold one.
+    """
+    wanted = f"it should be {', '.join(PROMPTS)} or a file with a prompt of several words in UTF-8"
     try:
-        return Path(text).read_text(encoding="utf-8").strip()
+        text = value.read_text(encoding="utf-8").strip() if isinstance(value, Path) else value
     except (OSError, ValueError) as error:
-        names = ", ".join(PROMPTS)
-        raise ValueError(f"it should be {names} or a file with the prompt in UTF-8") from error
+        raise ValueError(wanted) from error
+    if isinstance(text, str) and text not in PROMPTS and len(text.split()) < 2:
+        raise ValueError(wanted)
+    return text
 
 
 _Count = Annotated[int, Field(ge=1)]
@@ -247,4 +250,5 @@ def _config_error(error: ValidationError) -> ConfigError:
     name = str(first["loc"][0])
     rule = re.sub("^(Value error, |(Input|String|List) (?=should))", "", first["msg"])
     rule = f"it {rule}" if rule.startswith("should") else rule
-    return ConfigError(f"{name} is {first['input']!r}: {rule}", field=name)
+    given = str(first["input"]) if isinstance(first["input"], Path) else first["input"]
+    return ConfigError(f"{name} is {given!r}: {rule}", field=name)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shared.console import counted
 from shared.dataset import TABLE_TEXT, ColumnTexts
 from shared.errors import first_problem
+from shared.sqltext import on_one_line
 from trainer.errors import PlayError
 
 SUFFIX = ".notes.toml"
@@ -56,7 +57,7 @@ class Notes(BaseModel):
             return -len(asked & words) / max(1, len(asked | words))
 
         chosen = sorted(self.questions, key=unlike)[:MAX_PAST]
-        lines = [f"{one.question.strip()}\nQUERY: {' '.join(one.sql.split())}" for one in chosen]
+        lines = [f"{one.question.strip()}\nQUERY: {on_one_line(one.sql)}" for one in chosen]
         return "\n\n".join([HEAD, *lines]) if lines else ""
 
     def __str__(self) -> str:
@@ -86,18 +87,16 @@ def load_notes(path: Path) -> Notes:
 def check_notes(notes: Notes, path: Path, connection: sqlite3.Connection) -> None:
     """Raise `PlayError` if notes are of a table or column that a database lacks, or if the query
     of a past question is none that it can run."""
-    query = (
-        "SELECT lower(t.name), lower(c.name) FROM pragma_table_list AS t, "
-        "pragma_table_xinfo(t.name) AS c WHERE t.schema = 'main'"
-    )
-    there = set(connection.execute(query))
-    tables = {table for table, _ in there}
+    listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+    tables = {str(name).casefold(): name for (name,) in connection.execute(listed)}
     for table in (*notes.tables, *notes.columns):
-        if table.lower() not in tables:
+        if table.casefold() not in tables:
             raise PlayError(f"{path}: the database has no table {table!r}")
     for table, columns in notes.columns.items():
+        named = "SELECT name FROM pragma_table_xinfo(?)"
+        there = connection.execute(named, (tables[table.casefold()],)).fetchall()
         for column in columns:
-            if (table.lower(), column.lower()) not in there:
+            if column.casefold() not in {str(name).casefold() for (name,) in there}:
                 raise PlayError(f"{path}: the table {table!r} has no column {column!r}")
     for past in notes.questions:
         try:

@@ -1,6 +1,5 @@
 """The prompt, where a user types questions, and changes the query of the latest one."""
 
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from shared.console import print_line
+from shared.sqltext import on_one_line
 
 readline: Any
 try:
@@ -53,7 +53,7 @@ class Prompt:
     def _line(self, prompt: str, text: str = "") -> str:
         """Read a line that begins as `text`, where the terminal can edit; else the text is shown,
         and an empty line keeps it."""
-        text = re.sub(r"\s*\n\s*", " ", re.sub(r"--[^\n]*(?=\n|\Z)", "", text))
+        text = on_one_line(text)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # no line editor
             if text:
                 print_line(self._terminal, text)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from trainer.play.played import PlayedAttempt
-from trainer.rollout.prompts import REMARKS
+from trainer.rollout.prompts import result_lines
 from trainer.rollout.vote import Value, read_answer, read_value
 
 CUT = ("(first ", "(cut: ")  # begin remarks below a result of which a part is shown
@@ -25,15 +25,14 @@ class Table:
 
 def read_result(result: str) -> Table:
     """Return the table that a QUERY's result shows, with None for NULL."""
-    header, *lines = result.split("\n")
-    columns = header.split(" | ")
-    shown = [line for line in lines if not line.startswith(REMARKS)]
+    columns = result.split("\n")[0].split(" | ")
+    shown, remarks = result_lines(result)
     # a cell may contain what separates cells: that counts as part of the last one
     rows = [line.split(" | ", len(columns) - 1) for line in shown]
     return Table(
         columns,
         [[None if cell == "NULL" else cell for cell in row] for row in rows],
-        any(line.startswith(CUT) for line in lines),
+        any(line.startswith(CUT) for line in remarks),
     )
 
 

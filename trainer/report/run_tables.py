@@ -71,8 +71,8 @@ def reward_layers(run: LoadedRun) -> Chart:
     lines = []
     for name, colour in zip(REWARD_WEIGHTS, ("blue", "orange", "green"), strict=True):
         values = points(run.metrics, f"reward_{name}")
-        lines += logged_and_mean(values, weighted(name), colour)
-    title = "Reward by layer, training episodes"
+        lines += logged_and_mean(values, name, colour)
+    title = "Reward by layer, with its weight, training episodes"
     return Chart("reward-parts", title, lines, note=smoothing_note(lines))
 
 

@@ -120,7 +120,14 @@ def result_of(message: str) -> str:
     return _AFTER_RESULT.sub("", message)
 
 
+def result_lines(result: str) -> tuple[list[str], list[str]]:
+    """Return the rows of a QUERY's or a SAMPLE's result as lines, and the remarks below them."""
+    rows, remarks = result.split("\n")[1:], list[str]()
+    while rows and rows[-1].startswith(REMARKS):
+        remarks.append(rows.pop())
+    return rows, remarks
+
+
 def result_rows(result: str) -> list[list[str]]:
     """Return the cells of a QUERY's or a SAMPLE's result, without its header and remarks."""
-    lines = result.split("\n")[1:]
-    return [line.split(" | ") for line in lines if not line.startswith(REMARKS)]
+    return [line.split(" | ") for line in result_lines(result)[0]]

@@ -10,6 +10,7 @@ from shared.console import percent, print_line
 from shared.run_stats import Mode, wilson_interval
 from trainer.charts import Chart, Series, curve_points, png
 from trainer.config import ConfigError
+from trainer.errors import RunError
 from trainer.run.analysis import compare
 from trainer.run.console import percent_number, table
 from trainer.run.evaluation import Measured, read_measured
@@ -29,7 +30,10 @@ def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
     is no run and no evaluation."""
     if not 2 <= len(paths) <= len(CURVE_COLOURS):
         raise ConfigError(f"name 2 to {len(CURVE_COLOURS)} runs or evaluations to compare")
-    console.print(comparison_table([read_measured(path) for path in paths]))
+    found = [read_measured(path) for path in paths]
+    if len({one.settings["data_digest"] for one in found}) > 1:
+        raise RunError("these were measured on different data: name those of the same --data")
+    console.print(comparison_table(found))
     for name, values in different_settings(paths).items():
         print_line(console, f"{name}: {', '.join(values)}")
     series = [

@@ -143,6 +143,8 @@ def read_measured(path: Path) -> Measured:
         records = read_records(folder, seen=False)
     else:
         settings = {**saved["config"], **saved, "split": "eval", "mode": "greedy"}
+        settings |= {"temperature": None}
+        del settings["seed"]  # of training
         after = read_records(folder, lambda phase, step: phase == "after", seen=False)
         records = (one for one in after if one.mode == "greedy")
     success = success_shares(records)

@@ -182,10 +182,15 @@ def resumed_settings(
         raise RunError(
             f"{run.path} was made by 'python -m trainer {command}': resume it with that command"
         )
+    if isinstance(saved, dict) and "config" in saved and (old := {*DIGESTS} - saved.keys()):
+        raise RunError(
+            f"{run.path} is of an older version (its config.json has no {min(old)}): resume it "
+            "with the version that wrote it, or start a run without --resume"
+        )
     try:
         config = GRPOConfig(**saved["config"])
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
-        if missing := {"processes", *DIGESTS} - saved.keys():
+        if missing := {"processes"} - saved.keys():
             raise KeyError(min(missing))
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error

@@ -12,7 +12,7 @@ from shared.console import errors, failure, packages_needed, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
 from shared.seeds import DEFAULT_SEED, MAX_SEED
-from trainer.config import ApiName, GRPOConfig
+from trainer.config import PROMPTS, ApiName, GRPOConfig
 from trainer.config.presets import PRESETS, TRAINED_MODEL, Choice
 from trainer.errors import storage_problem
 from trainer.runtime.interrupt import EXIT_CODE
@@ -163,7 +163,8 @@ def settings_of(
         if (option := OPTION_OF.get(name, name)) in context.params:
             flag = f"--{option.replace('_', '-')}"
             raise typer.BadParameter(f"{name} has an option: use {flag}", param_hint="--set")
-        settings[name] = value
+        is_file = name == "system_prompt" and value not in PROMPTS
+        settings[name] = Path(value) if is_file else value
     return settings | {name: value for name, value in named.items() if value is not None}
 
 

@@ -17,6 +17,11 @@ from trainer.errors import ModelLoadError
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS = f"{SAVED_AS}.json"
+# what this trainer's adapters have none of: training does not go on with such an adapter
+UNLIKE = (
+    *("use_dora", "use_rslora", "lora_dropout", "lora_bias", "modules_to_save"),
+    *("rank_pattern", "alpha_pattern", "layers_to_transform"),
+)
 WHOLE_MODEL = ("model*.safetensors", "pytorch_model*.bin")
 
 
@@ -105,7 +110,10 @@ def continues(config: GRPOConfig) -> bool:
     if new is None or not is_adapter(folder):
         return False
     own = json.loads((folder / CONFIG).read_bytes())
-    return bool((own["r"], own["lora_alpha"]) == (new.r, new.lora_alpha))
+    if any(own.get(name) for name in UNLIKE):
+        return False
+    every = own.get("target_modules") == "all-linear" or len(own.get("target_modules", ())) >= 7
+    return bool(every and (own["r"], own["lora_alpha"]) == (new.r, new.lora_alpha))
 
 
 def save_adapter(model: Any, folder: Path, config: GRPOConfig) -> None:

@@ -10,7 +10,6 @@ from typer import Option
 from shared.console import print_line
 from trainer.config import GRPOConfig
 from trainer.config.presets import Choice
-from trainer.run.folder import open_run
 from trainer.run.options import (
     DATA,
     AdapterOption,
@@ -108,6 +107,7 @@ def sft(
         check_not_launched("sft")
         servers, run = tuple(server or ()), None
         if resume is not None:
+            from trainer.run.folder import open_run
             from trainer.run.inputs import resumed_settings
             from trainer.sft.sft_job import SftOptions
 

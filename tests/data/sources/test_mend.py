@@ -159,3 +159,25 @@ def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
     dated = [one for one in made if "seen_on" in one["gold_sql"]]
     assert len(dated) > len(made) / 5
     assert any("'2024-" in one["gold_sql"] for one in dated)
+
+
+def test_a_column_that_keeps_its_texts_keeps_its_type(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE t (price TEXT NOT NULL); INSERT INTO t VALUES ('1,50'), ('2,25'), ('n/a');",
+    )
+    found = mend(path, write=True)
+    assert "t.price keeps its texts: NOT NULL" in found.problems[0]
+    assert not found.changes
+    assert query(path, "SELECT type FROM pragma_table_info('t')") == [("TEXT",)]
+
+
+def test_a_name_has_one_new_name_in_all_tables(tmp_path: Path) -> None:
+    path = make_database(
+        tmp_path / "own.db",
+        'CREATE TABLE a ("Total EUR" INTEGER, Total_EUR INTEGER); INSERT INTO a VALUES (6, 9);'
+        'CREATE TABLE b ("Total EUR" INTEGER); INSERT INTO b VALUES (3);',
+    )
+    new = mend(path, write=True).columns["Total EUR"]
+    for table, value in (("a", 6), ("b", 3)):
+        assert query(path, f'SELECT "{new}" FROM {table}') == [(value,)]

@@ -136,12 +136,17 @@ def test_a_published_development_split_is_not_trained_on_without_a_flag(config: 
 def test_a_file_is_a_system_prompt_and_its_text_is_what_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "prompt.txt"
     path.write_text("Find the answer.\nBe brief.\n")
-    config = GRPOConfig(system_prompt=str(path))
+    config = GRPOConfig(system_prompt=path)
     assert config.system_prompt == "Find the answer.\nBe brief."
     assert get_system_prompt(config.system_prompt) == config.system_prompt
     assert GRPOConfig(system_prompt=config.system_prompt) == config, "as a model keeps it"
     with pytest.raises(ConfigError, match="system_prompt is 'no-file': it should be full, short"):
-        GRPOConfig(system_prompt="no-file")
+        GRPOConfig(system_prompt=Path("no-file"))
+    with pytest.raises(ConfigError, match="system_prompt is "):  # as a model's folder could ask
+        GRPOConfig(system_prompt=str(path))
+    path.write_text("Answer.")
+    with pytest.raises(ConfigError, match="several words"):
+        GRPOConfig(system_prompt=path)
 
 
 def test_a_model_says_what_it_was_trained_to_read(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from shared.models import ResetResult
 from tests.trainer.conftest import FakeClient, observation
 from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import SAVED_AS
+from trainer.play.table import Table, read_result
 from trainer.prompts import Prompt, prompt_of
 from trainer.rollout.dataset import check_training_questions, load_question_prompts, question_id_of
-from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.rollout.prompts import format_observation, get_system_prompt, result_rows
 
 ROOT = Path(__file__).parents[3]
 
@@ -159,3 +160,9 @@ def test_a_model_says_what_it_was_trained_to_read(tmp_path: Path) -> None:
     assert prompt.message(reply) == format_observation(reply, "short")
     assert Prompt().message(reply) == format_observation(reply) != prompt.message(reply)
     assert prompt_of("some/model").system == get_system_prompt("full"), "not of this trainer"
+
+
+def test_a_row_that_looks_like_a_remark_is_a_row() -> None:
+    result = "name\n(first aid kit)\nrope\n(first 2 rows)"
+    assert result_rows(result) == [["(first aid kit)"], ["rope"]]
+    assert read_result(result) == Table(["name"], [["(first aid kit)"], ["rope"]], cut=True)

@@ -53,6 +53,10 @@ def test_runs_are_compared_question_by_question(runs: list[Path], tmp_path: Path
 
 def test_what_is_no_run_is_named(runs: list[Path], tmp_path: Path) -> None:
     assert compared(runs[0]) == (1, "error: name 2 to 4 runs or evaluations to compare")
+    config = json.loads((runs[1] / "config.json").read_text())
+    (runs[1] / "config.json").write_text(json.dumps({**config, "data_digest": "other"}))
+    code, text = compared(*runs)
+    assert (code, "measured on different data" in text) == (1, True)
     code, text = compared(runs[0], tmp_path)
     assert code == 1
     assert "no run and no evaluation at" in text

@@ -18,6 +18,7 @@ from trainer.config.presets import SAVED_AS
 from trainer.errors import ModelLoadError
 from trainer.grpo.train import build_trainer
 from trainer.run.inputs import JobOptions, load_inputs
+from trainer.runtime import lora
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
 from trainer.runtime.training import run_training_with_metrics, save_trained
 
@@ -250,3 +251,21 @@ def test_a_missing_package_is_named_before_a_run_starts(
     )
     with pytest.raises(ConfigError, match=problem):
         load_inputs(small.override(**asked), JobOptions())
+
+
+@pytest.mark.parametrize(
+    ("changed", "goes_on"),
+    [
+        ({}, True),
+        ({"lora_dropout": 0.1}, False),
+        ({"use_dora": True}, False),
+        ({"target_modules": ["q_proj"]}, False),
+        ({"r": 8}, False),
+    ],
+)
+def test_training_goes_on_with_an_adapter_like_its_own_only(
+    adapter: Path, changed: dict[str, Any], goes_on: bool
+) -> None:
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    assert lora.continues(config_of(adapter, lora_rank=4)) == goes_on

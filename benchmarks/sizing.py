@@ -51,10 +51,9 @@ def main(
     with running_server(data, sql_workers=1) as server:
         for batch in (AT_ONCE, 1):
             steps, per_s = asyncio.run(rate(server, scripts, batch, seconds))
-            cost = (
-                f"{1e6 / per_s:.0f} us of CPU per step, {per_s:,.0f} steps per second and core (S)"
-            )
-            print(f"{batch} steps per request: {steps:,} steps, {cost}")
+            cost = f"{1e6 / per_s:.0f} us of CPU per step, {per_s:,.0f} steps per second and core"
+            whose = "S of the trainer's client" if batch > 1 else "S of agents, a step per request"
+            print(f"{batch} steps per request: {steps:,} steps, {cost} ({whose})")
 
 
 if __name__ == "__main__":

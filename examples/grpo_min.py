@@ -185,3 +185,4 @@ if __name__ == "__main__":
     options = parser.parse_args()
     curve = asyncio.run(train(options))
     draw(curve, max(1, options.questions // options.groups), options.out)
+    print(f"wrote {options.out}")

@@ -86,6 +86,7 @@ BIRD_DEV_PREFIX = "bird-dev-"
 BIRD_MINI_PREFIX = "bird-mini-"
 DEV_PREFIXES = (SPIDER_DEV_PREFIX, BIRD_DEV_PREFIX, BIRD_MINI_PREFIX)
 DESCRIPTIONS = "descriptions.json"  # beside a database, optional: `ColumnTexts`
+NOTES_SUFFIX = ".notes.toml"  # of a user's notes on a database, beside it
 IMPORT_REPORT = "import_report.json"  # its presence marks a directory as the output of an import
 
 ColumnTexts = dict[str, dict[str, str]]  # table -> column, or `TABLE_TEXT` -> text

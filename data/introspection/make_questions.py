@@ -56,6 +56,8 @@ _UNREADABLE = re.compile(
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _LIMIT = re.compile(r"\bLIMIT (\d+)$")
 
+MADE = "made from the schema"  # the source that a report names
+
 
 @dataclass(frozen=True)
 class _Pool:
@@ -74,8 +76,8 @@ def make_questions(
     Raises `DataError` if none gives a question, `DatabaseLoadError` for the only database.
     """
     files = sqlite_files(paths, out)
-    check_out(out, files.values(), force=force)
-    report = ImportReport("made from the schema", ", ".join(str(path.resolve()) for path in paths))
+    check_out(out, files.values(), force=force, kind=MADE)
+    report = ImportReport(MADE, ", ".join(str(path.resolve()) for path in paths))
     report.splits = {split: SplitCount() for split in (TRAIN, EVAL)}
     with beside(out) as folder:
         copies = {name: folder / f"{name}.sqlite" for name in files}

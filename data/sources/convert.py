@@ -31,6 +31,7 @@ from data.sources.sqlite_files import open_checked
 from shared.console import counted, progress_bar
 from shared.dataset import (
     IMPORT_REPORT,
+    NOTES_SUFFIX,
     OPEN,
     OpenQuestion,
     Question,
@@ -82,11 +83,11 @@ class _Kept(NamedTuple):
     gold: GoldResult
 
 
-def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
+def check_out(out: Path, sources: Iterable[Path], *, force: bool, kind: str | None = None) -> None:
     """Raise `DataError` if `out` cannot be replaced.
 
     It overlaps a source, contains the current directory, is a file, or, unless `force`, holds
-    anything but what an import wrote.
+    anything but what an import of the same `kind` wrote, and a user's notes.
     """
     out = out.resolve()
     places = ((one.resolve(), one.parent.resolve() / one.name) for one in sources)
@@ -100,18 +101,24 @@ def check_out(out: Path, sources: Iterable[Path], *, force: bool) -> None:
     if out.is_dir() and any(out.iterdir()) and not force:
         origin = "not from an import"
         if (report := out / IMPORT_REPORT).is_file():
-            if _digest(out).encode() in report.read_bytes():
-                return
-            origin = "was changed since it was written"
+            written = report.read_bytes()
+            if _digest(out).encode() in written:
+                earlier = json.loads(written).get("source")
+                if kind in (None, earlier):
+                    return
+                origin = f"holds data of another kind ({earlier})"
+            else:
+                origin = "was changed since it was written"
         remedy = "name another directory, or replace it with --force"
         raise DataError(f"--out {out} is not empty and {origin}: {remedy}")
 
 
 def _digest(folder: Path) -> str:
-    """Return a digest of every file below `folder` except an import's report."""
+    """Return a digest of every file below `folder` except an import's report and a user's notes."""
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path != folder / IMPORT_REPORT:
+        kept = path == folder / IMPORT_REPORT or path.name.endswith(NOTES_SUFFIX)
+        if path.is_file() and not kept:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             total.update(json.dumps([path.relative_to(folder).as_posix(), digest]).encode())
@@ -135,6 +142,10 @@ def _staged(out: Path) -> Iterator[Path]:
         yield new
         out = out.resolve()
         if out.exists():
+            for notes in out.rglob(f"*{NOTES_SUFFIX}"):
+                target = new / notes.relative_to(out)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(notes, target)
             out.rename(old)
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -159,8 +170,8 @@ def import_source(
     without a split. Raises `DataError` if `out` cannot be used or no question is left of any split
     that the report counts; then `out` is unchanged.
     """
-    check_out(out, source.inputs, force=force)
     report = source.report
+    check_out(out, source.inputs, force=force, kind=report.source)
     report.keep |= frozenset(keep)
     with _staged(out) as folder:
         kept = _convert(source, folder)

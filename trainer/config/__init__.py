@@ -168,6 +168,12 @@ class GRPOConfig:
         )
         self.accumulation_steps(1)
         _need(
+            any(self.reward_weights),
+            "reward_weights",
+            "are all 0",
+            "give one of correctness, progress and operational another weight",
+        )
+        _need(
             self.max_context_tokens > self.max_new_tokens,
             "max_context_tokens",
             f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",

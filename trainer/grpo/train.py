@@ -77,7 +77,7 @@ def build_trainer(
     check_enough_questions(len(prompts), config)
     if 0 < config.max_steps <= 3 * config.warmup_steps:
         log.warning(
-            "the learning rate rises during %d of %d steps: set warmup_steps to less",
+            "the learning rate rises during %d of %d steps: reduce it with --set warmup_steps=N",
             min(config.warmup_steps, config.max_steps),
             config.max_steps,
         )

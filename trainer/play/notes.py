@@ -12,12 +12,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.console import counted
-from shared.dataset import TABLE_TEXT, ColumnTexts
+from shared.dataset import NOTES_SUFFIX, TABLE_TEXT, ColumnTexts
 from shared.errors import first_problem
 from shared.sqltext import on_one_line
 from trainer.errors import PlayError
 
-SUFFIX = ".notes.toml"
 MAX_PAST = 3  # past questions that a prompt shows
 HEAD = "Queries that answered earlier questions about this database:"
 
@@ -68,7 +67,7 @@ class Notes(BaseModel):
 
 def notes_path(database: Path) -> Path:
     """Return where the notes on a database are by default."""
-    return database.with_name(database.stem + SUFFIX)
+    return database.with_name(database.stem + NOTES_SUFFIX)
 
 
 def load_notes(path: Path) -> Notes:

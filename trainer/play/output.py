@@ -35,6 +35,9 @@ class Output:
         """Write a played question: its answer's rows, if it has one; as JSON all of it."""
         table = answer_table(played.leader[1]) if played.answer is not None else None
         self._write(table, played.as_json())
+        source = played.leader[1].source if table is not None else None
+        if self._form in (Format.TABLE, Format.CSV) and source is not None:
+            print_line(errors, f"from {source.argument}")
 
     def result(self, sql: str, observation: SQLObservation) -> None:
         """Write what a user's own query returned."""

@@ -33,7 +33,7 @@ def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
     found = [read_measured(path) for path in paths]
     if len({one.settings["data_digest"] for one in found}) > 1:
         raise RunError("these were measured on different data: name those of the same --data")
-    console.print(comparison_table(found))
+    console.print(comparison_table(found), crop=False, width=None if console.is_terminal else 160)
     for name, values in different_settings(paths).items():
         print_line(console, f"{name}: {', '.join(values)}")
     series = [

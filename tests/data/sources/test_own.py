@@ -331,3 +331,16 @@ def test_a_file_that_never_rests_is_an_error(shop: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(shutil, "copyfile", copyfile)
     with pytest.raises(DatabaseLoadError, match=r"shop\.db is being written to: .*\.backup"):
         copy_database(shop, shop.parents[1] / "copy.sqlite")
+
+
+def test_a_users_notes_survive_an_import_and_other_data_are_not_replaced(home: Path) -> None:
+    asked = ("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
+    assert run_import(*asked)[0] == 0
+    notes = home / "out" / "databases" / "shop" / "shop.notes.toml"
+    notes.write_text("[tables]\n")
+    for more in ([], ["--force"]):
+        assert run_import(*asked, *more)[0] == 0
+        assert notes.read_text() == "[tables]\n"
+    code, said = run("questions", "shop.db", "--out", "out")
+    assert code == 1
+    assert "holds data of another kind (sqlite)" in " ".join(said.split())

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "make serve": "tests/env_server/test_server_process.py",
     "python examples/sync_client.py": "tests/examples/test_examples.py",
     "make train MODEL=Qwen/Qwen3-0.6B": "tests/trainer/test_config.py",
+    "python -m trainer compare RUN RUN": "tests/trainer/run/test_compare.py",
     "python -m trainer report RUN": "tests/trainer/report/test_page.py",
     "python -m trainer report EVALUATION": "tests/trainer/report/test_page.py",
 }

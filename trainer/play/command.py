@@ -10,9 +10,9 @@ import typer
 from shared.console import counted, errors, print_line
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
+from trainer.config import AGREE_SHARE
 from trainer.config.presets import TRAINED_MODEL
-from trainer.play.output import Format, Output
-from trainer.rollout.vote import AGREE_SHARE
+from trainer.play.answer_format import Format
 from trainer.run.options import (
     PLAYED_MODEL,
     AdapterOption,
@@ -148,6 +148,8 @@ def play(
         from trainer.play.session import play_questions, run_query
 
         form = Format.JSON if json_file is not None else form
+        from trainer.play.output import Output
+
         output = Output(
             form, json_file or sys.stdout, {"database": str(db), "agent": config.model_name}
         )

@@ -2,24 +2,15 @@
 
 import csv
 import json
-from enum import StrEnum
 from typing import Any, TextIO
 
 from rich.table import Table as Shown
 
 from shared.console import errors, literal, print_line, table_console
 from shared.models import SQLObservation
+from trainer.play.answer_format import Format
 from trainer.play.played import PlayedQuestion
 from trainer.play.table import Table, answer_table, read_result
-
-
-class Format(StrEnum):
-    """What stdout shows: every step and the answer, or the answers alone."""
-
-    TEXT = "text"
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
 
 
 class Output:

@@ -259,8 +259,8 @@ def test_the_pages_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         status, text = run(*words)
         assert status == 0, text
     splits = load_splits(tmp_path / "shop-data")
-    assert {name: len(found) for name, found in splits.items()} == {"train": 9, "eval": 3}
-    assert "9 to train on and 3 to measure on" in page
+    assert {name: len(found) for name, found in splits.items()} == {"train": 8, "eval": 2}
+    assert "8 to train on and 2 to measure on" in page
     assert "make train DATA=shop-data" in script
 
 

@@ -70,7 +70,7 @@ def test_pages_and_examples_import_only_public_names() -> None:
         if module == "sqlenv":
             assert names <= set(sqlenv.__all__), f"{file}: {ast.unparse(node)}"
             used.add(file)
-    assert {"README.md", "docs/api.md", "docs/evaluate.md", "sync_client.py"} <= used
+    assert {"README.md", "docs/api.md", "docs/your-loop.md", "sync_client.py"} <= used
 
 
 @pytest.mark.parametrize("page", ["README.md", *(one for one in PAGES if one.startswith("docs/"))])

@@ -1,5 +1,5 @@
 """The documentation is right: its commands parse with their real options, its links lead somewhere,
-and every page is listed. `test_readme.py` runs the commands that are quick enough.
+every page is listed, and all are short. `test_readme.py` runs the commands that are quick enough.
 
 The last tests compare what `make train` runs with its options.
 """
@@ -147,6 +147,24 @@ def test_the_list_of_pages_is_whole() -> None:
     listed = set(re.findall(r"\]\(([\w./-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
     present = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert present == {name for name in listed if "/" not in name}
+
+
+def tracked_pages() -> list[Path]:
+    """Return all Markdown that git tracks; where git is absent, the pages of PAGES and the rest."""
+    try:
+        command = ["git", "ls-files", "*.md"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        names = done.stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        names = []
+    return [ROOT / name for name in names or (*PAGES, "CHANGELOG.md")]
+
+
+def test_the_pages_are_short() -> None:
+    words = {str(page.relative_to(ROOT)): len(page.read_text().split()) for page in tracked_pages()}
+    assert {name: count for name, count in words.items() if count > 1_500} == {}
+    assert words["README.md"] <= 600
+    assert sum(words.values()) <= 20_000, words
 
 
 def make_commands(*options: str) -> list[str]:

@@ -16,11 +16,11 @@ SHOWN = "shown"
 class HostileQuery:
     """One hostile query. `sql` still has its placeholders; `expect` are the accepted outcomes."""
 
+    defence: str
     name: str
     what: str
     sql: str
-    defence: str
-    expect: tuple[str, ...]
+    expect: tuple[str, ...] = ("sql_denied",)
     shows: str | None = None
 
     def statement(self, table: str, column: str, file: str) -> str:
@@ -33,9 +33,10 @@ class HostileQuery:
 def load() -> list[HostileQuery]:
     """Read every query, by file name."""
     return [
-        HostileQuery(**{key: _READERS.get(key, str)(value) for key, value in item.items()})
+        HostileQuery(defence, **{key: _READERS.get(key, str)(value) for key, value in item.items()})
         for path in sorted(DIRECTORY.glob("*.toml"))
-        for item in tomllib.loads(path.read_text(encoding="utf-8"))["query"]
+        for defence, items in tomllib.loads(path.read_text(encoding="utf-8")).items()
+        for item in items
     ]
 
 

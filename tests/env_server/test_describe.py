@@ -2,9 +2,7 @@
 episode has."""
 
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from env_server.sql import JobKind, SqlJob, SqlResult
 from env_server.sql.limits import MAX_RESULT_BYTES
 from env_server.sql.run import SqlRunner
 from shared.models import EXPLANATIONS, Explanation
+from tests.conftest import make_database
 from tests.env_server.in_process import LocalEnvironment
 
 WIDTH = 312
@@ -36,13 +35,14 @@ class Counting(SqlRunner):
 def wide(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> QuestionBank:
     """The shop with a table of 312 columns and one of 60 with long names."""
     data = Path(shutil.copytree(tiny_data, tmp_path_factory.mktemp("wide") / "data"))
-    with closing(sqlite3.connect(data / "databases" / "shop" / "shop.sqlite")) as connection:
-        names = [f"pain_{n}" if n % 100 == 7 else f"q{n}" for n in range(1, WIDTH + 1)]
-        connection.execute(f"CREATE TABLE survey ({', '.join(f'{name} INT' for name in names)})")
-        connection.execute(f"INSERT INTO survey VALUES ({', '.join(map(str, range(WIDTH)))})")
-        long = [f'"{n:02} {"long name " * 12}"' for n in range(60)]
-        connection.execute(f"CREATE TABLE notes ({', '.join(long)})")
-        connection.commit()
+    names = [f"pain_{n}" if n % 100 == 7 else f"q{n}" for n in range(1, WIDTH + 1)]
+    long = [f'"{n:02} {"long name " * 12}"' for n in range(60)]
+    make_database(
+        data / "databases" / "shop" / "shop.sqlite",
+        f"""CREATE TABLE survey ({", ".join(f"{name} INT" for name in names)});
+        INSERT INTO survey VALUES ({", ".join(map(str, range(WIDTH)))});
+        CREATE TABLE notes ({", ".join(long)});""",
+    )
     return QuestionBank.load(data)
 
 

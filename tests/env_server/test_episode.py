@@ -1,9 +1,7 @@
 """One episode in process: observations, rewards, ends, faults."""
 
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from env_server.sql.run import SqlRunner
 from shared.actions import ActionType, SQLAction
 from shared.errors import Conflict, DatabaseLoadError
 from shared.models import Outcome
+from tests.conftest import make_database
 from tests.env_server.in_process import LocalEnvironment
 from trainer.rollout.generators.policies import read_schema
 
@@ -126,11 +125,11 @@ def test_names_in_errors_are_escaped(env: LocalEnvironment) -> None:
 def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> None:
     """An agent can copy each name from an observation or an error into a query."""
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
-    with closing(sqlite3.connect(data / "databases" / "shop" / "shop.sqlite")) as connection:
-        connection.executescript(
-            'CREATE TABLE "group" ("Home Town" TEXT PRIMARY KEY, "say ""hi""" INT, size INT);'
-            'CREATE TABLE "a, b" (town REFERENCES "group"("Home Town"));'
-        )
+    make_database(
+        data / "databases" / "shop" / "shop.sqlite",
+        'CREATE TABLE "group" ("Home Town" TEXT PRIMARY KEY, "say ""hi""" INT, size INT);'
+        'CREATE TABLE "a, b" (town REFERENCES "group"("Home Town"));',
+    )
     with SqlRunner() as runner:
         env = LocalEnvironment(QuestionBank.load(data), runner)
         seen = env.reset(question_id="shop-1").observation

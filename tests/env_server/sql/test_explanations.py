@@ -1,9 +1,7 @@
 """What is said beside a result or an error: why it found nothing, what misleads, what to write
 instead, and what is in a column. Each with a case in which it must not be said."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -14,6 +12,7 @@ from env_server.sql.column_values import MAX_ROWS, Value, describe_values
 from env_server.sql.jobs import encode_columns
 from env_server.sql.run import SqlRunner
 from env_server.sql.text_dates import TEXT_DATE
+from tests.conftest import make_database
 
 SCRIPT = """
 CREATE TABLE orders (
@@ -29,6 +28,7 @@ INSERT INTO customers VALUES (1, 'Ann', 'CH', NULL, x'00ff'), (2, 'Bo', 'DE', 'B
     (3, 'Cleo', 'CH', NULL, NULL), (4, 'Dan', 'CH', NULL, NULL);
 INSERT INTO "Patient Records" VALUES (1, 'Ida');
 """
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {})"
 COUNTRIES = (
     *("Denmark", "Finland", "France", "Germany", "Iceland"),
     *("Italy", "Norway", "Spain", "Sweden", "Switzerland"),
@@ -38,25 +38,12 @@ ALL = ("empty", "errors", "remarks")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("explained") / "shop.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(SCRIPT)
-        for n in range(100):
-            sent_at = f"2025-0{1 + n % 9}-{10 + n % 17} 08:15:00"
-            row = (
-                n + 1,
-                "CDNP"[n % 4],
-                1 + n % 4,
-                sent_at,
-                n / 2,
-                COUNTRIES[n % 10],
-                1.5,
-                n,
-                n % 7,
-            )
-            connection.execute(f"INSERT INTO orders VALUES ({', '.join('?' * 9)})", row)
-        connection.commit()
-    return str(path)
+    script = SCRIPT
+    for n in range(100):
+        sent_at = f"2025-0{1 + n % 9}-{10 + n % 17} 08:15:00"
+        row = (n + 1, "CDNP"[n % 4], 1 + n % 4, sent_at, n / 2, COUNTRIES[n % 10], 1.5, n, n % 7)
+        script += f"INSERT INTO orders VALUES {row};"
+    return str(make_database(tmp_path_factory.mktemp("explained") / "shop.sqlite", script))
 
 
 @pytest.fixture(scope="module")
@@ -230,10 +217,7 @@ UNORDERED = "born has dates such as '31.12.1999', whose order as texts is not th
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("people") / "own.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(PEOPLE)
-    return str(path)
+    return str(make_database(tmp_path_factory.mktemp("people") / "own.sqlite", PEOPLE))
 
 
 @pytest.mark.parametrize(
@@ -346,12 +330,9 @@ def test_a_large_statement_costs_little_more(runner: SqlRunner, path: str, sql: 
 
 def test_lookups_share_the_statements_steps(tmp_path: Path) -> None:
     """A table of 2 million rows: what a look-up can't finish is left out."""
-    path = tmp_path / "large.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000000)"
-        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, kind TEXT)")
-        connection.execute(f"INSERT INTO t {rows} SELECT i, 'k' || (i % 3) FROM n")
-        connection.commit()
+    script = f"""CREATE TABLE t (id INTEGER PRIMARY KEY, kind TEXT);
+        {NUMBERS.format(2_000_000)} INSERT INTO t SELECT i, 'k' || (i % 3) FROM n"""
+    path = make_database(tmp_path / "large.sqlite", script)
     sql = "SELECT count(*) FROM t WHERE kind = 'K1'"
     with SqlRunner() as runner:
         whole = ask(runner, str(path), sql)
@@ -418,55 +399,44 @@ def test_the_text_of_a_column_is_short(values: list[Value], text: str) -> None:
 
 
 def test_tables_without_rowid_and_broken_text(tmp_path: Path) -> None:
-    path = tmp_path / "odd.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "CREATE TABLE w (k TEXT PRIMARY KEY) WITHOUT ROWID;"
-            "CREATE TABLE r (rowid TEXT, _rowid_ TEXT, oid TEXT);"
-            "CREATE TABLE b (t TEXT);"
-        )
-        many = [(f"{n:06}",) for n in range(MAX_ROWS + 5)]
-        connection.executemany("INSERT INTO w VALUES (?)", many)
-        connection.executemany("INSERT INTO r VALUES (?, 'x', 'y')", many)
-        connection.execute("INSERT INTO b VALUES (CAST(x'ff41' AS TEXT))")
-        connection.commit()
+    many = MAX_ROWS + 5
+    script = f"""CREATE TABLE w (k TEXT PRIMARY KEY) WITHOUT ROWID;
+        {NUMBERS.format(many)} INSERT INTO w SELECT printf('%06d', i) FROM n;
+        CREATE TABLE r (rowid TEXT, _rowid_ TEXT, oid TEXT);
+        INSERT INTO r SELECT k, 'x', 'y' FROM w ORDER BY k;
+        CREATE TABLE b (t TEXT); INSERT INTO b VALUES (CAST(x'ff41' AS TEXT));"""
+    path = str(make_database(tmp_path / "odd.sqlite", script))
+    names = ["rowid", "_rowid_", "oid"]
     with SqlRunner() as runner:
-        for table, column, text in (
-            ("w", "k", "'000000', '000001', '000002'; 10000 different"),
-            ("r", "rowid", "'000000', '000001', '000002'; 10000 different"),
-            ("r", "oid", "'y'"),
+        for table, column, every, rows, text in (
+            ("w", "k", ["k"], many, "'000001', '000002', '000003'; 10000 different"),
+            ("r", "rowid", names, many, "'000001', '000002', '000003'; 10000 different"),
+            ("r", "oid", names, many, "'y'"),
+            ("b", "t", ["t"], 1, "'\ufffdA'"),
         ):
-            every = ["rowid", "_rowid_", "oid"] if table == "r" else [column]
-            text_of = encode_columns(table, [column], every, len(many))
-            job = SqlJob(JobKind.VALUES, str(path), text_of)
+            job = SqlJob(JobKind.VALUES, path, encode_columns(table, [column], every, rows))
             assert runner.run(job).rows == [(column, text)]
-        job = SqlJob(JobKind.VALUES, str(path), encode_columns("b", ["t"], ["t"], 1))
-        assert runner.run(job).rows == [("t", "'\ufffdA'")]
 
 
 def test_rowids_in_clusters_are_no_few_rows(tmp_path: Path) -> None:
-    path = tmp_path / "clusters.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE place (id INTEGER PRIMARY KEY, k TEXT)")
-        rows = [(n, f"k{n % 20}") for n in range(20_000)]
-        connection.executemany("INSERT INTO place VALUES (?, ?)", [*rows, (10**12, "last")])
-        connection.commit()
+    script = f"""CREATE TABLE place (id INTEGER PRIMARY KEY, k TEXT);
+        {NUMBERS.format(20_000)} INSERT INTO place SELECT i, 'k' || (i % 20) FROM n;
+        INSERT INTO place VALUES (1000000000000, 'last');"""
+    path = make_database(tmp_path / "clusters.sqlite", script)
+    text = encode_columns("place", ["k"], ["id", "k"], 20_001)
     with SqlRunner() as runner:
-        text = encode_columns("place", ["k"], ["id", "k"], 20_001)
         result = runner.run(SqlJob(JobKind.VALUES, str(path), text))
-        assert result.rows == [("k", "'k0', 'k1', 'k10'; 20 different")]
-        assert result.row_count == MAX_ROWS
+    assert result.rows == [("k", "'k0', 'k1', 'k10'; 20 different")]
+    assert result.row_count == MAX_ROWS
 
 
 def test_values_share_a_budget_of_steps(tmp_path: Path) -> None:
     """Columns beyond it have no values: on every machine the same ones."""
-    path, names = tmp_path / "slow.sqlite", [f"c{n}" for n in range(20)]
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"CREATE TABLE t AS {numbers} SELECT i FROM n")
-        columns = ", ".join(f"max(a.i) + {n} AS c{n}" for n in range(20))
-        connection.execute(f"CREATE VIEW slow AS SELECT {columns} FROM t AS a, t AS b LIMIT 5")
-        connection.commit()
+    names = [f"c{n}" for n in range(20)]
+    columns = ", ".join(f"max(a.i) + {n} AS {name}" for n, name in enumerate(names))
+    script = f"""CREATE TABLE t AS {NUMBERS.format(3000)} SELECT i FROM n;
+        CREATE VIEW slow AS SELECT {columns} FROM t AS a, t AS b LIMIT 5;"""
+    path = make_database(tmp_path / "slow.sqlite", script)
     with SqlRunner(SqlLimits(max_cpu_s=60.0)) as runner:
         text = encode_columns("slow", names, names, 1)
         result = runner.run(SqlJob(JobKind.VALUES, str(path), text))
@@ -477,19 +447,13 @@ def test_values_share_a_budget_of_steps(tmp_path: Path) -> None:
 
 def test_a_remark_does_not_depend_on_what_ran_before(tmp_path: Path) -> None:
     """A look-up that needs the heap that other databases' caches fill runs again without them."""
-    path, others = tmp_path / "pair.sqlite", [tmp_path / f"{n}.sqlite" for n in range(8)]
-    rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {})"
-    with closing(sqlite3.connect(path)) as connection:
-        for name, first in (("a", 0), ("b", 10**6)):
-            connection.execute(
-                f"CREATE TABLE {name} AS {rows.format(60_000)} SELECT i, i + {first} AS x FROM n"
-            )
-        connection.commit()
-    for other in others:
-        with closing(sqlite3.connect(other)) as connection:
-            text = "SELECT printf('%.*c', 1000, 'x') AS x FROM n"
-            connection.execute(f"CREATE TABLE t AS {rows.format(1500)} {text}")
-            connection.commit()
+    numbers = NUMBERS.format(60_000)
+    script = f"""CREATE TABLE a AS {numbers} SELECT i, i AS x FROM n;
+        CREATE TABLE b AS {numbers} SELECT i, i + 1000000 AS x FROM n;"""
+    path = make_database(tmp_path / "pair.sqlite", script)
+    numbers = NUMBERS.format(1500)
+    script = f"CREATE TABLE t AS {numbers} SELECT printf('%.*c', 1000, 'x') AS x FROM n"
+    others = [make_database(tmp_path / f"{n}.sqlite", script) for n in range(8)]
     sql = "SELECT a.i FROM a JOIN b ON a.x = b.x WHERE b.i < 100 AND a.i < 5"
     limits = SqlLimits(max_heap_bytes=8 * 1024 * 1024)
     try:

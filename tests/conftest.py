@@ -1,7 +1,10 @@
-"""`tiny_data`: a data directory with two small databases and ten questions."""
+"""`tiny_data`: a data directory with two small databases and ten questions; and helpers."""
 
+import asyncio
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,21 @@ def needs_program(name: str, missing: str | None) -> pytest.MarkDecorator:
     """
     required = name in os.environ.get("REQUIRED_PROGRAMS", "").split()
     return pytest.mark.skipif(missing is not None and not required, reason=str(missing))
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
+        await asyncio.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and is not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 SHOP = """

@@ -16,6 +16,7 @@ import pytest
 
 from shared.models import ServerMetadata
 from shared.server_process import ServerProcess, running_server
+from tests.conftest import alive
 
 SLOW = (  # well under the limits on SQL
     "QUERY: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500000) "
@@ -57,13 +58,6 @@ def until_in_flight(http: httpx.Client, step: threading.Thread) -> None:
     """Wait until the SQL of the step that this thread sent is queued or with a worker."""
     while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
         assert step.is_alive()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:

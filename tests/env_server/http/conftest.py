@@ -15,6 +15,7 @@ from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from env_server.sql import SqlJob, SqlResult
 from env_server.sql.pool import SqlPool
+from tests.conftest import until
 
 TRAINER, AGENT = "trainer-key-0123456789", "agent-key-0123456789"
 OPERATOR = "operator-key-0123456789"
@@ -57,6 +58,9 @@ class Gate:
 
         monkeypatch.setattr(SqlPool, "run", gated)
 
+    async def until(self, jobs: int) -> None:
+        await until(lambda: self.jobs >= jobs)
+
 
 @pytest.fixture
 async def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
@@ -76,5 +80,4 @@ def limit(app: FastAPI, request_timeout_s: float) -> None:
 
 
 async def until_idle(app: FastAPI) -> None:
-    while app.state.service._tasks:
-        await asyncio.sleep(0.01)
+    await until(lambda: not app.state.service._tasks)

@@ -72,22 +72,15 @@ def step(name: str, step: int | None = 0, action: str = QUERY) -> dict[str, Any]
     return {"episode_id": name, "action": action, "step": step}
 
 
-async def until_jobs(gate: Gate, jobs: int) -> None:
-    async with asyncio.timeout(5):
-        while gate.jobs < jobs:
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("path", ["/step", "/step_batch"])
 async def test_the_work_of_a_client_that_leaves_is_cancelled(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate, path: str
 ) -> None:
     steps = [step("a"), step("a", 1), step("b")]
     client = Leaver(app, path, steps[0] if path == "/step" else {"steps": steps})
-    await until_jobs(gate, 1 if path == "/step" else 2)
+    await gate.until(1 if path == "/step" else 2)
     await client.leave()
-    async with asyncio.timeout(5):
-        await until_idle(app)
+    await until_idle(app)
     assert client.sent == []
     gate.open.set()
     for name in "ab":
@@ -101,10 +94,9 @@ async def test_the_work_of_a_cancelled_request_is_cancelled(
 ) -> None:
     """An application in the client's own process has no connection that could close."""
     request = asyncio.create_task(http.post("/step", json=step("a")))
-    await until_jobs(gate, 1)
+    await gate.until(1)
     request.cancel()
-    async with asyncio.timeout(5):
-        await until_idle(app)
+    await until_idle(app)
     assert app.state.service.pool.in_flight == 0
 
 
@@ -113,11 +105,10 @@ async def test_the_replay_of_a_client_that_leaves_is_cancelled(
 ) -> None:
     actions = [f"QUERY: SELECT {n}" for n in range(10)]
     client = Leaver(app, "/reset", {"episode_id": "c", "actions": actions})
-    await until_jobs(gate, 1)
+    await gate.until(1)
     await client.leave()
     gate.open.set()
-    async with asyncio.timeout(5):
-        await until_idle(app)
+    await until_idle(app)
     assert gate.jobs == 1
     assert (await http.get("/state", params={"episode_id": "c"})).status_code == 404
 
@@ -126,7 +117,7 @@ async def test_a_request_that_waits_behind_one_whose_client_leaves_is_answered(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate
 ) -> None:
     first = Leaver(app, "/step", step("a"))
-    await until_jobs(gate, 1)
+    await gate.until(1)
     again = asyncio.create_task(http.post("/step", json=step("a")))
     await asyncio.sleep(0.1)
     await first.leave()
@@ -140,7 +131,7 @@ async def test_a_clients_items_under_way_are_bounded(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate
 ) -> None:
     busy = Leaver(app, "/step_batch", {"steps": [step("a", n) for n in range(3)]})
-    await until_jobs(gate, 1)
+    await gate.until(1)
     refused = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(2)]})
     await refused.task
     fields = json.loads(refused.sent[1]["body"])
@@ -149,7 +140,7 @@ async def test_a_clients_items_under_way_are_bounded(
     assert error.details == {"limit": "max_client_items", "retry_after_s": 1}
     assert (b"retry-after", b"1") in refused.sent[0]["headers"]
     other = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(2)]}, port=2)
-    await until_jobs(gate, 2)
+    await gate.until(2)
     gate.open.set()
     await asyncio.gather(busy.task, other.task)
     whole = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(6)]})
@@ -162,7 +153,7 @@ async def test_replayed_actions_count_as_items(
 ) -> None:
     resets = [{"episode_id": name, "actions": [QUERY, QUERY]} for name in "cd"]
     busy = Leaver(app, "/reset_batch", {"resets": resets})
-    await until_jobs(gate, 2)
+    await gate.until(2)
     refused = Leaver(app, "/step", step("a"))
     await refused.task
     assert (refused.status, b"max_client_items" in refused.sent[1]["body"]) == (429, True)
@@ -187,13 +178,13 @@ async def test_a_clients_large_requests_are_worked_on_one_at_a_time(
         return json.dumps({"steps": [item]}).encode() + b" " * LARGE_BYTES
 
     first, second = (Leaver(app, "/step_batch", batch(name)) for name in "ab")
-    await until_jobs(gate, 1)
+    await gate.until(1)
     await asyncio.sleep(0.1)
     assert gate.jobs == 1, "the second is not even read"
     assert (await http.get("/health")).status_code == 200
     small = Leaver(app, "/step_batch", {"steps": [step("b")]})
     other = Leaver(app, "/step_batch", batch("b"), port=2)
-    await until_jobs(gate, 2)
+    await gate.until(2)
     gate.open.set()
     await asyncio.gather(first.task, second.task, small.task, other.task)
     assert {one.status for one in (first, second, small, other)} == {200}
@@ -206,7 +197,7 @@ async def test_the_requests_that_wait_for_an_episode_are_bounded(
     app: FastAPI, http: httpx.AsyncClient, gate: Gate
 ) -> None:
     waiting = [asyncio.create_task(http.post("/step", json=step("a"))) for _ in range(3)]
-    await until_jobs(gate, 1)
+    await gate.until(1)
     reply = await http.get("/state", params={"episode_id": "a"})
     error = from_wire(reply.json(), reply.status_code)
     assert (reply.status_code, type(error)) == (429, QueueFull)

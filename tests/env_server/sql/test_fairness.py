@@ -17,6 +17,7 @@ from env_server.sql.pool import SLICE_S, SqlPool
 from env_server.sql.process import WorkerProcess
 from env_server.sql.queue import CLIENT, MAX_REMEMBERED, FairQueue, Task
 from env_server.sql.run import SqlRunner
+from tests.conftest import until
 from tests.env_server.sql.test_pool import (
     ENDLESS,
     NO_LIMITS,
@@ -24,7 +25,6 @@ from tests.env_server.sql.test_pool import (
     fail,
     in_pool,
     slow,
-    until,
     with_or_without_a_loss,
 )
 

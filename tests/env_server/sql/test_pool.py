@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from env_server.sql.pool import SqlPool
 from env_server.sql.process import WorkerProcess
 from env_server.sql.run import SqlRunner
 from shared.errors import InternalError, NotReady
+from tests.conftest import alive, until
 from tests.env_server.sql.conftest import pids
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -75,21 +75,6 @@ def pid_at_work(pool: SqlPool) -> int:
     """Return the process id of a worker that runs a job, or 0."""
     busy = (worker for worker in pool.processes if worker.running_s() > 0)
     return next((worker.process.pid for worker in busy if worker.process is not None), 0)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.01)
 
 
 @with_or_without_a_loss

@@ -3,7 +3,6 @@ coroutine; and a client of three such servers, and what the tests do with severa
 
 import asyncio
 import json
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -324,13 +323,6 @@ async def turn(client: SQLEnvClient, number: int, ids: Sequence[str] = IDS) -> N
         assert reply.observation.action_history == [f"QUERY: {k}" for k in range(number + 1)]
         assert reply.observation.result == f"played QUERY: {number}"
         assert reply.info.question_id == f"q-{name}"
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s"
-        await asyncio.sleep(0.005)
 
 
 def history(reply: StepResult | SQLEnvError) -> list[str]:

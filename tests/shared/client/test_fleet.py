@@ -17,6 +17,7 @@ from shared.errors import (
     SQLEnvError,
     UnknownEpisode,
 )
+from tests.conftest import until
 from tests.shared.client.fake_server import (
     IDS,
     QUICK,
@@ -33,7 +34,6 @@ from tests.shared.client.fake_server import (
     pooled,
     reply,
     turn,
-    until,
 )
 
 pytestmark = pytest.mark.filterwarnings("error")

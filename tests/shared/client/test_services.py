@@ -13,6 +13,7 @@ import pytest
 from shared.client import SQLEnvClient
 from shared.client.resolver import Address, addresses_of, system_addresses
 from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
+from tests.conftest import until
 from tests.shared.client.fake_server import (
     HOSTS,
     IDS,
@@ -28,7 +29,6 @@ from tests.shared.client.fake_server import (
     playing,
     pooled,
     turn,
-    until,
 )
 
 LATER = [f"later-{i}" for i in range(30)]

@@ -1,6 +1,6 @@
 """Fixtures of the server's tests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ from fastapi import FastAPI
 from env_server.app import create_app
 from env_server.questions import QuestionBank
 from env_server.settings import Settings
+from env_server.sql.run import SqlRunner
 from shared.dataset import Question, load_questions, questions_path
+from tests.env_server.in_process import LocalEnvironment
 from tests.env_server.pool_driver import Driver
 
 
@@ -29,6 +31,17 @@ def bank(tiny_data: Path) -> QuestionBank:
 def question(tiny_data: Path) -> Question:
     """A training question whose gold reads one table."""
     return load_questions(questions_path(tiny_data, "train"))[0]
+
+
+@pytest.fixture
+def runner() -> Iterator[SqlRunner]:
+    with SqlRunner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def env(bank: QuestionBank, runner: SqlRunner) -> LocalEnvironment:
+    return LocalEnvironment(bank, runner, step_budget=15)
 
 
 @pytest.fixture

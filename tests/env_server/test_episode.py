@@ -22,17 +22,6 @@ PIECES = (
 )
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[SqlRunner]:
-    with SqlRunner() as runner:
-        yield runner
-
-
-@pytest.fixture
-def env(bank: QuestionBank, runner: SqlRunner) -> LocalEnvironment:
-    return LocalEnvironment(bank, runner, step_budget=15)
-
-
 class Faulty(SqlRunner):
     """Runs jobs, except those of the `kind` that fails, which raise or return its `fault`."""
 
@@ -122,7 +111,9 @@ def test_names_in_errors_are_escaped(env: LocalEnvironment) -> None:
         assert error.isprintable(), error
 
 
-def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> None:
+def test_names_are_shown_as_sql_needs_them(
+    runner: SqlRunner, tiny_data: Path, tmp_path: Path
+) -> None:
     """An agent can copy each name from an observation or an error into a query."""
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     make_database(
@@ -130,27 +121,26 @@ def test_names_are_shown_as_sql_needs_them(tiny_data: Path, tmp_path: Path) -> N
         'CREATE TABLE "group" ("Home Town" TEXT PRIMARY KEY, "say ""hi""" INT, size INT);'
         'CREATE TABLE "a, b" (town REFERENCES "group"("Home Town"));',
     )
-    with SqlRunner() as runner:
-        env = LocalEnvironment(QuestionBank.load(data), runner)
-        seen = env.reset(question_id="shop-1").observation
-        assert seen.schema_info == 'Tables: customers, products, orders, "group", "a, b"'
-        assert seen.tables == ["customers", "products", "orders", "group", "a, b"]
-        described = env.step('DESCRIBE: "group"').observation
-        columns = '"Home Town" TEXT primary key\n"say ""hi""" INT\nsize INT'
-        assert described.result == f'"group": 0 rows\n{columns}'
-        line = '"group"("Home Town", "say ""hi""", size)'
-        assert described.schema_info.splitlines()[1] == line
-        assert read_schema(described.schema_info)[1] == {"group": ["Home Town", 'say "hi"', "size"]}
-        assert env.step("DESCRIBE: a, b").observation.result == (
-            '"a, b": 0 rows\ntown -> "group"."Home Town"'
-        )
-        query = 'SELECT "Home Town", "say ""hi""", size FROM "group", "a, b"'
-        assert env.step(f"QUERY: {query}").observation.error is None
-        error = env.step('QUERY: SELECT nope FROM "group"').observation.error
-        assert error == f"no such column: nope; the columns are {line}"
-        error = env.step("DESCRIBE: towns").observation.error
-        assert error is not None
-        assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
+    env = LocalEnvironment(QuestionBank.load(data), runner)
+    seen = env.reset(question_id="shop-1").observation
+    assert seen.schema_info == 'Tables: customers, products, orders, "group", "a, b"'
+    assert seen.tables == ["customers", "products", "orders", "group", "a, b"]
+    described = env.step('DESCRIBE: "group"').observation
+    columns = '"Home Town" TEXT primary key\n"say ""hi""" INT\nsize INT'
+    assert described.result == f'"group": 0 rows\n{columns}'
+    line = '"group"("Home Town", "say ""hi""", size)'
+    assert described.schema_info.splitlines()[1] == line
+    assert read_schema(described.schema_info)[1] == {"group": ["Home Town", 'say "hi"', "size"]}
+    assert env.step("DESCRIBE: a, b").observation.result == (
+        '"a, b": 0 rows\ntown -> "group"."Home Town"'
+    )
+    query = 'SELECT "Home Town", "say ""hi""", size FROM "group", "a, b"'
+    assert env.step(f"QUERY: {query}").observation.error is None
+    error = env.step('QUERY: SELECT nope FROM "group"').observation.error
+    assert error == f"no such column: nope; the columns are {line}"
+    error = env.step("DESCRIBE: towns").observation.error
+    assert error is not None
+    assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
 
 
 def test_a_killed_query_ends_the_episode(bank: QuestionBank, faulty: Faulty) -> None:
@@ -173,16 +163,15 @@ def test_a_description_that_took_too_long_once_is_read_again(
     assert not env.step("DESCRIBE: customers").observation.error
 
 
-def test_broken_data_is_no_agent_error(tiny_data: Path, tmp_path: Path) -> None:
+def test_broken_data_is_no_agent_error(runner: SqlRunner, tiny_data: Path, tmp_path: Path) -> None:
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     path = data / "databases" / "zoo" / "zoo.sqlite"
     path.write_bytes(path.read_bytes()[:1000])
     path = data / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("count(*) FROM customers", "count(*) FROM clients"))
-    with SqlRunner() as runner:
-        env = LocalEnvironment(QuestionBank.load(data), runner)
-        with pytest.raises(DatabaseLoadError, match="zoo"):
-            env.reset(question_id="zoo-1")
-        with pytest.raises(DatabaseLoadError, match=r"shop-1.*no such table: clients"):
-            env.reset(question_id="shop-1")
-        assert env.reset(question_id="shop-2").observation.schema_info
+    env = LocalEnvironment(QuestionBank.load(data), runner)
+    with pytest.raises(DatabaseLoadError, match="zoo"):
+        env.reset(question_id="zoo-1")
+    with pytest.raises(DatabaseLoadError, match=r"shop-1.*no such table: clients"):
+        env.reset(question_id="shop-1")
+    assert env.reset(question_id="shop-2").observation.schema_info

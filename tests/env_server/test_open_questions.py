@@ -1,7 +1,6 @@
 """Open questions: hosted like any other, selected by id only, and not judged."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,8 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def env(data: Path) -> Iterator[LocalEnvironment]:
-    with SqlRunner() as runner:
-        yield LocalEnvironment(QuestionBank.load(data), runner)
+def env(data: Path, runner: SqlRunner) -> LocalEnvironment:
+    return LocalEnvironment(QuestionBank.load(data), runner)
 
 
 def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
@@ -101,18 +99,17 @@ def test_over_http_it_is_rebuilt_and_not_judged(data: Path) -> None:
 
 
 def test_data_behind_a_symbolic_link_are_served(
-    data: Path, tmp_path_factory: pytest.TempPathFactory
+    data: Path, runner: SqlRunner, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     link = tmp_path_factory.mktemp("links") / "data"
     link.symlink_to(data)
     real = data / "databases" / "shop" / "shop.sqlite"
     real.symlink_to(real.rename(data / "elsewhere.sqlite"))
-    with SqlRunner() as runner:
-        bank = QuestionBank.load(link)
-        env = LocalEnvironment(bank, runner)
-        env.reset(question_id="open-1")
-        assert env.step("QUERY: SELECT count(*) FROM orders").observation.result == "count(*)\n6"
-        assert describe(bank, Settings(data_dir=link)).databases == 1
+    bank = QuestionBank.load(link)
+    env = LocalEnvironment(bank, runner)
+    env.reset(question_id="open-1")
+    assert env.step("QUERY: SELECT count(*) FROM orders").observation.result == "count(*)\n6"
+    assert describe(bank, Settings(data_dir=link)).databases == 1
 
 
 @pytest.mark.parametrize("name", ["../shop", "/etc", "a/b", "a\\b", "..", ".", "", "a\nb"])

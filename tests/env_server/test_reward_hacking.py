@@ -252,7 +252,7 @@ def test_killing_the_worker_does_not_pay(bank: QuestionBank) -> None:
 
 
 def test_an_agents_last_reply_says_only_whether_the_answer_is_right(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data: Path, runner: SqlRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the queries were, near the gold or far from it, a wrong episode pays nothing; and an
     error in a row shows, however many rows the gold has."""
@@ -260,20 +260,19 @@ def test_an_agents_last_reply_says_only_whether_the_answer_is_right(
     compared = Mock(side_effect=potential)  # whose time would tell how near a result is
     monkeypatch.setattr("env_server.episode.potential", compared)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000)"
-    with SqlRunner() as runner:
-        env = LocalEnvironment(bank, runner)
-        gold = bank.with_gold("shop-1").gold_sql
-        for sql in (gold, "SELECT 7 + 0 * count(*) FROM customers", "SELECT nothing"):
-            env.reset(question_id="shop-1", rewards="end")
-            assert env.step(f"QUERY: {sql}").reward is None
-            last = env.step("ANSWER: no such thing")
-            seen.append((last.reward, last.observation.reward, last.info.ledger, last.info.outcome))
-        assert seen == [(0.0, 0.0, None, Outcome.WRONG)] * 3
-        for row in (5, 21, 22, 300, 1000, 1001):
-            env.reset(question_id="shop-1", rewards="end")
-            failing = f"QUERY: {numbers} SELECT iif(i = {row}, json('x'), i) FROM n"
-            assert "malformed JSON" in (env.step(failing).observation.error or "")
-        assert not compared.called
-        env.reset(question_id="shop-1")
-        env.step(f"QUERY: {gold}")
-        assert compared.called
+    env = LocalEnvironment(bank, runner)
+    gold = bank.with_gold("shop-1").gold_sql
+    for sql in (gold, "SELECT 7 + 0 * count(*) FROM customers", "SELECT nothing"):
+        env.reset(question_id="shop-1", rewards="end")
+        assert env.step(f"QUERY: {sql}").reward is None
+        last = env.step("ANSWER: no such thing")
+        seen.append((last.reward, last.observation.reward, last.info.ledger, last.info.outcome))
+    assert seen == [(0.0, 0.0, None, Outcome.WRONG)] * 3
+    for row in (5, 21, 22, 300, 1000, 1001):
+        env.reset(question_id="shop-1", rewards="end")
+        failing = f"QUERY: {numbers} SELECT iif(i = {row}, json('x'), i) FROM n"
+        assert "malformed JSON" in (env.step(failing).observation.error or "")
+    assert not compared.called
+    env.reset(question_id="shop-1")
+    env.step(f"QUERY: {gold}")
+    assert compared.called

@@ -3,13 +3,9 @@
 And where order counts, golds that are not their type, and golds without rows.
 """
 
-from typing import Any
-
 import pytest
 
-from env_server.questions import QuestionBank
 from env_server.render import render_cell
-from env_server.sql.run import SqlRunner
 from env_server.verifier import Gold, answer_verdicts, judge_answer
 from env_server.verifier.gold import is_ordered
 from shared.models import Outcome
@@ -34,12 +30,6 @@ def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
 
 
 # -- a result copied as the environment shows it
-
-
-@pytest.fixture
-def env(tiny_data: Any) -> Any:
-    with SqlRunner() as runner:
-        yield LocalEnvironment(QuestionBank.load(tiny_data), runner)
 
 
 @pytest.mark.parametrize(

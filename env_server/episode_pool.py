@@ -115,15 +115,14 @@ class EpisodePool:
             return with_id(reply, episode_id)
 
     async def resume(self, episode_id: str, caller: Caller = ANYONE) -> ResetResult:
-        """Return the last reply of an episode that exists."""
-        async with self._turn(self._get(episode_id, caller)) as episode:
+        async with self._turn(self.store.get(episode_id, caller)) as episode:
             return with_id(episode.reply(), episode_id)
 
     async def step(self, request: StepRequest, caller: Caller = ANYONE) -> StepResult:
         """Take a step, or repeat an earlier step's reply."""
         action = as_action(request.action)
         text = render_action(action)
-        async with self._turn(self._get(request.episode_id, caller)) as episode:
+        async with self._turn(self.store.get(request.episode_id, caller)) as episode:
             answered = len(episode.actions)
             step = answered if request.step is None else request.step
             if step > answered:
@@ -148,7 +147,7 @@ class EpisodePool:
 
     async def state(self, episode_id: str, caller: Caller = ANYONE) -> SQLState:
         """Return an episode's state, after the step in flight."""
-        async with self._turn(self._get(episode_id, caller)) as episode:
+        async with self._turn(self.store.get(episode_id, caller)) as episode:
             return episode.state()
 
     async def close(
@@ -158,7 +157,7 @@ class EpisodePool:
 
         With `moved`, only an unfinished one, as a copy of an episode that ended elsewhere.
         """
-        async with self._turn(self._get(episode_id, caller)) as episode:
+        async with self._turn(self.store.get(episode_id, caller)) as episode:
             if not moved:
                 self._abandon(episode)
             elif episode.outcome is None:
@@ -168,7 +167,7 @@ class EpisodePool:
 
     async def verdicts(self, episode_id: str, caller: Caller = ANYONE) -> EpisodeVerdicts:
         """Return how every standard judges an answer. `Conflict` before the episode's end."""
-        async with self._turn(self._get(episode_id, caller)) as episode:
+        async with self._turn(self.store.get(episode_id, caller)) as episode:
             if episode.outcome is None:
                 raise Conflict("the episode is not over: its verdicts exist after its last step")
             return EpisodeVerdicts(
@@ -270,11 +269,6 @@ class EpisodePool:
             self.in_flight -= 1
             episode.users -= 1
             self.store.touch(episode)
-
-    def _get(self, episode_id: str, caller: Caller) -> Episode:
-        if (episode := self.store.find(episode_id, caller)) is None:
-            raise unknown(episode_id)
-        return episode
 
     def _finish(self, episode: Episode, outcome: Outcome) -> None:
         self.store.finish(episode)

@@ -91,6 +91,11 @@ class EpisodeStore:
                 return episode
         return None
 
+    def get(self, episode_id: str, caller: Caller) -> Episode:
+        if (episode := self.find(episode_id, caller)) is None:
+            raise unknown(episode_id)
+        return episode
+
     def admit(self, episode: Episode, caller: Caller, actions: Sequence[str]) -> None:
         """Give a caller's episode, which is to have `actions`, a place; else `CapacityReached`.
 
@@ -130,7 +135,6 @@ class EpisodeStore:
         held.active[episode_id] = episode
 
     def touch(self, episode: Episode) -> None:
-        """Renew an episode's lease."""
         if not episode.gone:
             episode.touched = self.clock()
             self.owners[episode.owner].of(episode).move_to_end(episode.episode_id)
@@ -235,7 +239,6 @@ def memory_of(text: str) -> int:
 
 
 def unknown(episode_id: str) -> UnknownEpisode:
-    """Return the error for an id that is not in the pool."""
     return UnknownEpisode(
         f"no episode {episode_id[:80]!r} here: it expired, was closed or is on another server; "
         "reset it with its id, question and 'actions' to rebuild it"

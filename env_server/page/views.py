@@ -31,7 +31,7 @@ from env_server.http.responses import error_reply, page_headers
 from env_server.http.work import in_time, incoming, service_of
 from env_server.questions import QuestionBank
 from env_server.service import Service
-from env_server.store import Caller, unknown
+from env_server.store import Caller
 from shared import pages
 from shared.dataset import AnyQuestion, Question
 from shared.errors import Forbidden, InvalidRequest, SQLEnvError
@@ -141,12 +141,6 @@ class View:
         active = [one for held in holdings for one in reversed(held.active.values())]
         return active + [one for held in holdings for one in reversed(held.finished.values())]
 
-    def episode(self) -> Episode:
-        episode_id = self.asked.get("id", "")
-        if (found := self.service.pool.store.find(episode_id, self.caller)) is None:
-            raise unknown(episode_id)
-        return found
-
     async def replay(self, episode: Episode, actions: list[str]) -> list[StepResult]:
         """Return the replies to an episode's reset and actions; operators see every reward."""
         options = episode.options
@@ -245,7 +239,6 @@ async def step(view: View) -> Response:
 
 
 async def form_of(view: View) -> dict[str, str]:
-    """Return the filled fields of a form."""
     async with incoming(view.request) as content:
         body = content.decode(errors="replace")
     body = body.replace("%0D%0A", "%0A")  # browsers send a text area's line ends as two characters
@@ -265,10 +258,8 @@ async def episodes(view: View) -> Response:
 
 
 async def episode(view: View) -> Response:
-    """Show one episode, replayed, with a form for its next action if it has not ended."""
-
     async def page(_: View, _caller: Caller) -> str:
-        found = view.episode()
+        found = view.service.pool.store.get(view.asked.get("id", ""), view.caller)
         question, actions = found.question, [*found.actions]
         async with view.board.replays:
             replies = await view.replay(found, actions)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from gzip import GzipFile
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Required, TypedDict
+from typing import Any, Required
 
 from pydantic import ValidationError
 
@@ -70,54 +70,13 @@ class RunFiles:
     checksums = InFolder(CHECKSUMS)
 
 
-class RolloutSeconds(TypedDict, total=False):
-    """What the time of training was spent on."""
-
-    rollout_s: float
-    env_wait_s: float
-    generate_s: float
-    update_s: float
-    rank_wait_s: float  # in runs of several processes
-
-
-class MetricsRow(Counts, RolloutSeconds, total=False):
-    """A line of metrics.jsonl: a log event of training, or (with `eval_n`) a point of the eval
-    curve.
-
-    A row of training counts the episodes since the row before, and also holds TRL's own keys.
-    `reward` is the sum of the three layers, each a mean times its weight.
-    """
-
-    step: Required[int]
-    success: float | None
-    steps_per_episode: float | None
-    loss: float
-    reward: float
-    reward_correctness: float
-    reward_progress: float
-    reward_operational: float
-    rebuilds: int  # episodes rebuilt on a server by replay
-    # since the run started
-    train_s: float | None
-    cpu_s: float | None
-    server_cpu_s: float | None
-    train_runtime: float  # only in TRL's last row
-    # a point of the eval curve
-    eval_n: int
-    eval_s: float
-    eval_greedy_success: float | None
-    eval_greedy_reward: float | None
-    eval_sampled_success: float | None
-    eval_sampled_reward: float | None
-
-
 class TimedMeasurement(Measurement):
     """A measurement as summary.json holds it."""
 
     wall_s: float
 
 
-class RunSummary(Counts, RolloutSeconds, total=False):
+class RunSummary(Counts, total=False):
     """summary.json. Runs of older versions lack some of the keys."""
 
     run: Required[str]
@@ -128,6 +87,12 @@ class RunSummary(Counts, RolloutSeconds, total=False):
     train_steps: Required[int]
     by_phase: dict[str, Counts]
     train_rebuilds: int
+    # what the time of training was spent on
+    rollout_s: float
+    env_wait_s: float
+    generate_s: float
+    update_s: float
+    rank_wait_s: float  # in runs of several processes
     cost: dict[str, Any]  # `trainer.run.cost`
     wall_s: Required[float]
     seed: Required[int]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared import run_stats
-from shared.run_files import EpisodeLine, MetricsRow, RunSummary
+from shared.run_files import EpisodeLine, RunSummary
 from shared.run_stats import PHASES, counts, mean, measurement, rates
 
 LAYERS = ("correctness", "progress", "operational")  # of the reward, in the order of their weights
@@ -15,7 +15,7 @@ LOGGED_TOLERANCE = 1e-5
 MEAN_TOLERANCE = 1e-12  # relative: older runs hold sums whose last digit is Python's version's
 UNCHECKED = "wall_s"  # of a measurement
 
-Row = tuple[int, MetricsRow]  # with its line number
+Row = tuple[int, Mapping[str, Any]]  # with its line number
 Differences = Iterator[tuple[int, str]]  # (line number, what differs)
 Episodes = Sequence[EpisodeLine]
 Values = Mapping[str, object]
@@ -54,7 +54,6 @@ def metrics_differences(
 
 
 def training_row(episodes: Episodes, weights: Sequence[float]) -> dict[str, Any]:
-    """Return what metrics.jsonl reports of the training episodes of one log event."""
     row = run_stats.training_row(episodes)
     if episodes and not row["episodes_lost"]:
         for layer, weight in zip(LAYERS, weights, strict=True):
@@ -64,7 +63,6 @@ def training_row(episodes: Episodes, weights: Sequence[float]) -> dict[str, Any]
 
 
 def eval_row(episodes: Episodes) -> dict[str, Any]:
-    """Return what metrics.jsonl reports of one point of the eval curve."""
     row: dict[str, Any] = {}
     for mode, of_mode in _by("mode", episodes).items():
         row |= {"eval_n": len(of_mode), **run_stats.eval_row(mode, of_mode)}
@@ -97,7 +95,6 @@ def summary_differences(summary: RunSummary, episodes: Episodes) -> Iterator[str
 
 
 def _by(name: str, episodes: Episodes) -> dict[str, list[EpisodeLine]]:
-    """Group episodes by a field, in the order of its first occurrences."""
     groups: dict[str, list[EpisodeLine]] = {}
     for episode in episodes:
         groups.setdefault(getattr(episode, name), []).append(episode)

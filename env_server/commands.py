@@ -93,7 +93,6 @@ class Server(uvicorn.Server):
 
 
 def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) -> None:
-    """Serve until SIGTERM or SIGINT."""
     app = create_app(settings, bank)
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -119,7 +118,6 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
 
 
 def option(name: str, *flags: str) -> Any:
-    """Return a command line option with its setting's description."""
     field = Settings.model_fields[name]
     source = f"[{ENV_PREFIX}{name.upper()}; default: {field.default}]"
     return typer.Option(*flags, help=f"{field.description} {source}")

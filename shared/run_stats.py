@@ -165,7 +165,6 @@ def success(episodes: Iterable[EpisodeLine]) -> Rate:
 
 
 def behaviour(episodes: Iterable[EpisodeLine]) -> Behaviour:
-    """Return what the finished episodes did."""
     played = [episode for episode in episodes if episode.finished]
     answered = [episode for episode in played if episode.outcome in ANSWERED]
     return {
@@ -184,7 +183,6 @@ def behaviour(episodes: Iterable[EpisodeLine]) -> Behaviour:
 
 
 def measurement(episodes: Sequence[EpisodeLine]) -> Measurement:
-    """Return the statistics of one measurement: a phase in one mode."""
     finished = [episode for episode in episodes if episode.finished]
     seen, unseen = ([one for one in finished if one.part == part] for part in (SEEN, UNSEEN))
     levels = sorted({episode.difficulty for episode in finished})

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -154,23 +154,15 @@ def cpu_after(server: ServerProcess) -> float:
     return last - start
 
 
-def scripts_and_target(data_dir: Path) -> tuple[list[Episode], Target]:
-    """Return what honest episodes do, and what attackers know, for servers of one directory."""
-    bank = QuestionBank.load(data_dir)
+def measure(name: str, attacks: Sequence[str], data_dir: Path, seconds: float) -> Beside:
+    result, bank = Beside(name), QuestionBank.load(data_dir)
+    scripts = make_scripts(bank, EPISODES, STEPS)
     questions = [question for split in bank.splits.values() for question in split]
     listed = next(question for question in questions if question.answer_type == "list")
-    table = questions[0].tables_involved[0]
-    target = Target("127.0.0.1", 0, AGENT_KEY, questions[0].question_id, table, listed.question_id)
-    return make_scripts(bank, EPISODES, STEPS), target
-
-
-def measure(name: str, attacks: Sequence[str], data_dir: Path, seconds: float) -> Beside:
-    """Measure honest episodes beside `attacks`, on a server of their own."""
-    result = Beside(name)
-    scripts, target = scripts_and_target(data_dir)
+    known = questions[0].question_id, questions[0].tables_involved[0], listed.question_id
     keys: dict[str, Any] = {"api_key": TRAINER_KEY, "agent_keys": AGENT_KEY}
     with running_server(data_dir, **keys) as server, watching(server, result):
-        with attacking(attacks, replace(target, port=server.port)):
+        with attacking(attacks, Target("127.0.0.1", server.port, AGENT_KEY, *known)):
             time.sleep(START_S if attacks else 0.0)
             took = asyncio.run(play(server.url, scripts, seconds, result))
         result.cpu_after_s = cpu_after(server)

@@ -74,11 +74,9 @@ class Hosted(Environment):  # type: ignore[misc]
         return shown(self._episode.reply())
 
     def reset(self, **_: Any) -> HostedObservation:
-        """Refuse: the server calls `reset_async`."""
         raise RuntimeError("call reset_async")
 
     def step(self, action: HostedAction, **_: Any) -> HostedObservation:
-        """Refuse: the server calls `step_async`."""
         raise RuntimeError("call step_async")
 
     @property

@@ -45,8 +45,6 @@ FAULTS = {
 
 @dataclass
 class Update:
-    """What happened in an update."""
-
     fault: str
     failed_calls: int = 0  # each is an error that the model reads as its tool's result
     of_another_step: int = 0  # replies

@@ -65,8 +65,6 @@ Rows = list[tuple[Any, ...]]
 
 
 class Verdict(NamedTuple):
-    """What a judge found."""
-
     reward: float | None  # None if the judge died or did not answer
     seen: str  # what the agent reads
     seconds: float
@@ -83,8 +81,6 @@ def ask(worker: Worker, case: Case) -> Verdict:
 
 @dataclass
 class Found:
-    """What one peer did."""
-
     statements: int = 0
     written: dict[str, int] = field(default_factory=dict)  # statement -> bytes
     read: list[str] = field(default_factory=list)  # names of statements
@@ -148,7 +144,6 @@ def _differ(rows: Rows, others: Rows, ordered: bool) -> bool:
 
 
 def case_of(question: Question, sql: str) -> Case:
-    """Return what a judge reads."""
     return {
         "question_id": question.question_id,
         "question": question.question_text,

@@ -54,7 +54,6 @@ class Rescored:
 
     @property
     def flipped(self) -> list[Score]:
-        """The episodes whose verdict changed, in the file's order."""
         scores = (score for scores in self.scores.values() for score in scores)
         return sorted((one for one in scores if one.flipped), key=lambda score: score.line)
 

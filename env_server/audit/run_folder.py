@@ -79,8 +79,6 @@ class _Settings(BaseModel):
 
 @dataclass(frozen=True)
 class RunFolder(RunFiles):
-    """One run, with the settings that it was played with."""
-
     settings: _Settings
 
     @classmethod

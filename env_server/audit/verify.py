@@ -55,8 +55,6 @@ class Problem:
 
 @dataclass
 class Report:
-    """What an audit compared, and the problems it found."""
-
     # (phase, mode) -> counts of episodes, correct ones, observations and rewards
     phases: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     judged_by: str = ""  # which data and rules
@@ -220,7 +218,6 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
 
 
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
-    """Compare metrics.jsonl and summary.json, as far as they are there, with the episodes."""
     weights = run.settings.config.reward_weights
     finished = run.summary.exists()
     lines = list(numbered_lines(run.metrics)) if run.metrics.exists() else []

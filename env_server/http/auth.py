@@ -91,7 +91,6 @@ def closed_to_operators(settings: Settings) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address to listen on is reached from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

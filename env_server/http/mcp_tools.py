@@ -125,7 +125,6 @@ async def answer(
 
 
 def tools() -> Any:
-    """Return the package's server with every tool."""
     server = MCPServer("sqlenv", instructions=INSTRUCTIONS)
     for tool in (start_episode, describe, sample, query, answer):
         server.tool()(tool)

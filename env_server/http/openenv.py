@@ -48,8 +48,6 @@ class Reset(ResetRequest):
 
 
 class Session:
-    """What one connection plays."""
-
     def __init__(self, socket: WebSocket) -> None:
         self.socket, self.pool = socket, service_of(socket).pool
         self.episode_id: str | None = None

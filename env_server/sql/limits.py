@@ -131,7 +131,6 @@ class SqlLimits:
     )  # fmt: skip
 
     def digest(self) -> str:
-        """Return the SHA-256 of the limits that decide a result."""
         fields = {name: value for name, value in asdict(self).items() if name not in self._NETS}
         fields["shown"] = (
             *(MAX_CELL_CHARS, MAX_RESULT_BYTES, MAX_ERROR_CHARS),

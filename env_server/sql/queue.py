@@ -56,7 +56,6 @@ class FairQueue:
         return set(self._clients)
 
     def put(self, task: Task, *, first: bool = False) -> None:
-        """Add a task as the last of its client's, or as the first."""
         if (tasks := self._clients.get(task.client)) is None:
             tasks = self._clients[task.client] = OrderedDict()
             self._work[task.client] = max(self._work.get(task.client, 0), self._least)
@@ -85,7 +84,6 @@ class FairQueue:
             }
 
     def discard(self, task: Task) -> bool:
-        """Remove a task; returns whether it was here."""
         tasks = self._clients.get(task.client)
         if tasks is None or task not in tasks:
             return False

@@ -31,13 +31,20 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MISSING = {""} | _words(
-    "- -- – — ? . ... na n/a n.a. nan nat nil null none (null) <null> <na> \\n unknown "
-    "#n/a #div/0! #value! #ref! #name? #num! #null!"  # of Excel
+MISSING = (
+    {""}
+    | _words(
+        "- -- – — ? . ... na n/a n.a. nan nat nil null none (null) <null> <na> \\n unknown "
+        "0000-00-00 "  # of MySQL
+        "#n/a #div/0! #value! #ref! #name? #num! #null! #nv #wert! #bezug! #zahl! #¡div/0! "
+        "#¡valor! #¡ref! #¿nombre? #¡num! #valeur! #nom? #nombre! #n/d #valore! #rif! #nome? #n/b "
+        "#waarde! #arg! #adr! #liczba! #дел/0! #знач! #ссылка! #имя? #число! #н/д"  # of Excel
+    )
+    | {"0000-00-00 00:00:00"}
 )
 # the nine of each script's digits: Arabic, Persian, Hindi, Bengali, Thai and full-width
 _DIGITS = {ord(nine) - 9 + digit: str(digit) for nine in "٩۹९৯๙９" for digit in range(10)}
-_MARKS = str.maketrans("−–－﹣＋（）．，٫٬：／％年月’ʼ′＇`´", "----+().,.,:/%--''''''", "日")
+_MARKS = str.maketrans("−–－﹣＋（）．，٫٬：／％’ʼ′＇`´", "----+().,.,:/%''''''")
 _SPACES = dict.fromkeys(map(ord, "\t\u00a0\u1680\u2007\u2009\u202f\u205f\u3000"), " ")
 _ASCII = {**INVISIBLE, **_DIGITS, **_MARKS, **_SPACES}
 # what separates thousands, and decimals -> the whole part, in threes or as in India, and decimals
@@ -55,13 +62,16 @@ _NUMBER = re.compile(
     rf"({_AFFIX}[^\s\d()+\-:]{{0,11}})?\s*(-?)\s*(\))?",
     re.IGNORECASE,
 )
-# that may follow a number without a space; others have one
+# that may follow a number without a space, beside longer words in lower case and those of scripts
+# that write no spaces; others have one
 _UNITS = _words(
     "% ‰ ° °c °f k m b bn g kg mg t lb oz cm mm km mi ft in yd l ml cl s sec ms h hr min d w kw mw "
     "kwh v hz khz mhz ghz px pt kb mb gb tb kib mib gib m² m³ km² ha pa hpa cal kcal kj mph km/h "
-    "m/s rpm db st nd rd th"
+    "m/s rpm db st nd rd th x yr"
 )
-_MONEY = _words("rs rs. kr kr. zł kč fr fr. lei din руб руб. лв")
+_MONEY = _words("rs rs. kr kr. zł kč fr fr. lei din руб руб. лв rp rp. ksh")
+_SHORT_MONEY = _words("r rm")  # and codes: R101
+_NO_CENTS = re.compile(r"(?<=\d)(?:([.,])--?|/-)(?=\D*$)")
 _PHONE_DIGITS = 8  # of a whole number with a plus sign
 _DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%y-%m-%d", "%d.%m.%Y", "%d.%m.%y"),
@@ -71,17 +81,44 @@ _DATES = (
 )
 _DAY = re.compile(r"\d{1,4}([-/.])\d{1,4}(?:\1(\d{1,4}))?")
 _NAMED_DATES = ("%d %b %Y", "%b %d %Y", "%d %b %y", "%b %d %y", "%Y %b %d", "%b %Y", "%Y %b")
+_SHORT_DATE = re.compile(r"[^\W\d_]+\.?([-'/ ]?)\d\d?|\d\d?([-'/ ]?)[^\W\d_]+\.?")
+_YEARLESS = ("%b %d", "%d %b")
+# how people write times beyond `_TIME` and `_DAY`, and what those read
+_WRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"(\d{4}) ?[年년] ?(\d\d?) ?[月월]", r"\1-\2-"),
+    (r"(-\d\d?)-(?: ?(\d\d?) ?[日일]|(?=\D*$))", lambda m: m[1] + f"-{m[2]}" * bool(m[2])),
+    (
+        r"(\d\d?) ?[時时시点] ?(\d\d?) ?[分분](?: ?(\d\d?) ?[秒초])?",
+        lambda m: ":".join(part.zfill(2) for part in m.groups() if part),
+    ),
+    (r"(?:上午|午前|오전) ?(.*)", r"\1 AM"),
+    (r"(?:下午|午後|오후) ?(.*)", r"\1 PM"),
+    (r"(?<=\d)([./-]) (?=\d)", r"\1"),  # 31. 12. 2024
+    (r"^(\d+\.\d+\.\d+)\.", r"\1"),
+    (r"\b(\d\d?) ?h ?([0-5]\d)$", r"\1:\2"),
+    (r"\b(\d\d?)\.(\d\d) ?(?=[ap]\.?m\.?$)", r"\1:\2 "),
+    (r"(?<=\d) (?:uhr|hrs)$", ""),
+    (r"^(\D+ \d\d?) ([\d:]{8})( \S+)? (\d{4})$", r"\1 \4 \2\3"),  # of C's ctime
+)
+# of names that mean one zone -> hours
+_ZONES = {
+    **{"EST": -5, "EDT": -4, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7},
+    **{"WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "MSK": 3, "JST": 9, "KST": 9},
+}
 _LANGUAGES = (
     *("en", "de", "fr", "es", "it", "pt", "nl", "pl", "sv", "da", "nb", "fi", "cs", "ru", "uk"),
     *("tr", "hu", "ro", "el"),
 )
 _TIME = re.compile(
     r"(?:^|(?<=\d)T|,? *(?<=[ ,]))(\d{1,2})(?::([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,9}))?)?)?"
-    r" *([ap]\.?m\.?)? *(Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?)?$",
+    r" *([ap]\.?m\.?)? *(Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d(?::?\d\d)?"
+    rf"|(?:{'|'.join(_ZONES)}))?$",
     re.IGNORECASE,
 )
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?")
-_CLOCK = re.compile(r"(\d{1,5}):([0-5]\d):([0-5]\d)()")
+_CLOCK = re.compile(
+    r"(?:(\d{1,6}) days?,? )?(?=\d+:\d+[:.])(?:(\d{1,5}):)?(\d{1,5}):([0-5]\d)(?:[.,](\d{1,9}))?"
+)
 _DURATION = re.compile(
     r"P?(?:(\d+) ?d(?:ays?)?,? ?)?T?(?:(\d+) ?h(?:(?:ou)?rs?)?,? ?)?"
     r"(?:(\d+) ?m(?:in(?:ute)?s?)?,? ?)?(?:(\d+) ?s(?:ec(?:ond)?s?)?)?",
@@ -91,6 +128,10 @@ _BOOLEANS: dict[str, dict[Spelling, Value]] = defaultdict(dict)
 for _pair in (
     *("true false", "yes no", "t f", "wahr falsch", "ja nein", "vrai faux"),
     *("oui non", "sí no", "si no", "verdadero falso", "sim não", "ja nej", "tak nie", "да нет"),
+    *("vero falso", "waar onwaar", "prawda fałsz", "истина ложь", "igaz hamis", "pravda nepravda"),
+    *("sant falskt", "sand falsk", "tosi epätosi", "doğru yanliş", "αληθες ψευδες", "так ні"),
+    *("ja nei", "kyllä ei", "ano ne", "igen nem", "evet hayır", "ναι όχι", "真 假", "是 否"),
+    *("はい いいえ", "예 아니오", "✓ ✗"),
 ):
     for _number, _word in enumerate(reversed(_pair.split())):
         _BOOLEANS[_word]["boolean", _pair] = _number
@@ -107,12 +148,14 @@ _ENOUGH = 1_000  # different cells after which a column that is mostly text is n
 class Column:
     """How to read a column: `kind` is SQLite's type, `spelling` None for one that stays text.
 
-    `note` is what a user should know: how it is read, or two cells that keep it text.
+    `note` is what a user should know: how it is read, or two cells that keep it text. `decimal` is
+    the mark of decimals that its numbers show: "" if they show none, None if it may be either.
     """
 
     kind: str = "TEXT"
     spelling: Spelling | None = None
     note: str = ""
+    decimal: str | None = ""
 
     def read(self, cell: str | None) -> Value | None:
         """Return the value of a cell: NULL for one that is missing, or empty."""
@@ -145,8 +188,11 @@ def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
     return found
 
 
-def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
-    """Return how to read a column: `cells` gives its different cells, each with its number."""
+def column_of(cells: Callable[[], Iterable[tuple[str, int]]], decimal: str = "") -> Column:
+    """Return how to read a column: `cells` gives its different cells, each with its number.
+
+    `decimal` is the mark of decimals of the other columns, if they have one.
+    """
     fits: Counter[Spelling] = Counter()
     kinds: Counter[str] = Counter()
     total = 0
@@ -171,7 +217,8 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]]) -> Column:
         if max([*fits.values(), *kinds.values()], default=0) <= total / 2:
             return Column()
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
-        return _settled(lambda: (cell for cell, _ in known()), fitting, gaps)
+        usual = [one for one in fitting if one[0] == "number" and one[1][1] == decimal]
+        return _settled(lambda: (cell for cell, _ in known()), usual or fitting, gaps)
     if not fits:
         return Column()
     best, most = fits.most_common(1)[0]
@@ -202,7 +249,8 @@ def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling], gaps: 
         value = found[first]
         for rival in rivals:
             if (other := found[rival]) != value:
-                return Column(note=f"stays text: {cell!r} can be {value} and {other}")
+                note = f"stays text: {cell!r} can be {value} and {other}"
+                return Column(note=note, decimal=None if first[0] == "number" else "")
         types.add(type(value))
         if first[0] == "boolean":
             bits.add(value)
@@ -213,11 +261,15 @@ def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling], gaps: 
             example = cell
     if footnotes:
         return Column(note=f"stays text: {example!r} can be a negative number or a note's")
+    if first[1] in _YEARLESS:
+        return Column(note=f"stays text: {example!r} has no year")
     single = first[0] == "boolean" and first[1] != "true false" and len(bits) < 2
     iso = len(shapes) == 1 and None not in shapes
     if single or (iso and not gaps):
         return Column()
-    column = Column("TEXT" if str in types else "REAL" if float in types else "INTEGER", first)
+    kind = "TEXT" if str in types else "REAL" if float in types else "INTEGER"
+    marks = {one[1][1] for one in fitting if one[0] == "number"}
+    column = Column(kind, first, decimal=marks.pop() if len(marks) == 1 else "")
     if example is None:
         return column
     kind = f"{first[0]}s, in seconds" if first[-1] == "duration" else f"{first[0]}s"
@@ -225,6 +277,8 @@ def _settled(cells: Callable[[], Iterable[str]], fitting: list[Spelling], gaps: 
 
 
 def _numbers(text: str) -> Iterator[tuple[Spelling, Value]]:
+    text = _NO_CENTS.sub(lambda mark: f"{mark[1]}00" if mark[1] else "", text)
+    text = re.sub(r"^(\D{1,6})\((.+)\)$", r"(\1\2)", text)  # $(5.00)
     found = _NUMBER.fullmatch(text)
     if not found:
         return
@@ -235,7 +289,8 @@ def _numbers(text: str) -> Iterator[tuple[Spelling, Value]]:
     sign = "".join((*signs, after))
     if len(sign) + len(opened) > 1 or bool(opened) != bool(closed) or (front and behind):
         return
-    if front and not _is_money(front):
+    short = front.lower() in _SHORT_MONEY and re.search(r"\d[., ]\d", digits)
+    if front and not short and not _is_money(front):
         return
     if behind and not _is_unit(behind, bool(space)):
         return
@@ -258,13 +313,15 @@ def _numbers(text: str) -> Iterator[tuple[Spelling, Value]]:
 
 
 def _is_money(text: str) -> bool:
+    text = text.partition("/")[0]
     symbol = len(text) < 4 and any(unicodedata.category(char) == "Sc" for char in text)
     return symbol or text in _currencies() or text.lower() in _MONEY
 
 
 def _is_unit(text: str, spaced: bool) -> bool:
     lower = text.lower().strip(".")
-    free = spaced and text[0].isalpha() and lower not in ("am", "pm", "a.m", "p.m", *months())
+    word = spaced or (len(text) > 2 and text.islower()) or unicodedata.category(text[0]) == "Lo"
+    free = word and text[0].isalpha() and lower not in ("am", "pm", "a.m", "p.m", *months())
     return free or lower in _UNITS or _is_money(text)
 
 
@@ -285,15 +342,18 @@ def months() -> dict[str, str]:
                     for number, name in getattr(Locale(language), kind)[form][width].items():
                         month = datetime(2000, number, 1).strftime("%b") if kind == "months" else ""
                         found.setdefault(name.lower().rstrip("."), month)
-    return {**found, **dict.fromkeys(("de", "del", "of", "the"), "")}
+    return {**found, **dict.fromkeys(_words("de del of the at le den um à г року"), "")}
 
 
 def _times(text: str) -> Iterator[tuple[Spelling, Value]]:
+    for written, usual in _WRITTEN:
+        text = re.sub(written, usual, text, flags=re.IGNORECASE)
     if (clock := _CLOCK.fullmatch(text)) or (clock := _DURATION.fullmatch(text)):
-        parts = [0, *clock.groups()[:3]] if clock.re is _CLOCK else clock.groups()
-        factors = (86_400, 3_600, 60, 1)
+        parts, factors = clock.groups()[:4], (86_400, 3_600, 60, 1)
         seconds = sum(int(part or 0) * size for part, size in zip(parts, factors, strict=True))
-        yield ("time", "duration"), seconds
+        fraction = clock.re is _CLOCK and clock[5]
+        if clock.re is not _CLOCK or not clock[2] or int(clock[3]) < 60:
+            yield ("time", "duration"), float(f"{seconds}.{fraction}") if fraction else seconds
     found = _TIME.search(text)
     if not found or not (found[2] or found[5]):
         for form, day in _days(text).items():
@@ -305,11 +365,11 @@ def _times(text: str) -> Iterator[tuple[Spelling, Value]]:
     if half:
         hour = hour % 12 + 12 * half.lower().startswith("p")
     time, clock_of = f"{hour:02}:{found[2] or '00'}", "12" if half else "24"
+    fraction = f".{found[4][:6]}".rstrip("0.") if found[4] else ""
     if not (date := text[: found.start()].rstrip(" ,")):
         if not zone:
-            yield ("time", clock_of), f"{time}:{found[3]}" if found[3] else time
+            yield ("time", clock_of), f"{time}:{found[3]}{fraction}" if found[3] else time
         return
-    fraction = f".{found[4][:6]}".rstrip("0.") if found[4] else ""
     for form, day in _days(date).items():
         if len(day) == 10:
             value = f"{day} {time}:{found[3] or '00'}{fraction}"
@@ -319,7 +379,9 @@ def _times(text: str) -> Iterator[tuple[Spelling, Value]]:
 
 
 def _in_utc(value: str, zone: str) -> str:
-    offset = re.sub(r"[^\d+-]", "", zone).ljust(5, "0") if re.search(r"\d", zone) else "+0000"
+    offset = f"{_ZONES.get(zone.upper(), 0):+03}00"
+    if re.search(r"\d", zone):
+        offset = re.sub(r"[^\d+-]", "", zone).ljust(5, "0")
     moment = datetime.fromisoformat(value + offset).astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(" ")
 
@@ -364,15 +426,18 @@ def _days(text: str) -> dict[str, str]:
         marks = (numbers[1], 1 + (numbers[2] is not None))
         formats = tuple(one for one in _DATES if (one[2], one.count(one[2])) == marks)
     else:
-        words = re.findall(r"\d+|[^\W\d_]+", re.sub(r"(\d)(?:st|nd|rd|th)\b", r"\1", text))
+        words = re.findall(r"\d+|[^\W\d_]+", re.sub(r"(\d)(?:st|nd|rd|th|er|º)\b", r"\1", text))
         if not any(word.lower() in months() for word in words):
             return {}
+        if short := _SHORT_DATE.fullmatch(text):
+            formats = (*_YEARLESS, *(("%b %y", "%y %b") if (short[1] or short[2]) in "-'/" else ()))
         text = " ".join(filter(None, (months().get(word.lower(), word) for word in words)))
     found = {}
     for form in formats:
+        yearless = form in _YEARLESS
         try:
-            day = datetime.strptime(text, form)
+            day = datetime.strptime(text + " 2000" * yearless, form + " %Y" * yearless)
         except ValueError:
             continue
-        found[form] = day.date().isoformat()[: 10 if "%d" in form else 7]
+        found[form] = day.date().isoformat()[5 * yearless : 10 if "%d" in form else 7]
     return found

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import apsw
 
@@ -23,6 +23,7 @@ _ORDERS = (
     "xxs xs s m l xl xxl xxxl",
     "low medium high",
 )
+_FLAGS = [{"y": 1, "n": 0}, {"j": 1, "n": 0}, {"s": 1, "n": 0}, {"on": 1, "off": 0}]
 _PLACES = {word: at for order in _ORDERS for at, word in enumerate(order.split())}
 
 
@@ -69,6 +70,9 @@ def _meaning(cells: tuple[str, ...], mixed: bool) -> Meaning | None:
             return Meaning(
                 kind, read, kind in ("date", "time") and all(read(one) == one for one in known)
             )
+    for flags in _FLAGS:
+        if {cell.strip().lower() for cell in known} == flags.keys():
+            return Meaning("boolean", partial(_flag, flags))
     if all(cell.strip().lower() in _PLACES for cell in known) and len(known) > 1:
         return Meaning("word", _place)
     others = [cell for cell in known if _bound(cell) is None]
@@ -114,6 +118,10 @@ def _bound(cell: str) -> float | None:
     numbers = [float(one[0]) for one in ends if one]
     rising = len(numbers) == len(ends) and numbers == sorted(set(numbers))
     return numbers[0] if numbers and rising else None
+
+
+def _flag(flags: dict[str, int], cell: object) -> Value | None:
+    return flags.get(str(cell).strip().lower())
 
 
 def _place(cell: object) -> Value | None:

@@ -41,6 +41,7 @@ INTEGERS = (
 )
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
 WHOLE = r"-?(?:0|[1-9]\d*)"
+OPEN = r"-?[1-9]\d{0,2}\.\d{3}"  # thousands or decimals
 NUMBER = rf"(?:{WHOLE}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?"
 LONG = 80  # characters: no number or date has more
 SAMPLE = 10_000  # rows of a column by which most texts are known to be texts
@@ -55,13 +56,14 @@ Duck = duckdb.DuckDBPyConnection
 
 class Loaded(NamedTuple):
     """A column of the table t: its name in the file, its type in SQLite, the SQL of its values,
-    what reads them further, and what a user should know."""
+    what reads them further, what a user should know, and the mark of decimals (see `Column`)."""
 
     name: str
     kind: str
     values: str
     read: Callable[[str | None], Value | None] | None = None
     note: str = ""
+    decimal: str | None = ""
 
 
 def connect(scratch: Path) -> Duck:
@@ -99,7 +101,13 @@ def load_text(duck: Duck, table: Table, scratch: Path) -> list[Loaded]:
     plain.unlink()
     while _drop_total(duck, table):
         pass
-    columns = (_text_column(duck, f"c{at}", name) for at, name in enumerate(table.header))
+    columns = [_text_column(duck, f"c{at}", name) for at, name in enumerate(table.header)]
+    marks = {column.decimal for column in columns if column and column.decimal}
+    if len(marks) == 1:
+        mark = marks.pop() or ""
+        for at, column in enumerate(columns):
+            if column and column.decimal is None:
+                columns[at] = _text_column(duck, f"c{at}", column.name, mark)
     return [column for column in columns if column]
 
 
@@ -139,16 +147,23 @@ def _drop_total(duck: Duck, table: Table) -> bool:
     return False
 
 
-def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
-    """Return how to read a column of text; None if it has no name and no cell."""
+def _text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded | None:
+    """Return how to read a column of text; None if it has no name and no cell.
+
+    `decimal` is the mark of decimals of the table's other columns, if they have one.
+    """
     missing = f"lower({cell}) IN ({', '.join(map(quote_text, sorted(MISSING)))})"
-    number, whole = (f"regexp_full_match({cell}, {quote_text(form)})" for form in (NUMBER, WHOLE))
+    number, whole, dotted = (
+        f"regexp_full_match({cell}, {quote_text(form)})" for form in (NUMBER, WHOLE, OPEN)
+    )
     double = f"try_cast({cell} AS DOUBLE)"
-    filled, known, figures, wholes, large, finite = duck.execute(
+    filled, known, figures, wholes, large, finite, example = duck.execute(
         f"SELECT count(*) FILTER ({cell} <> ''), count(*) FILTER (NOT {missing}), "
         f"count(*) FILTER ({number}), count(*) FILTER ({whole}), "
         f"coalesce(bool_or({whole} AND try_cast({cell} AS BIGINT) IS NULL), false), "
-        f"coalesce(bool_and(isfinite({double})) FILTER ({number}), false) FROM t"
+        f"coalesce(bool_and(isfinite({double})) FILTER ({number}), false), "
+        f"CASE WHEN bool_and({dotted} OR {whole}) FILTER ({number}) "
+        f"THEN any_value({cell}) FILTER ({dotted}) END FROM t"
     ).fetchall()[0]
     if not filled:
         return Loaded(name, "TEXT", "NULL") if name else None
@@ -159,14 +174,15 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
             f"SELECT {cell} FROM t WHERE {missing} AND {cell} <> '' GROUP BY 1 ORDER BY min(rowid)"
         ).fetchmany(3)
         nulls = f"has NULL for {' and '.join(repr(one) for (one,) in absent)}"
-    if not known or known > figures:
+    if not known or known > figures or (decimal == "," and example):
         sample = f"(SELECT {cell}, rowid FROM t LIMIT {SAMPLE})"
-        column = column_of(lambda: _cells(duck, cell, sample))
+        column = column_of(lambda: _cells(duck, cell, sample), decimal)
         if column != Column():
-            column = column_of(lambda: _cells(duck, cell))
+            column = column_of(lambda: _cells(duck, cell), decimal)
         if not column.spelling:
-            return Loaded(name, "TEXT", text, None, column.note)
-        return Loaded(name, column.kind, text, column.read, _joined(column.note, nulls))
+            return Loaded(name, "TEXT", text, None, column.note, column.decimal)
+        note = _joined(column.note, nulls)
+        return Loaded(name, column.kind, text, column.read, note, column.decimal)
     words = name_words(name)
     if large or not finite or CODES.search(words):
         return Loaded(name, "TEXT", text)
@@ -180,8 +196,11 @@ def _text_column(duck: Duck, cell: str, name: str) -> Loaded | None:
                 return None if text is None else day(float(text))
 
             return Loaded(name, "TEXT", values, read, _joined(note, nulls))
-    kind, cast = ("INTEGER", "BIGINT") if wholes == known else ("REAL", "DOUBLE")
-    return Loaded(name, kind, f"CAST({values} AS {cast})", None, nulls)
+    if wholes == known:
+        return Loaded(name, "INTEGER", f"CAST({values} AS BIGINT)", None, nulls)
+    note = f"is read with decimals: {example!r} is {float(example)}" if example else ""
+    mark = None if example and not decimal else "."
+    return Loaded(name, "REAL", f"CAST({values} AS DOUBLE)", None, _joined(note, nulls), mark)
 
 
 def _joined(*notes: str) -> str:

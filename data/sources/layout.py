@@ -16,6 +16,7 @@ MAX_NAMED = 10  # lines that a note names
 MAX_LOST = 0.03  # of a file's rows, without a person's leave
 YEARS = range(1900, 2101)
 ROW_NAMES = "row_name"  # of a column that R's write.table writes without a name
+_FOOTNOTE = re.compile(r"[*†‡(]|[^\W\d]+ ?:|.* .*[.:)]$")
 _UNIT = re.compile(r"[(\[][^)\]]*[)\]]|[^\d\s]{1,6}")
 
 
@@ -194,7 +195,7 @@ def _rows(table: Table, records: Iterator[Record]) -> Iterator[Record]:
             and texts[0]
             and not any(texts[1:])
             and not readings(texts[0])
-            and (len(cells) == 1 or blank)
+            and (len(cells) == 1 or blank or _FOOTNOTE.match(texts[0]))
         ):
             held.append(Record(line, texts, is_odd))
             continue

@@ -33,7 +33,9 @@ KEYS = {
     "evidence": ("evidence",),
     "difficulty": ("difficulty",),
 }
-_STARTS = re.compile(r"\s*(?:```|select\b|with\b|values\b|\()", re.IGNORECASE)
+# words in other names, of which one may be meant
+WORDS = {"question": {"question", "nl", "natural", "utterances", "frage"}, "query": {"sql"}}
+_STARTS = re.compile(r"\s*(?:select\b|with\b|values\b|\()|.*```", re.IGNORECASE | re.DOTALL)
 _FENCED = re.compile(r"```[ \t]*\w*\s*(.*?)\s*```", re.DOTALL)
 # what word processors write for quotes and spaces
 _TYPED = {ord(char): "'" for char in "‘’‚"} | {ord(char): '"' for char in "“”„"}
@@ -79,18 +81,20 @@ class _RawRow(NamedTuple):
         if not isinstance(self.value, dict):
             return {}
         known = {re.sub(r"[\W_]+", "_", plain(str(k)).lower()): v for k, v in self.value.items()}
-        for name in ("messages", "conversations"):
-            chat = known.get(name)
+        for chat in list(known.values()):
             for one in chat if isinstance(chat, list) else []:
-                if isinstance(one, dict):
-                    role = str(one.get("role", one.get("from"))).lower()
-                    known[role] = one.get("content", one.get("value"))
+                if _is_message(one):
+                    content = one.get("content", one.get("value"))
+                    if isinstance(content, list):
+                        content = "".join(str(part.get("text", "")) for part in content)
+                    known[str(one.get("role", one.get("from"))).lower()] = content
         return known
 
     def text(self, key: str) -> str:
         """Return the text of one of `KEYS`, or "" without one."""
         known = self.keys()
-        for name in KEYS[key]:
+        others = [name for name in known if WORDS.get(key, set()) & set(name.split("_"))]
+        for name in (*KEYS[key], *(others if len(others) == 1 else [])):
             text = known.get(name)
             bare = visible(text) if isinstance(text, str) else ""
             if bare.strip() and (name not in PERHAPS_SQL or _STARTS.match(bare)):
@@ -196,8 +200,9 @@ def _json_rows(shown: str, text: str) -> Iterator[_RawRow]:
         except (ValueError, RecursionError) as error:  # nested too deeply
             remedy = "write an array of questions, or one object per line"
             raise DataError(f"{shown} is not JSON: line {line}: {error}: {remedy}") from error
-        found = list(filter(_is_rows, value.values())) if isinstance(value, dict) else []
-        if len(found) == 1 and not {"messages", "conversations"} & value.keys():
+        inside = list(value.values()) if isinstance(value, dict) else []
+        found = list(filter(_is_rows, [*inside, inside]))  # in an object, or one of objects by ids
+        if len(found) == 1:
             value = found[0]
         if isinstance(value, list):
             yield from (_RawRow("row", number, row) for number, row in enumerate(value))
@@ -206,7 +211,12 @@ def _json_rows(shown: str, text: str) -> Iterator[_RawRow]:
 
 
 def _is_rows(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+    rows = value if isinstance(value, list) else []
+    return bool(rows) and all(isinstance(one, dict) and not _is_message(one) for one in rows)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and bool({"role", "from"} & value.keys())
 
 
 def bare_sql(sql: str) -> str:

@@ -30,6 +30,8 @@ MAX_LINE_CHARS = 1 << 26
 MAX_CONTROLS, MIN_CONTROLS = 0.01, 8  # of the characters; a file that has more is no text
 _CONTROLS = dict.fromkeys([*range(9), *range(0x0E, 0x20)])
 DELIMITERS = ",;\t|^~"
+RARE_DELIMITERS = "::", ":"  # only if all lines have as many
+_NAME = re.compile(r"[^\W\d]\S*")
 NO_DELIMITER = "\x1f"  # a control character, which no text has
 SAMPLE_LINES = 1_000
 LEAST_SHARE = 0.5  # of records with more than the one cell that the first has
@@ -137,7 +139,14 @@ def _dialect(lines: list[str], marks: str) -> Dialect:
     dialects = [Dialect(mark, *quote) for quote in quotes for mark in marks if mark in text]
     fits = {dialect: _fit(lines, dialect) for dialect in dialects}
     best = max(fits, key=lambda one: fits[one], default=None)
-    return best if best and fits[best][0] else Dialect(NO_DELIMITER)
+    if best and fits[best][0]:
+        return best
+    for mark in RARE_DELIMITERS:
+        counts = {line.count(mark) for line in lines if line}
+        names = lines[0].split(mark) if lines else []
+        if len(counts) == 1 and counts != {0} and (mark != ":" or all(map(_NAME.match, names))):
+            return Dialect(mark)
+    return Dialect(NO_DELIMITER)
 
 
 def _fit(lines: list[str], dialect: Dialect) -> tuple[float, int, int, int]:
@@ -218,7 +227,7 @@ def records(lines: Iterator[str], dialect: Dialect) -> Iterator[Record]:
             odd = odd or opening is not None
             end = line.find(dialect.delimiter, at)
             cells.append(line[at:] if end < 0 else line[at:end])
-            at = None if end < 0 else end + 1
+            at = None if end < 0 else end + len(dialect.delimiter)
         yield Record(start, cells, odd)
 
 

@@ -71,7 +71,7 @@ def write_database(
     for all files that can't be read.
     """
     faults: list[str] = []
-    taken: set[str] = set()
+    taken: dict[str, str] = {}
     renamed: dict[tuple[str, str], str] = {}
     with new_database(target) as connection:
         for path in files:
@@ -82,10 +82,9 @@ def write_database(
                             found, Path(scratch), report, skip_bad_rows
                         ):
                             if title.lower() in taken:
-                                raise DataError(
-                                    f"two files would become the table {title.lower()}: rename one"
-                                )
-                            taken.add(title.lower())
+                                both = f"{taken[title.lower()]} and {found.name}"
+                                raise DataError(f"{both} would become one table: rename a file")
+                            taken[title.lower()] = found.name
                             renamed |= {("", found.stem): title} if title != found.stem else {}
                             _write_table(connection, duck, found.name, title, loaded, report)
             except NotRead as error:

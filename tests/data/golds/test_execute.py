@@ -59,6 +59,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "price REAL, size TEXT, load TEXT, role TEXT, Admin TEXT, iso TEXT)"
     )
     made.executemany(f"INSERT INTO trip VALUES ({', '.join('?' * 11)})", TRIPS)
+    made.execute("CREATE TABLE flag (id INTEGER, active TEXT, month TEXT)")
+    flags = [(1, "Y", "Jan-24"), (2, "N", "Feb-24"), (3, "Y", "Apr-24")]
+    made.executemany("INSERT INTO flag VALUES (?, ?, ?)", flags)
     made.execute("CREATE TABLE mixed (n)")
     made.executemany("INSERT INTO mixed VALUES (?)", [(5,), (7.5,), ("N/A",)])
     made.execute("CREATE TABLE note (id INTEGER, text TEXT, lap REAL)")
@@ -375,6 +378,9 @@ UNDECIDED += [
     ("SELECT count(*) FROM trip WHERE NOT paid", "trip.paid holds booleans as text"),
     ("SELECT sum(paid) FROM trip", "trip.paid holds booleans as text: then the answer is 2, not 0"),
     ("SELECT count(*) FROM trip WHERE paid = 1", "trip.paid holds booleans as text"),
+    ("SELECT count(*) FROM flag WHERE active", "flag.active holds booleans as text"),
+    ("SELECT count(*) FROM flag WHERE active = 1", "then the answer is 2, not 0"),
+    ("SELECT id FROM flag ORDER BY month DESC LIMIT 1", "flag.month holds dates as text"),
     ("SELECT count(*) FROM trip WHERE open = 'TRUE'", "open has no 'TRUE', but perhaps 1"),
     ("SELECT count(*) FROM trip WHERE price = '1,200.00'", "price has no '1,200.00', but perhaps"),
     # names in double quotes
@@ -396,6 +402,7 @@ DECIDED = [
     'SELECT count(*) AS "how many" FROM trip ORDER BY "how many"',
     'SELECT CASE WHEN open THEN "yes" ELSE "no" END FROM trip WHERE id = 1',
     "SELECT count(*) FROM trip WHERE paid = 'TRUE'",
+    "SELECT count(*) FROM flag WHERE active = 'Y'",
     "SELECT count(*) FROM trip WHERE iso > '2025-01-01'",
     "SELECT count(*) FROM trip WHERE strftime('%Y', iso) = '2025'",
     "SELECT max(iso) FROM trip",

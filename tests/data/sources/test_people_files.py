@@ -56,6 +56,15 @@ TABLES: dict[str, tuple[list[tuple[Any, ...]], str]] = {
         [(1, DAYS[0], "15:05"), (2, DAYS[1], "11:00"), (3, DAYS[2], "09:30")],
         "",
     ),
+    "07-dates/in/visit.csv": (
+        [
+            (1, DAYS[0], "Almdorf"),
+            (2, DAYS[1], "Birkau"),
+            (3, DAYS[2], "Celm"),
+            (4, "2025-03-09", "Dorn"),
+        ],
+        "visit.day is read as dates",
+    ),
     "08-booleans/in/b.csv": ([(1, 1, 1, 1), (2, 0, 0, 0), (3, 1, 1, 1), (4, 1, 0, 0)], ""),
     "08-booleans/in/b.jsonl": ([(1, 1), (2, 0), (3, None)], ""),
     "09-backslash/in/inch.csv": (
@@ -128,6 +137,23 @@ FORMS: dict[str, tuple[str | bytes, list[tuple[Any, ...]], str]] = {
         [("A", "Jan", 5), ("B", "Feb", 6)],
         "1 row below the table (line 5), left out: 'Source: the office'",
     ),
+    "a total and a source, as wide as the table": (
+        "Town;Visits;\nA;1.200,5;\nB;6,0;\n;;\nTotal;1.206,5;\nSource: the office;;\n",
+        [("A", 1200.5), ("B", 6.0)],
+        "1 row below the table (line 6), left out: 'Source: the office'",
+    ),
+    "decimal commas decide the points": (
+        "a;b;c\n2.649;405,02;x\n1.070;118,6;y\n804;58,0;z\n",
+        [(2649, 405.02, "x"), (1070, 118.6, "y"), (804, 58.0, "z")],
+        "t.a is read as numbers: '2.649' is 2649",
+    ),
+    "decimal points decide the commas": (
+        'a,b\n"2,649",405.02\n804,118.6\n', [(2649, 405.02), (804, 118.6)], "is 2649"
+    ),
+    "points that nothing decides": ("a\n2.649\n804\n", [(2.649,), (804.0,)], "'2.649' is 2.649"),
+    "two colons": ("a::b::c\n1::x y::2\n3::z: w::4\n", [(1, "x y", 2), (3, "z: w", 4)], ""),
+    "colons": ("id:v:name\n1:2:x\n3:4:y\n", [(1, 2, "x"), (3, 4, "y")], ""),
+    "times of one column": ("09:30\n10:15\n11:00\n", [("09:30",), ("10:15",), ("11:00",)], ""),
     "no total": (
         "Town,Visits\nA,5\nB,6\nTotal,90\n",
         [("A", 5), ("B", 6), ("Total", 90)],
@@ -307,6 +333,63 @@ def test_question_files(home: Path, file: str, kept: int, said: str) -> None:
         assert len(answers) == kept
         assert answers.get("What does the Müsli cost?", 4.0) == 4.0
         assert answers.get("How many products are there?", 3) == 3
+
+
+TWO = "SELECT count(*) FROM product", "SELECT price FROM product WHERE name = 'Tee'"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"data": [{"Natural Language Query": "n?", "Ground Truth SQL": sql} for sql in TWO]},
+        [{"utterances": "n?", "expected_sql": sql} for sql in TWO],
+        {str(at): {"question": "n?", "SQL": sql} for at, sql in enumerate(TWO)},
+        [{"conversations": [{"from": "human", "value": "n?"},
+                            {"from": "gpt", "value": f"So:\n```sql\n{sql}\n```"}]} for sql in TWO],
+        [{"messages": [{"role": "user", "content": [{"type": "text", "text": "n?"}]},
+                       {"role": "assistant", "content": sql}]} for sql in TWO],
+        [{"prompt": [{"role": "user", "content": "n?"}],
+          "completion": [{"role": "assistant", "content": sql}]} for sql in TWO],
+    ],
+)  # fmt: skip
+def test_other_forms_of_question_files(home: Path, rows: Any) -> None:
+    (home / "product.csv").write_text("id,name,price\n1,Tee,2.5\n2,Brot,3.0\n")
+    (home / "q.json").write_text(json.dumps(rows))
+    status, text = run_import("csv", "product.csv", "--questions", "q.json", "--out", "out")
+    assert status == 0, text
+    kept = [one for many in load_splits(home / "out").values() for one in many]
+    assert {(one.question_text, one.gold_answer) for one in kept} == {("n?", 2), ("n?", 2.5)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "without", "dropped"),
+    [
+        # literals in the file's form, and times of several forms
+        ("07-dates", "none", {"q-0003", "q-0005", "q-0008", "q-0009"}),
+        ("08-booleans", "b.jsonl", {"q-0003"}),  # paid = 'TRUE'
+    ],
+)
+def test_golds_over_dates_and_booleans(
+    home: Path, folder: str, without: str, dropped: set[str]
+) -> None:
+    shutil.copytree(FILES / folder / "in", home / "in", ignore=shutil.ignore_patterns(without))
+    status, text = run_import("csv", "in", "--questions", "in/q.jsonl", "--out", "out")
+    assert status == 0, text
+    report = json.loads((home / "out/import_report.json").read_text())
+    assert {(row["question_id"], row["reason"]) for row in report["dropped"]} == {
+        (one, "undecided") for one in dropped
+    }
+    kept = {
+        one.gold_sql: one.gold_answer for many in load_splits(home / "out").values() for one in many
+    }
+    right = {
+        "SELECT max(day) FROM visit": "2025-03-09",
+        "SELECT count(*) FROM visit WHERE strftime('%Y', day) = '2025'": 2,
+        "SELECT count(*) FROM b WHERE paid": 3,
+    }
+    assert {sql: kept[sql] for sql in right if sql in kept} == {
+        sql: answer for sql, answer in right.items() if ("visit" in sql) == (folder == "07-dates")
+    }
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the zone is the process's")

@@ -251,7 +251,7 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
             {"t.csv": "id\n" + "\x01" * 99},
             "shop/t.csv is no text: 99 of 102 characters are controls",
         ),
-        ({"my t.csv": "id\n1\n", "My_T.tsv": "id\n"}, "two files would become the table my_t: re"),
+        ({"my t.csv": "id\n1\n", "My_T.tsv": "id\n"}, "My_T.tsv and my t.csv would become one"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         (
             {"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"},

@@ -430,7 +430,8 @@ def _days(text: str) -> dict[str, str]:
         if not any(word.lower() in months() for word in words):
             return {}
         if short := _SHORT_DATE.fullmatch(text):
-            formats = (*_YEARLESS, *(("%b %y", "%y %b") if (short[1] or short[2]) in "-'/" else ()))
+            years = ("%b %y", "%y %b") if {short[1], short[2]} & {"-", "'", "/"} else ()
+            formats = (*_YEARLESS, *years)
         text = " ".join(filter(None, (months().get(word.lower(), word) for word in words)))
     found = {}
     for form in formats:

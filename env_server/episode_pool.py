@@ -215,7 +215,7 @@ class EpisodePool:
             self.counts["started"] += 1
             if actions:
                 self.counts["rebuilt"] += 1
-                log.info("rebuilt from %d actions", len(actions))
+                log.debug("rebuilt from %d actions", len(actions))
         return await self._reply_at(episode, len(actions))
 
     async def _replay(self, episode: Episode, actions: Actions) -> None:

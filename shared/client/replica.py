@@ -17,6 +17,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
+from shared.client.auth import API_KEY_VARIABLE
 from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.diagnosis import fault_of, is_refused, reason_of
 from shared.client.limits import Attempts, ClientLimits, ClientStats, Peers
@@ -31,6 +32,7 @@ from shared.errors import (
     NotReady,
     ServerUnreachable,
     SQLEnvError,
+    Unauthorized,
     WrongAddress,
     first_problem,
     from_wire,
@@ -260,6 +262,10 @@ class Replica:
             return body
         failure = from_wire(body, response.status_code, self.url)
         failure.details.setdefault("url", self.url)
+        if isinstance(failure, Unauthorized):
+            remedy = f"set {API_KEY_VARIABLE}, or pass api_key=, with a key of that server"
+            problem = f"{self.url}{failure.message.partition('; send')[0]}; {remedy}"
+            failure = Unauthorized(problem, **failure.details)
         with suppress(ValueError):  # without a number of seconds
             retry_after_s = float(response.headers.get("Retry-After", ""))
             failure.details.setdefault("retry_after_s", retry_after_s)

@@ -106,6 +106,7 @@ TEXT = [  # cells, and what is told
     ("2024-12-31T23:30:00Z|2025-01-01 00:00:00|2025-01-01 00:00:01", "and not '2024-12-31T23:30"),
     ("12:30|45:10|3:20", "2 of 3 cells are times in one spelling, and not '45:10'"),
     ("Jan-24|Feb-12", "'Jan-24' can be 01-24 and 2024-01"),
+    ("Jan24|Feb 3", "'Jan24' has no year"),
     ("24-Jan|3-Feb", "'24-Jan' has no year"),
     ("TRUE|FALSE|maybe", "2 of 3 cells are booleans in one spelling, and not 'maybe'"),
     ("(1)|(2)", "a negative number or a note's"),

@@ -126,7 +126,8 @@ def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
 
 
 def test_json_log(tiny_data: Path) -> None:
-    with running_server(tiny_data, "--workers", "1", log_format="json") as server:
+    json_lines = {"log_format": "json", "log_level": "debug"}
+    with running_server(tiny_data, "--workers", "1", **json_lines) as server:
         body = {"episode_id": "one", "seed": 1, "actions": ["QUERY: SELECT 1"]}
         assert httpx.post(server.url + "/reset", json=body).status_code == 200
         server.stop()
@@ -135,7 +136,8 @@ def test_json_log(tiny_data: Path) -> None:
     assert any(one.startswith(f"SQLEnv serves {server.url} ") for one in messages)
     assert any("episodes ended" in one for one in messages)
     rebuilt = next(line for line in lines if line.get("episode_id") == "one")
-    assert (rebuilt["message"], rebuilt["level"]) == ("rebuilt from 1 actions", "info")
+    # of the level that is not shown by default: many episodes may move at once
+    assert (rebuilt["message"], rebuilt["level"]) == ("rebuilt from 1 actions", "debug")
 
 
 def test_starts_that_fail_print_one_clear_line(

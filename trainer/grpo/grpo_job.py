@@ -26,7 +26,7 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import behaviour_table, limit_lines, number, success_table
 from trainer.run.cost import known, spent
-from trainer.run.folder import append_lines, read_lines, write_bytes, write_text
+from trainer.run.folder import read_lines, to_json, write_bytes, write_text
 from trainer.run.inputs import Inputs
 from trainer.run.job import Job
 from trainer.run.measurement import EvalResult, Play, choose, evaluate, summaries_of
@@ -188,8 +188,10 @@ class GrpoJob(Job):
         asked = {one["question_id"] for one in self._curve_questions}
         for mode, result in results.items():
             row |= eval_row(mode, (one for one in result.episodes if one.question_id in asked))
-        append_lines(self.folder.metrics, [row])
-        lines, summaries = list(read_lines(self.folder.metrics)), summaries_of(self._results)
+        # a resumed run writes the point of step 0 again
+        lines = sorted([*read_lines(self.folder.metrics), row], key=lambda one: int(one["step"]))
+        write_text(self.folder.metrics, "".join(to_json(one) + "\n" for one in lines))
+        summaries = summaries_of(self._results)
         title = headline(Path(self._config.model_name).name, self._config.seed, summaries)
         curve = learning_curve(lines, summaries, title=title, steps=step)
         write_bytes(self.folder.curve, curve)

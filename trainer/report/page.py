@@ -49,6 +49,7 @@ def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
         rates=tables.rates(run),
         curves=tables.curves(run),
         ledger=tables.ledger(run),
+        layers=tables.weights_of(run.config),
         kinds=kinds,
         questions=questions,
         question_count=question_count,

@@ -120,26 +120,32 @@ def rates(run: LoadedRun) -> dict[str, Any]:
     return {"headings": list(zip([*PARTS, *levels], sizes, strict=False)), "rows": rows}
 
 
-def weighted(layer: str) -> str:
+def weights_of(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the weight of each layer of the reward in a run."""
+    weights = config.get("reward_weights", REWARD_WEIGHTS.values())
+    return dict(zip(REWARD_WEIGHTS, weights, strict=True))
+
+
+def weighted(layer: str, weight: float) -> str:
     """Return the name of a layer of the reward, with its weight unless that is 1."""
-    weight = REWARD_WEIGHTS[layer]
     return layer if weight == 1 else f"{weight:g} × {layer}"
 
 
 def ledger(run: LoadedRun) -> dict[str, Any]:
     """Return the table of mean rewards per episode: headings (label, n), and rows (label, kind, a
     number per heading); empty without an evaluation."""
+    weights = weights_of(run.config)
     columns = {
         f"{phase}, {mode}": means
         for mode, phase in product(MODES, PHASES)
         if (result := run.evaluations.get(phase, {}).get(mode))
-        and (means := mean_ledger(result.episodes))["n"]
+        and (means := mean_ledger(result.episodes, weights))["n"]
     }
     if not columns:
         return {}
     known = {name for means in columns.values() for name in means}
     parts = sorted(known - {*REWARD_WEIGHTS, TOTAL, "n"})
-    labels = {name: (weighted(name), "layer") for name in REWARD_WEIGHTS}
+    labels = {name: (weighted(name, weight), "layer") for name, weight in weights.items()}
     labels |= {name: (name, "part") for name in parts}  # of the last layer
     labels[TOTAL] = (TOTAL, "sum")
     return {
@@ -152,15 +158,18 @@ def ledger(run: LoadedRun) -> dict[str, Any]:
     }
 
 
-def mean_ledger(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
+def mean_ledger(
+    episodes: Sequence[EpisodeRecord], weights: Mapping[str, float]
+) -> dict[str, float]:
     """Return the mean rewards per episode over the `n` that were not lost: each layer, as weighted,
     the parts of the operational one if they were recorded, and the sum of the layers."""
     played = [one for one in episodes if one.finished and one.reward is not None]
     sums: dict[str, float] = defaultdict(float)
     for one in played:
-        for name, weight in REWARD_WEIGHTS.items():
-            sums[name] += weight * (getattr(one, name) or 0.0)
-        sums[TOTAL] += one.reward or 0.0
+        for name, weight in weights.items():
+            paid = weight * (getattr(one, name) or 0.0)
+            sums[name] += paid
+            sums[TOTAL] += paid
         for step in one.parts:
             for name in step.keys() - REWARD_WEIGHTS.keys():
                 sums[name] += step[name]

@@ -80,8 +80,12 @@ def test_a_new_key_replaces_an_old_one_without_losing_an_episode(tiny_data: Path
         for number in range(2):
             servers.restart(number, api_key=NEW)
             play(new, names, f"QUERY: SELECT {number}")
-        with pytest.raises(Unauthorized, match="wrong key"):
+        with pytest.raises(Unauthorized) as caught:
             old.reset(**QUESTION)
+        url = caught.value.details["url"]
+        assert url in servers.urls
+        remedy = "set SQLENV_API_KEY, or pass api_key=, with a key of that server"
+        assert str(caught.value) == f"{url}/reset_batch: wrong key; {remedy}"
 
 
 @needs_program("haproxy", missing())

@@ -62,7 +62,8 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     client = StoppingClient(0, Interrupted())
     begin(config, tmp_path, client, resume=open_run(tmp_path / "runs" / "latest")).run()
     assert comparable(run) == uninterrupted(small, tmp_path)
-    metrics = sorted(read_lines(run.metrics), key=lambda row: int(row["step"]))
+    metrics = list(read_lines(run.metrics))
+    assert metrics == sorted(metrics, key=lambda row: int(row["step"]))
     steps, points = ([row for row in metrics if key in row] for key in ("success", "eval_n"))
     check_costs(read_json(run.summary), steps, points)  # training time continues
     assert client.resets < 12 or at == 1  # earlier measurements are read back

@@ -25,7 +25,7 @@ from trainer.report import groups as report_groups
 from trainer.report import report_command as command
 from trainer.report.groups import groups
 from trainer.report.page import run_page
-from trainer.report.run_tables import mean_ledger
+from trainer.report.run_tables import mean_ledger, weighted, weights_of
 from trainer.run.folder import Run, read_json, read_lines, write_json
 from trainer.run.records import EpisodeRecord, append_records, read_records
 
@@ -143,16 +143,27 @@ def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
 
 def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> None:
     episodes = list(read_records(Run(finished), lambda phase, step: phase == "random"))
-    found, parts = mean_ledger(episodes), ("exec_ok", "new_info", "repeat", "step_cost")
+    found, parts = (
+        mean_ledger(episodes, REWARD_WEIGHTS),
+        ("exec_ok", "new_info", "repeat", "step_cost"),
+    )
     assert found["n"] == len(episodes)
     for name, weight in REWARD_WEIGHTS.items():
         paid = [weight * (getattr(one, name) or 0.0) for one in episodes]
         assert found[name] == pytest.approx(fmean(paid))
     assert found["reward"] == pytest.approx(sum(found[name] for name in REWARD_WEIGHTS))
     assert sum(found[name] for name in parts) == pytest.approx(found["operational"])
-    without = mean_ledger([one.model_copy(update={"parts": []}) for one in episodes])
+    bare = [one.model_copy(update={"parts": []}) for one in episodes]
+    without = mean_ledger(bare, REWARD_WEIGHTS)
     assert without == {name: mean for name, mean in found.items() if name not in parts}
-    assert mean_ledger([])["n"] == 0
+    assert mean_ledger([], REWARD_WEIGHTS)["n"] == 0
+    weights = weights_of({"reward_weights": [1.0, 0.5, 0.0]})
+    other = mean_ledger(episodes, weights)
+    assert other["reward"] == other["correctness"] + other["progress"] + 0
+    assert other["progress"] == pytest.approx(found["progress"] / 0.15 * 0.5)
+    assert [weighted(name, weight) for name, weight in weights.items()] == [
+        "correctness", "0.5 × progress", "0 × operational"
+    ]  # fmt: skip
 
 
 def test_the_page_is_self_contained(whole: str) -> None:

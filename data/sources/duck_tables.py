@@ -252,9 +252,13 @@ def _load_json(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
         "map_inference_threshold = -1, maximum_object_size = ?)"
     )
     for _ in range(2):
-        described = duck.execute(
-            f"DESCRIBE FROM {read}", [str(path), 4 * MAX_LINE_CHARS]
-        ).fetchall()
+        try:
+            described = duck.execute(
+                f"DESCRIBE FROM {read}", [str(path), 4 * MAX_LINE_CHARS]
+            ).fetchall()
+        except duckdb.BinderException as error:
+            remedy = "write an array of objects, or one object per line"
+            raise DataError(f"{found.shown} holds no objects: {remedy}") from error
         names = [str(one[0]) for one in described]
         check_width(found.shown, len(names))
         duck.execute(f"CREATE OR REPLACE TABLE raw AS FROM {read}", [str(path), 4 * MAX_LINE_CHARS])
@@ -268,6 +272,11 @@ def _load_json(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
             f"COPY (SELECT unnest(CAST({cell} AS JSON[])) FROM raw) TO '{path}' "
             "(FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER '\x01')"
         )
+    parts = ", ".join(f"json_type({cell}) = 'OBJECT'" for cell in cells)
+    kinds = duck.execute(f"SELECT {parts} FROM raw LIMIT 2").fetchall()
+    if len(kinds) == 1 < len(cells) and all(kinds[0]):  # as pandas' to_json writes by default
+        remedy = "write an array of objects (in pandas, orient='records')"
+        raise DataError(f"{found.shown} holds columns, not rows: {remedy}")
     texts = (f"CASE WHEN json_type({cell}) <> 'NULL' THEN {cell}->>'$' END" for cell in cells)
     shown = ", ".join(f"{text} AS c{at}" for at, text in enumerate(texts))
     duck.execute(f"CREATE TABLE t AS SELECT {shown} FROM raw ORDER BY rowid; DROP TABLE raw")

@@ -23,7 +23,10 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 WESTERN = "cp1252"  # what Windows writes in Western Europe and America
-GUESSES = ["cp1250", "cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr"]
+GUESSES = ["cp1250", "cp1251", "koi8_r", "cp1253", "cp1256", "cp932", "gb18030", "big5", "euc_kr"]
+# of a text that may be Western or Central European: Hungarian and Czech letters read as cp1252, and
+# letters of which those languages have none
+CENTRAL, NOT_CENTRAL = re.compile("[õûì]", re.IGNORECASE), re.compile("[ãêçàñåæ]", re.IGNORECASE)
 GUESSED_BYTES, LEAST_GUESSED = 1 << 16, 5  # bytes beyond ASCII that a guess needs
 CHUNK_CHARS = 1 << 20
 MAX_LINE_CHARS = 1 << 26
@@ -102,7 +105,13 @@ def _encodings(path: Path) -> list[str]:
     western = [WESTERN] if 2 * beyond < letters else []  # the others write few letters beyond ASCII
     guess = None
     if beyond >= LEAST_GUESSED:
-        guess = charset_normalizer.from_bytes(start, cp_isolation=[*western, *GUESSES]).best()
+        found = charset_normalizer.from_bytes(start, cp_isolation=[*western, *GUESSES])
+        guess = found.best()
+        for one in found:
+            equal = guess and (one.chaos, one.coherence) == (guess.chaos, guess.coherence)
+            central = CENTRAL.search(str(one)) and not NOT_CENTRAL.search(str(one))
+            if one.encoding == WESTERN and equal and not central:
+                guess = one
     same = guess is None or str(guess) == start.decode(WESTERN, "replace")
     return ["utf-8", WESTERN if guess is None or same else guess.encoding]
 

@@ -126,8 +126,9 @@ def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
 
 
 def test_json_log(tiny_data: Path) -> None:
-    json_lines = {"log_format": "json", "log_level": "debug"}
-    with running_server(tiny_data, "--workers", "1", **json_lines) as server:
+    with running_server(
+        tiny_data, "--workers", "1", log_format="json", log_level="debug"
+    ) as server:
         body = {"episode_id": "one", "seed": 1, "actions": ["QUERY: SELECT 1"]}
         assert httpx.post(server.url + "/reset", json=body).status_code == 200
         server.stop()

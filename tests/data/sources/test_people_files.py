@@ -178,6 +178,21 @@ FORMS: dict[str, tuple[str | bytes, list[tuple[Any, ...]], str]] = {
         [("Иван", "Москва"), ("Анна", "Казань")],
         "it is read as cp1251",
     ),
+    "Spanish": (
+        "año;país\nMuñoz;España\nPeña;México\nNúñez;Canadá\n".encode("cp1252"),
+        [("Muñoz", "España"), ("Peña", "México"), ("Núñez", "Canadá")],
+        "it is read as cp1252",
+    ),
+    "Hungarian": (
+        "név;város\nLászló;Győr\nErzsébet;Pécs\nJenő;Szűcsi\n".encode("cp1250"),
+        [("László", "Győr"), ("Erzsébet", "Pécs"), ("Jenő", "Szűcsi")],
+        "it is read as cp1250",
+    ),
+    "Russian of Unix": (
+        "имя;город\nИван;Москва\nАнна;Казань\n".encode("koi8-r"),
+        [("Иван", "Москва"), ("Анна", "Казань")],
+        "it is read as koi8_r",
+    ),
     "R's row names": (
         '"n","k"\n"Ann Lee",1,2\n"Bo",3,4\n',
         [("Ann Lee", 1, 2), ("Bo", 3, 4)],

@@ -252,6 +252,8 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
             "shop/t.csv is no text: 99 of 102 characters are controls",
         ),
         ({"my t.csv": "id\n1\n", "My_T.tsv": "id\n"}, "My_T.tsv and my t.csv would become one"),
+        ({"t.json": '{"a": {"0": 1}, "b": {"0": "x"}}'}, "shop/t.json holds columns, not rows"),
+        ({"t.json": '[["a", "b"], [1, 2]]'}, "shop/t.json holds no objects: write an array of"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
         (
             {"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"},

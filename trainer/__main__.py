@@ -262,7 +262,6 @@ def data_command(context: typer.Context) -> None:
 
 
 def run_program(module: str, arguments: Sequence[str]) -> None:
-    """Run another package's command line in this process."""
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -198,11 +198,8 @@ def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
 
 def smoothed(values: Sequence[Point]) -> list[Point]:
     """Return the mean of the `SMOOTHING_STEPS` values around each, of fewer at both ends, and its
-    95 % t interval. There are at least `SMOOTHING_STEPS` values.
-
-    A step counts as one value, as the episodes of a question are alike: the interval of a share of
-    episodes would be too narrow.
-    """
+    95 % t interval. A step counts as one value, as the episodes of a question are alike: the
+    interval of a share of episodes would be too narrow."""
     half, means = SMOOTHING_STEPS // 2, []
     for index, point in enumerate(values):
         near = [one.y for one in values[max(0, index - half) : index + half + 1]]
@@ -227,10 +224,6 @@ def smoothing_note(lines: Sequence[Series]) -> str:
 
 
 def success_chart(rows: Sequence[Row], summaries: Summaries, last_step: int) -> Chart:
-    """Success on training episodes, the eval curve's questions and, as diamonds, the eval set.
-
-    `after` is drawn at `last_step`.
-    """
     lines = logged_and_mean(points(rows, "success"), EPISODES, OF_MODE["train"])
     for mode in MODES:
         if values := curve_points(rows, mode):

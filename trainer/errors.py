@@ -52,9 +52,7 @@ class TrainingDiverged(SQLEnvError, code="training_diverged"):
 
 def storage_problem(error: BaseException, folder: Path | None = None) -> str | None:
     """Return one line about a disk that ended a command, with its remedy; None for other errors.
-
-    `folder` is what the command writes. Not all libraries raise an `OSError` for a full disk.
-    """
+    Not all libraries raise an `OSError` for a full disk."""
     where = folder or getattr(error, "filename", None) or "the output folder"
     number, text = getattr(error, "errno", None), str(error)
     full = ("No space left", "os error 28", "PytorchStreamWriter", "unexpected pos")

@@ -44,10 +44,8 @@ def _split(value: Any) -> Any:
 
 
 def _prompt(value: Any) -> Any:
-    """Return the name of a system prompt, or the text of one; that of a file if it is a `Path`.
-
-    A text is never taken for a path: a model's folder may hold one.
-    """
+    """Return the name of a system prompt, or the text of one; that of a file if it is a `Path`. A
+    text is never taken for a path: a model's folder may hold one."""
     wanted = f"it should be {', '.join(PROMPTS)} or a file with a prompt of several words in UTF-8"
     try:
         text = value.read_text(encoding="utf-8").strip() if isinstance(value, Path) else value
@@ -76,11 +74,8 @@ class ConfigError(SQLEnvError, ValueError, code="config"):
 
 @dataclass(kw_only=True)
 class GRPOConfig:
-    """Settings of one run.
-
-    Text is parsed by a field's type, as on a command line; lists are comma-separated. Bad values
-    raise `ConfigError`, which names the field and the remedy.
-    """
+    """Settings of one run. Text is parsed by a field's type, as on a command line; lists are
+    comma-separated. Bad values raise `ConfigError`, which names the field and the remedy."""
 
     model_name: _Text = "Qwen/Qwen3-1.7B"  # a name on the hub, or a model's or adapter's directory
     max_new_tokens: _Count = 256  # sampled tokens per turn
@@ -216,16 +211,13 @@ class GRPOConfig:
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """Return the settings of a preset (`presets.py`), with `overrides` by field name.
-
-        `data_dir` sets both data paths.
-        """
+        """Return the settings of a preset, with `overrides` by field name; `data_dir` sets both
+        data paths."""
         if name not in PRESETS:
             raise ConfigError(f"no preset {name!r}; the presets are {', '.join(PRESETS)}")
         return cls().override(**{**PRESETS[name], **overrides})
 
     def override(self, **overrides: Any) -> Self:
-        """Return a copy with fields set by name; `data_dir` sets both data paths."""
         values = dict(overrides)
         if (data_dir := values.pop("data_dir", None)) is not None:
             _need(bool(str(data_dir).strip()), "data_dir", "is empty", "name a directory")

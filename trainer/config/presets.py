@@ -131,10 +131,8 @@ def choose_preset(
     model_config: Mapping[str, Any] | None = None,
 ) -> Choice:
     """Return the preset of `model`, a folder or name; `model_config` is its config.json, if known.
-
     A named `preset` wins, then the model's name, then its size: docs/own-model.md. In these two, a
-    model that this trainer wrote keeps the settings `KEPT` of its training.
-    """
+    model that this trainer wrote keeps the settings `KEPT` of its training."""
     named = {} if model is None else {"model_name": model}
     if preset is not None:
         return Choice(preset, "given with --preset", named)
@@ -160,11 +158,8 @@ def choose_preset(
 
 
 def parameter_count(model_config: Mapping[str, Any]) -> int | None:
-    """Return the number of parameters by a config.json.
-
-    Biases and the norms of heads, below 0.1 %, are left out. None if it is not a decoder with gated
-    MLPs, such as Llama's or Qwen's.
-    """
+    """Return the number of parameters by a config.json, without biases and the norms of heads,
+    below 0.1 %. None if it is not a decoder with gated MLPs, such as Llama's or Qwen's."""
     text = model_config.get("text_config", model_config)
     try:
         hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])

@@ -83,10 +83,7 @@ class GenerationServer:
             )
 
     def start(self, model: Any, folder: Path) -> None:
-        """Load the initial `model`, and compare the server with it; `folder` is for weights.
-
-        Raises `ModelServerError` if the server has another model, tokenizer or distribution.
-        """
+        """Load the initial `model`, and compare the server with it; `folder` is for weights."""
         self._folder = folder.absolute()
         if self.config.lora_rank:
             self._step = 0  # the server's own weights
@@ -95,7 +92,6 @@ class GenerationServer:
             self._load(model, 0)
 
     def __call__(self, trainer: Any) -> Generator:
-        """Return a generator that samples with the present weights of a TRL trainer."""
         step, start = trainer.state.global_step, time.perf_counter()
         if self._step != step:
             self._load(trainer.accelerator.unwrap_model(trainer.model_wrapped), step)
@@ -108,7 +104,6 @@ class GenerationServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _load(self, model: Any, step: int) -> None:
-        """Let the server load the weights of `model`, of training step `step`."""
 
         def load() -> str:
             assert self._folder is not None
@@ -178,8 +173,6 @@ class GenerationServer:
 def generation_server(
     config: GRPOConfig, tokenizer: Any, ranks: Ranks
 ) -> Iterator[GenerationServer | None]:
-    """Connect to the server of `config.generation_url` for the block, and check it; None without
-    one."""
     if not config.generation_url:
         yield None
         return

@@ -99,7 +99,6 @@ class GrpoJob(Job):
         return found
 
     def _measure(self, phase: str, mode: Mode, play: Play, step: int = 0) -> None:
-        """Measure the whole eval set, without what earlier sessions of this run measured."""
         title = f"{phase} ({mode})"
         found = self.ranks.first(lambda: self._earlier.get(phase, {}).get(mode, {}))
         with self._elapsed.measuring(title):
@@ -115,7 +114,6 @@ class GrpoJob(Job):
     def _evaluate(
         self, play: Play, mode: Mode, questions: Sequence[Any], phase: str, step: int, **how: Any
     ) -> EvalResult:
-        """Measure on `questions`, and write the episodes as they end. `how`: see `evaluate`."""
 
         def keep(episodes: Sequence[EpisodeRecord]) -> None:
             if self.ranks.main:
@@ -173,10 +171,8 @@ class GrpoJob(Job):
     def _add_curve_point(
         self, step: int, results: Mapping[str, EvalResult], *, seconds: float = 0.0
     ) -> None:
-        """Write one point of the eval curve, which took `seconds`, and redraw the curve.
-
-        Of `results`, the episodes of the curve's questions count.
-        """
+        """Write one point of the eval curve, which took `seconds`, of the episodes of its
+        questions, and redraw the curve."""
         if not self.ranks.main:
             return
         row: dict[str, Any] = {
@@ -224,11 +220,8 @@ def curve_interval(steps: int) -> int:
 
 
 class EvalCallback(TrainerCallback):  # type: ignore[misc]
-    """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says.
-
-    It runs at the start of a step, when the one before is logged and saved. All processes call
-    `measure`, which must leave the global random generators alone.
-    """
+    """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says. All
+    processes call `measure`, which must leave the global random generators alone."""
 
     def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:
         self._every, self._ranks, self._measure = every, ranks, measure

@@ -56,7 +56,6 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
         self._update(state, measures=True, draws=True)
 
     def _update(self, state: Any, measures: bool, draws: bool) -> None:
-        """Measure and draw, if wanted; count a failure in place of raising it."""
         for wanted, work in ((measures, self._measure), (draws, self._draw)):
             try:
                 if wanted:

@@ -64,12 +64,8 @@ def build_trainer(
     **trl_options: Any,
 ) -> Any:
     """Return a `trl.GRPOTrainer` over `prompts` (`load_question_prompts`) that plays with `client`.
-
-    `on_rows(rows, trainer)` is called with every generation batch; `reward_funcs` replace
-    `REWARD_FUNCTIONS`, in their order; `sampler` and `observer` are those of `rollout_func`;
-    `trl_options` are fields of `trl.GRPOConfig`. Raises `ConfigError` if the questions don't fill
-    one batch or may not be trained on, and where a single process sees several GPUs.
-    """
+    `reward_funcs` replace `REWARD_FUNCTIONS`, in their order; `on_rows`, `sampler` and `observer`
+    are those of `rollout_func`; `trl_options` are fields of `trl.GRPOConfig`."""
     check_extras(config)
     if not launched():
         check_one_gpu(config, torch.cuda.device_count())
@@ -118,7 +114,6 @@ def build_trainer(
 
 
 def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
-    """Return the `trl.GRPOConfig` of one of `processes`; `overrides` are fields of trl's."""
     values: dict[str, Any] = {
         **shared_arguments(config),
         **{name: getattr(config, name) for name in GRPO_ONLY},

@@ -56,9 +56,7 @@ def result_of(
     after: EvaluationResult | None,
 ) -> Result:
     """Return the content of improvement.json; `before` and `after` are None until measured.
-
-    `phases` are the rows of phases.jsonl: wall and CPU seconds, of all sessions.
-    """
+    `phases` are the rows of phases.jsonl."""
 
     def spent(prefix: str = "") -> dict[str, float]:
         rows = [row for row in phases if row["phase"].startswith(prefix)]
@@ -85,7 +83,6 @@ def result_of(
 
 
 def _by_kind(demonstrations: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of demonstrations by the kind of their source."""
     counts: Counter[str] = Counter()
     for source, count in demonstrations.items():
         counts[source.partition(":")[0]] += count

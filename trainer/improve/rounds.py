@@ -113,10 +113,8 @@ class ImproveSettings:
 
 
 def development_questions(rows: Sequence[PromptRow], size: int, seed: int) -> list[PromptRow]:
-    """Return about `size` of the training questions to measure the rounds on, at most a fifth.
-
-    They are about databases of their own, unless there are fewer than `FEW_DATABASES`.
-    """
+    """Return about `size` of the training questions to measure the rounds on, at most a fifth. They
+    are about databases of their own, unless there are fewer than `FEW_DATABASES`."""
     size, stream = min(size, len(rows) // 5), random.Random(f"development:{seed}")
     names = sorted({row["database_name"] for row in rows})
     if len(names) < FEW_DATABASES:
@@ -239,10 +237,8 @@ class Improver:
     def _evaluate(
         self, phase: str, out: Path, model: Path | None, **named: Any
     ) -> EvaluationResult:
-        """Return a finished evaluation's result, whose model may be gone, or play what is missing.
-
-        `named` are fields of `EvaluationSettings`.
-        """
+        """Return a finished evaluation's result, whose model may be gone, or play what is
+        missing."""
         folder = Run(out)
         if folder.result.exists():
             result: EvaluationResult = read_json(folder.result)
@@ -267,7 +263,6 @@ class Improver:
             print_line(self._console, line)
 
     def _fine_tune(self, number: int) -> Path:
-        """Fine-tune the start model on what all rounds before this one yielded."""
         settings, out = self._settings, self._folder(number) / "sft"
         run = Run((out / LATEST).resolve())
         if run.finished:
@@ -303,7 +298,6 @@ class Improver:
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
-        """Print a phase's name, and add its time to phases.jsonl, also if it is interrupted."""
         print_line(self._console, phase)
         wall, cpu = time.monotonic(), _cpu_s()
         try:
@@ -350,5 +344,4 @@ def best(rounds: Sequence[Round]) -> Round:
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of those of its children that have ended."""
     return sum(os.times()[:4])

@@ -19,10 +19,8 @@ RETRY_TEMPERATURE = 1.2  # of an action in place of one that failed before
 
 @dataclass(frozen=True)
 class Agent:
-    """One player: what makes generators, with a `codec`, or a policy, which writes texts.
-
-    It plays a single attempt greedily, several at `TEMPERATURE`.
-    """
+    """One player: what makes generators, with a `codec`, or a policy, which writes texts. It plays
+    a single attempt greedily, several at `TEMPERATURE`."""
 
     config: GRPOConfig
     player: Any
@@ -33,7 +31,6 @@ class Agent:
 
 
 def local_agent(config: GRPOConfig, samples: int = 1) -> Agent:
-    """Return the model of `config` in this process, or raise `ModelLoadError`."""
     limit_threads()
     model, tokenizer = load_model_and_tokenizer(config)
     model.eval()
@@ -54,7 +51,6 @@ def local_agent(config: GRPOConfig, samples: int = 1) -> Agent:
 
 
 def served_agent(config: GRPOConfig, base_url: str, samples: int = 1) -> Agent:
-    """Return the model of `config` on a server, or raise `ModelServerError`."""
     from trainer.rollout.served import served_model  # needs the openai library
 
     temperature = 0.0 if samples == 1 else TEMPERATURE

@@ -35,25 +35,20 @@ class Database:
 
     @property
     def how(self) -> str:
-        """How the file is read."""
         return f"read from a copy that includes {self.log.name}" if self.log else "read in place"
 
     @property
     def quoted(self) -> str:
-        """The given path as an argument of a shell command."""
         return shlex.quote(str(self.given.expanduser()))
 
     def changed(self) -> bool:
-        """Return whether the file has been written since."""
         now, then = self.path.stat(), self.stat
         return (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns)
 
 
 def examine(given: Path, notes: Path | None = None) -> Database:
-    """Return the database at a path, with the notes on it, by default those beside it.
-
-    Raise `DatabaseLoadError` if it can't be read as one, `PlayError` for bad notes.
-    """
+    """Return the database at a path, with the notes on it, by default those beside it, or raise
+    `DatabaseLoadError` or `PlayError`."""
     try:
         path = given.expanduser().resolve()
         if not path.exists():
@@ -81,11 +76,8 @@ def examine(given: Path, notes: Path | None = None) -> Database:
 
 
 def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, list[str]]:
-    """Make `folder` a data directory of the database and questions.
-
-    Return the path of the database in it, and the questions' ids. Raise `DatabaseLoadError` if the
-    file can't be copied.
-    """
+    """Make `folder` a data directory of the database and questions; return the database's path in
+    it, and the questions' ids."""
     db_id = re.sub(r"\W+", "_", database.path.stem, flags=re.ASCII).strip("_")[:40] or "database"
     rows = [
         OpenQuestion(question_id=f"open-{number}", question_text=text, database_name=db_id)
@@ -112,9 +104,7 @@ def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, 
 @contextmanager
 def _opened(database: Database) -> Iterator[sqlite3.Connection]:
     """Open the file read-only; immutable if it has no log, so that SQLite creates no -shm file.
-
-    Raise `DatabaseLoadError` with a remedy for SQLite's errors in the block.
-    """
+    SQLite's errors in the block become a `DatabaseLoadError` with a remedy."""
     options = "mode=ro" if database.log else "mode=ro&immutable=1"
     uri = f"{database.path.as_uri()}?{options}"
     try:

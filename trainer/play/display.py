@@ -28,17 +28,14 @@ SILENT = Console(quiet=True)
 
 
 class Screen:
-    """Shows questions while they are played: in colour on a terminal, else as plain text.
-
-    `brief`: only how far they are, and why one has no answer.
-    """
+    """Shows questions while they are played: in colour on a terminal, else as plain text. `brief`:
+    only how far they are, and why one has no answer."""
 
     def __init__(self, console: Console, *, brief: bool = False) -> None:
         self._console, self._brief = console, brief
         self._stack, self._several, self._bar = ExitStack(), False, Bar(SILENT, "", None)
 
     def start(self, database: Database, agent: str) -> None:
-        """Show what is about to be played, before a model is loaded."""
         about = f"{database.given} ({decimal(database.stat.st_size)}), {database.how}"
         self._line("database", f"{about}; nothing is written to it")
         if database.notes_path:
@@ -72,7 +69,6 @@ class Screen:
             self._stack.enter_context(self._bar.progress)
 
     def step(self, step: PlayStep) -> None:
-        """Show a step when it has been answered, if there is one attempt alone."""
         if not self._several:
             self._step(step)
 
@@ -138,7 +134,6 @@ class Screen:
         self._print(Text(", ".join(counts), "dim"))
 
     def result(self, observation: SQLObservation) -> None:
-        """Show what a user's own query returned."""
         if observation.error is not None:
             self._indented(Text("error: " + printable(observation.error), "red"))
         elif not self._brief:
@@ -172,7 +167,6 @@ class Screen:
 
 
 def agreement(agreeing: int, played: PlayedQuestion) -> str:
-    """Return how many attempts agree: "4 of 5 attempts agree"."""
     count = len(played.attempts)
     return f"{agreeing} of {counted(count, 'attempt')} {'agrees' if agreeing == 1 else 'agree'}"
 
@@ -187,7 +181,6 @@ def no_answer(played: PlayedQuestion) -> str:
 
 
 def unconfirmed(attempt: PlayedAttempt) -> str:
-    """Return why what an attempt answered is not confirmed."""
     if attempt.source is not None:
         doubts = "; ".join(attempt.doubts[attempt.source.argument])
         return f"the answer is not confirmed: {printable(doubts)}"
@@ -197,7 +190,6 @@ def unconfirmed(attempt: PlayedAttempt) -> str:
 
 
 def unanswered(attempt: PlayedAttempt) -> str:
-    """Return why an attempt has no answer."""
     if attempt.lost is not None:
         return f"no answer: {printable(attempt.lost)}"
     if attempt.stuck:

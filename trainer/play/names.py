@@ -19,8 +19,8 @@ COLUMNS = "SELECT c.name FROM pragma_table_xinfo(?) AS c"
 
 
 def unknown_names(path: Path, question: str) -> list[str]:
-    """Return the names in a question that nothing in the database at `path` is called or contains,
-    or none if its values can't be read within `MAX_S`."""
+    """Return the names in a question that nothing in a database is called or contains, or none if
+    its values can't be read within `MAX_S`."""
     deadline = time.monotonic() + MAX_S
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)

@@ -22,8 +22,6 @@ HEAD = "Queries that answered earlier questions about this database:"
 
 
 class PastQuestion(BaseModel):
-    """A question that was asked before, with the query that answers it."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     question: str
@@ -31,8 +29,6 @@ class PastQuestion(BaseModel):
 
 
 class Notes(BaseModel):
-    """The content of a file of notes."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tables: dict[str, str] = {}
@@ -41,7 +37,6 @@ class Notes(BaseModel):
 
     @property
     def texts(self) -> ColumnTexts:
-        """What DESCRIBE says of tables and columns."""
         found = {table: dict(columns) for table, columns in self.columns.items()}
         for table, text in self.tables.items():
             found.setdefault(table, {})[TABLE_TEXT] = text
@@ -66,12 +61,10 @@ class Notes(BaseModel):
 
 
 def notes_path(database: Path) -> Path:
-    """Return where the notes on a database are by default."""
     return database.with_name(database.stem + NOTES_SUFFIX)
 
 
 def load_notes(path: Path) -> Notes:
-    """Return a file's notes. Raises `PlayError`, which names the file and the problem."""
     try:
         return Notes.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -109,6 +102,5 @@ def _words(text: str) -> set[str]:
 
 
 def with_hint(prompt: Sequence[dict[str, str]], hint: str) -> list[dict[str, str]]:
-    """Return a prompt whose system message ends with a hint."""
     system, *rest = prompt
     return [{**system, "content": f"{system['content']}\n\n{hint}"}, *rest] if hint else [*prompt]

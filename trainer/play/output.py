@@ -15,15 +15,12 @@ from trainer.play.table import Table, answer_table, read_result
 
 class Output:
     """Writes answers and results to a stream; nothing as `Format.TEXT`, which `Screen` shows.
-
-    `about` are fields of every JSON object.
-    """
+    `about` are fields of every JSON object."""
 
     def __init__(self, form: Format, stream: TextIO, about: dict[str, Any]) -> None:
         self._form, self._stream, self._about = form, stream, about
 
     def answer(self, played: PlayedQuestion) -> None:
-        """Write a played question: its answer's rows, if it has one; as JSON all of it."""
         table = answer_table(played.leader[1]) if played.answer is not None else None
         self._write(table, played.as_json())
         source = played.leader[1].source if table is not None else None
@@ -31,7 +28,6 @@ class Output:
             print_line(errors, f"from {source.argument}")
 
     def result(self, sql: str, observation: SQLObservation) -> None:
-        """Write what a user's own query returned."""
         table = None if observation.error is not None else read_result(observation.result)
         self._write(table, {"query": sql, "error": observation.error})
 

@@ -84,7 +84,6 @@ class PlayedAttempt:
         return self.said if source is not None and not self.doubts.get(source.argument) else None
 
     def repeats_failure(self, text: str) -> bool:
-        """Return whether a turn's text is an action that failed before."""
         action = parse_with_fallback(text).action
         failed = {(one.action, _plain(one.argument)) for one in self.steps if one.error is not None}
         return (action.action_type, _plain(action.argument)) in failed
@@ -116,7 +115,6 @@ class PlayedQuestion:
 
     @property
     def groups(self) -> list[Group]:
-        """The attempts that agree, the vote's winner first."""
         return vote([Attempt(one.key, one.logprob) for one in self.attempts])
 
     @property
@@ -141,7 +139,6 @@ class PlayedQuestion:
 
     @property
     def steps(self) -> list[PlayStep]:
-        """The steps of all attempts."""
         return [step for attempt in self.attempts for step in attempt.steps]
 
     @property
@@ -176,15 +173,12 @@ def _plain(argument: str) -> str:
 
 
 def is_nothing(answer: str) -> bool:
-    """Return whether an answer says that there is nothing."""
     return answer_key(answer) == NOTHING
 
 
 def confirms(result: str, answer: str) -> bool:
-    """Return whether every value of an answer is a cell of a result, decimals up to rounding.
-
-    An answer that there is nothing needs a result without a value.
-    """
+    """Return whether every value of an answer is a cell of a result, decimals up to rounding; an
+    answer that there is nothing needs a result without a value."""
     texts = [cell for row in result_rows(result) for cell in row]
     cells = set(map(read_value, texts))
     values = [value for row in read_answer(answer, [result]) for value in row if value is not None]

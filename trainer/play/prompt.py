@@ -19,8 +19,6 @@ HELP = "One question per line; 'sql' to change the query and run it; Ctrl-D or '
 
 
 class Typed(NamedTuple):
-    """A question, or a query of the user's own."""
-
     text: str
     is_sql: bool = False
 
@@ -33,7 +31,6 @@ class Prompt:
         self.query = ""
 
     def __iter__(self) -> Iterator[Typed]:
-        """Yield questions and queries until the user leaves."""
         print_line(self._terminal, HELP, "dim")
         while True:
             try:

@@ -106,10 +106,8 @@ def ask(
     hint: str = "",
     shown: Bar | None = None,
 ) -> None:
-    """Play the attempts at one question that the client's server hosts, and record them.
-
-    The agent reads a `hint` with its instructions. How far the attempts are is `shown`.
-    """
+    """Play the attempts at one question that the client's server hosts, and record them. The agent
+    reads a `hint` with its instructions."""
     start = time.perf_counter()
     player: dict[str, Any] = {}
     attempts = played.attempts
@@ -143,10 +141,8 @@ def ask(
 
 
 def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAttempt]) -> None:
-    """Record why the queries that answers were taken from may mislead, by the server's remarks.
-
-    They run again with remarks, which the agent may have played without.
-    """
+    """Record why the queries that answers were taken from may mislead: they run again with the
+    server's remarks, which the agent may have played without."""
     queries = list(dict.fromkeys(query.argument for one in attempts for query in one.sources))
     if not queries:
         return
@@ -176,7 +172,6 @@ def _run(
 
 
 def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
-    """Return the replies, or raise the first error among them."""
     good = []
     for reply in replies:
         if isinstance(reply, SQLEnvError):
@@ -186,11 +181,8 @@ def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
 
 
 class _Recorder(PlayProgress):
-    """Records the steps of a question's attempts, and shows how far they are.
-
-    It raises the error that loses an attempt if the others would meet it too, or if it loses the
-    last one.
-    """
+    """Records the steps of a question's attempts, and shows how far they are. Raises the error that
+    loses an attempt if the others would meet it too, or if it loses the last one."""
 
     def __init__(
         self, played: PlayedQuestion, screen: Screen, shown: Bar, step_budget: int

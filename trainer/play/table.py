@@ -37,8 +37,6 @@ def read_result(result: str) -> Table:
 
 
 def answer_table(attempt: PlayedAttempt) -> Table | None:
-    """Return what an attempt answered, as the whole result of its query or a part of it; None
-    without an answer."""
     if attempt.answer is None or attempt.source is None:
         return None
     result = attempt.source.result

@@ -27,10 +27,8 @@ REPORT_EVERY = 50  # batches
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Size and schedule of the base model.
-
-    The learning rates are peaks: both warm up, and later decay to zero, linearly.
-    """
+    """Size and schedule of the base model. The learning rates are peaks: both warm up, and later
+    decay to zero, linearly."""
 
     hidden_size: int = 192  # a multiple of head_dim
     layers: int = 4
@@ -124,7 +122,6 @@ def curriculum(
 
 
 def collate(rows: Sequence[Row], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return `(ids, learn)` of shape `[rows, longest]`, padded on the right."""
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], True, pad_id)
     learn = pad_sequence([torch.tensor(row.learn) for row in rows], True).bool()
     return ids.to(device), learn.to(device)
@@ -186,11 +183,9 @@ def fit(
     pad_id: int,
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
 ) -> FitFigures:
-    """Train `model`, in place, on each batch of `plan` once, and print lines of progress.
-
-    `change` returns the row to train on in place of each row of the plan. It computes in bfloat16
-    where the device does so natively.
-    """
+    """Train `model`, in place, on each batch of `plan` once, in bfloat16 where the device computes
+    so natively, and print lines of progress. `change` returns the row to train on in place of
+    each."""
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
     model.to(device).train()

@@ -82,9 +82,7 @@ def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_length: int
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer of at most `vocab_size` tokens, including 256 bytes and 3 special tokens.
-
-    `max_length` is the model's window in tokens.
-    """
+    `max_length` is the model's window in tokens."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -115,7 +113,6 @@ def train_tokenizer(
 
 
 def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Return a Qwen3 of `config`'s size with random weights, drawn from `config.seed`."""
     torch.manual_seed(config.seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
@@ -170,9 +167,7 @@ def _wire_previous(
     copy: int,
 ) -> None:
     """Make `previous_heads` heads of layer 0 each copy `share` dimensions of the previous token.
-
-    `constant` and `copy` are where these sections of the residual stream start.
-    """
+    `constant` and `copy` are where these sections of the residual stream start."""
     attention = model.model.layers[0].self_attn
     head_dim = model.config.head_dim
     half = head_dim // 2

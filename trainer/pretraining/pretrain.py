@@ -48,10 +48,8 @@ TRIES = 8  # sampled episodes per question
 
 @dataclass(frozen=True)
 class Stage:
-    """One set of demonstrations, with its learning rates as a share of `PretrainConfig`'s peaks.
-
-    `renaming` has the fields of `PretrainConfig` that say how names are renamed, where they differ.
-    """
+    """One set of demonstrations, with its learning rates as a share of `PretrainConfig`'s peaks,
+    and in `renaming` the fields of it that differ."""
 
     name: str
     databases: int
@@ -89,8 +87,7 @@ def pretrain(
 
     `measure` takes a model's folder and returns its success, for the card. Until the end
     `out/.pretraining` keeps the generated databases and the model after each stage: an interrupted
-    call with the same settings continues after its last whole stage. Raises `RunError` if `out`
-    holds an unfinished call with other settings.
+    call with the same settings continues after its last whole stage.
     """
     out = out.absolute()
     root, log_path = out / ".pretraining", out / ".pretraining" / "server.log"
@@ -151,7 +148,6 @@ def imitate(
 
 
 def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Write a model that ships: Hugging Face's layout, in bfloat16."""
     out.mkdir(parents=True, exist_ok=True)
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
     (out / "model.safetensors").chmod(0o644)
@@ -159,7 +155,6 @@ def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, out:
 
 
 def generate(out: Path, stage: Stage, seed: int) -> None:
-    """Generate the stage's data directory unless that was done before."""
     if (out / "questions" / "demonstrations.json").is_file():
         return
     shutil.rmtree(out, ignore_errors=True)  # of an interrupted call
@@ -194,11 +189,8 @@ def sample_texts(data_dir: Path, url: str, episodes: int) -> list[str]:
 def play_demonstrations(
     data_dir: Path, tokenizer: PreTrainedTokenizerFast, log_path: Path
 ) -> tuple[list[Row], dict[str, int]]:
-    """Play every demonstration of a data directory against a server.
-
-    Return the rows and how many episodes there are, are right, and were lost to infrastructure;
-    these are left out.
-    """
+    """Play every demonstration of a data directory against a server; return the rows and how many
+    episodes there are, are right, and were lost to infrastructure, which are left out."""
     with SupervisedServer(data_dir, log_path) as server:
         config = GRPOConfig.preset("offline", server_urls=[server.url], data_dir=data_dir)
         episodes = play_scripted(load_scripts(data_dir), tokenizer, config)
@@ -224,12 +216,9 @@ def rate_text(rate: Mapping[str, Any]) -> str:
 
 
 def unseen_success(config: GRPOConfig, console: Console, eval_limit: int = 0) -> dict[str, Any]:
-    """Return the success of `config.model_name` on the eval questions about unseen databases.
-
-    With `eval_limit`, these are of the questions that a run with this option plays. The keys are n
-    (questions), greedy and sampled (`{rate, n, ci95}`), and pass_at_8: the share of questions of
-    which any of 8 sampled answers is right.
-    """
+    """Return the success of `config.model_name` on the eval questions about unseen databases: n
+    (questions), greedy and sampled (`{rate, n, ci95}`), and pass_at_8. With `eval_limit`, these are
+    of the questions that a run with this option plays."""
     rows = choose(load_question_prompts(config, "eval"), eval_limit)
     trained = {one.database_name for one in load_questions(Path(config.questions_path))}
     unseen = tuple(row["question_id"] for row in rows if row["database_name"] not in trained)

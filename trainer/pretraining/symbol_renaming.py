@@ -37,8 +37,6 @@ Part = tuple[int, ...]  # of a name: one token, or the two of an accented letter
 
 @dataclass(frozen=True)
 class Renamer:
-    """The tokens that may be renamed, and those to rename them to."""
-
     symbols: frozenset[int]
     lower: tuple[Part, ...]  # what new names are made of
     capital: tuple[Part, ...]  # what the new name of a capitalized symbol begins with
@@ -53,10 +51,8 @@ class Renamer:
 
     def rename(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
         """Return `row` with each symbol replaced by one or more random tokens of the same case.
-
-        A row with a word in both cases is returned unchanged: its two names would no longer match.
-        So is a row that would no longer fit the window.
-        """
+        Unchanged are rows with a word in both cases, whose two names would no longer match, and
+        rows that would no longer fit the window."""
         start = self.prefix_length
         symbols = sorted(self.symbols.intersection(row.ids[start:]))
         if not self.twins.isdisjoint(itertools.combinations(symbols, 2)):
@@ -99,12 +95,9 @@ class Renamer:
 
 
 def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Renamer:
-    """Find the tokens that can be renamed in `rows` without changing the questions.
-
-    A symbol is a token of letters that questions and observations share and that actions copy, by
-    the statistics of `rows`. English words, SQL keywords and the tokens of the common prefix are
-    not symbols, and no symbol is renamed to one of them alone.
-    """
+    """Find the tokens that can be renamed in `rows` without changing the questions: those of
+    letters that questions and observations share and that actions copy, by the statistics of
+    `rows`."""
     texts = {token: tokenizer.decode([token]) for token in range(len(tokenizer))}
     pattern = re.compile(r"[A-Za-z]|[A-Za-z]?[a-z]+")
     letters = {token for token, text in texts.items() if pattern.fullmatch(text)}

@@ -142,11 +142,9 @@ def question_browser(
 
 
 def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
-    """Return the actions with their results and rewards for their template.
-
-    `raw_text` is the model's own text if it differs from the action's canonical one. The reward is
-    None if the environment did not answer.
-    """
+    """Return the actions with their results and rewards for their template. `raw_text` is the
+    model's own text if it differs from the action's canonical one; the reward is None without an
+    answer."""
     turns = []
     for turn, answered, reward in zip_longest(record.turns, record.actions, record.rewards):
         action = turn.action if answered is None else answered

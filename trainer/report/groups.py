@@ -20,8 +20,6 @@ GROUP_FACETS = ("step", "correct", "database", "difficulty")
 
 @dataclass(frozen=True)
 class Group:
-    """One question's rollouts in a step."""
-
     step: int
     question_id: str
     rollouts: Sequence[EpisodeRecord]
@@ -58,10 +56,8 @@ def groups(step: int, rows: Sequence[EpisodeRecord], size: int) -> list[Group]:
 
 def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     """Return the browser of the training steps' groups in order, and a sentence on what is left
-    out. Shown first is a group in which there is something to compare.
-
-    Of a run of more than `MAX_EPISODES` some steps are shown, evenly spaced, and the last one.
-    """
+    out: of a run of more than `MAX_EPISODES` some steps are shown, evenly spaced, and the last
+    one."""
     episodes = run.totals["by_phase"].get("train", {}).get("episodes", 0)
     every = math.ceil(episodes / MAX_EPISODES) or 1
     wanted = sorted({*run.steps[::every], *run.steps[-1:]})

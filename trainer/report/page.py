@@ -33,10 +33,6 @@ log = logging.getLogger(__name__)
 
 
 def run_page(path: Path) -> tuple[str, Sequence[Gap]]:
-    """Return the page of the run in a folder, and what it can't show.
-
-    Raise `RunError` if the folder is not a run's.
-    """
     run = read_run(path)
     templates, kinds = environment(), kinds_of(run)
     questions, question_count = question_browser(templates, policies_of(run), run.questions, kinds)
@@ -71,10 +67,6 @@ def draw_report(run: Run, console: Console) -> None:
 
 
 def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
-    """Return the page of the evaluation in a folder, and what it can't show.
-
-    The numbers are computed from episodes.jsonl. Raise `RunError` if a line was changed.
-    """
     folder = Run(path.resolve())
     settings = read_json(folder.config)
     asked: Mapping[str, Any] = settings["evaluation"]

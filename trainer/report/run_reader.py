@@ -57,21 +57,15 @@ class LoadedRun:
 
     @property
     def last_step(self) -> int:
-        """The last training step; 0 if there was none."""
         logged = (int(row["step"]) for row in self.metrics if "loss" in row or "episodes" in row)
         return max([*logged, *self.steps], default=0)
 
     def question_text(self, question_id: str) -> str:
-        """Return the question's text, or its id if the questions file is not available."""
         question = self.questions.get(question_id)
         return question.question_text if question else question_id
 
 
 def read_run(path: Path) -> LoadedRun:
-    """Read a run's folder.
-
-    Raise `RunError` if the folder is not a run's, naming what it lacks, or a file is damaged.
-    """
     folder = open_run(path)
     settings = read_json(folder.config)
     if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
@@ -116,7 +110,6 @@ def training_episodes(folder: Run, steps: set[int]) -> dict[int, list[EpisodeRec
 def read_questions(
     settings: Mapping[str, Any], splits: Sequence[str] = ("train", "eval")
 ) -> tuple[dict[str, AnyQuestion], list[Gap]]:
-    """Return the questions of the run's data directory by id, and what is wrong with them."""
     train = Path(settings["config"]["questions_path"])
     questions: dict[str, AnyQuestion] = {}
     try:

@@ -121,19 +121,15 @@ def rates(run: LoadedRun) -> dict[str, Any]:
 
 
 def weights_of(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weight of each layer of the reward in a run."""
     weights = config.get("reward_weights", REWARD_WEIGHTS.values())
     return dict(zip(REWARD_WEIGHTS, weights, strict=True))
 
 
 def weighted(layer: str, weight: float) -> str:
-    """Return the name of a layer of the reward, with its weight unless that is 1."""
     return layer if weight == 1 else f"{weight:g} × {layer}"
 
 
 def ledger(run: LoadedRun) -> dict[str, Any]:
-    """Return the table of mean rewards per episode: headings (label, n), and rows (label, kind, a
-    number per heading); empty without an evaluation."""
     weights = weights_of(run.config)
     columns = {
         f"{phase}, {mode}": means

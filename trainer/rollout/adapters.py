@@ -48,18 +48,15 @@ def rollout_func(
 ) -> Any:
     """Play one episode per prompt, all at once, with a transformers model or a TRL trainer.
 
-    A prompt is the text of one question of `config`'s data, or chat messages of
-    `load_question_prompts`. Raises `PromptError` for a text of no question or several, and
-    `RolloutError` if infrastructure lost too many episodes.
-
-    With a `tokenizer`, `model` is a transformers model, and the result is one dict per prompt:
-    `question`, `correct` (None for a lost episode) and the fields of `RolloutRow`. It plays on
-    `client`, or else on `serving(config)`.
+    A prompt is the text of one question of `config`'s data (`PromptError` for a text of no question
+    or several), or chat messages of `load_question_prompts`. With a `tokenizer`, `model` is a
+    transformers model, and the result is one dict per prompt: `question`, `correct` (None for a
+    lost episode) and the fields of `RolloutRow`. It plays on `client`, or else on
+    `serving(config)`.
 
     Without one, `model` is a TRL trainer, in each process with its part of the batch; the result is
     a dict of columns. `on_rows(rows, trainer)` gets the rows of the whole batch, those of other
-    processes without ids. `sampler` returns what samples the turns in place of the model. The
-    `observer` sees the episodes of this process while they are played.
+    processes without ids. `sampler` returns what samples the turns in place of the model.
     """
     if config is None:
         raise ValueError(
@@ -105,7 +102,6 @@ def _for_trl(
     sampler: Sampler | None,
     observer: EpisodeObserver | None,
 ) -> dict[str, list[Any]]:
-    """Play this process's part of TRL's batch with the trainer's model."""
     from trl.models import unwrap_model_for_generation
 
     step = trainer.state.global_step

@@ -206,11 +206,9 @@ class EpisodeBatch:
     def _appended(
         self, generator: Generator, codec: ChatCodec, episode: Episode
     ) -> list[int] | None:
-        """Return the ids to append to an episode's context before its next turn.
-
-        The first time they are the prompt and later the bridge, or what follows the prompt in a
-        context that was cut. None if the context window has no room for a turn.
-        """
+        """Return the ids to append to an episode's context before its next turn: first the prompt,
+        later the bridge, or what follows the prompt in a context that was cut. None if the context
+        window has no room for a turn."""
         transcript = episode.transcript
         room, ids = generator.room(episode.index), transcript.prompt_ids
         if not transcript.pairs:
@@ -238,7 +236,6 @@ class EpisodeBatch:
         return codec.bridge(observation, episode.transcript.pairs[-1][-1])
 
     def _parsed(self, episode: Episode, text: Text) -> ParsedAction | None:
-        """Return the action of a turn's text, or None if the episode ends without one."""
         if isinstance(text, SQLEnvError):
             self._lose(episode, text)
             return None
@@ -280,7 +277,6 @@ class EpisodeBatch:
         episode.row.lost, episode.row.outcome = error.message, Outcome.INFRA_FAILED
 
     def _end(self) -> None:
-        """Show the observer the rows of episodes that have ended since the last call."""
         ended = [episode for episode in self.episodes if episode.done and not episode.seen]
         for episode in ended:
             episode.finished(self._codec)
@@ -289,10 +285,8 @@ class EpisodeBatch:
             self._observer.on_end([episode.row for episode in ended])
 
     def rows(self) -> list[RolloutRow]:
-        """Return the records of the finished episodes, and add their counts to the stats.
-
-        Episodes that ended without an answer are closed on their servers; they keep their rewards.
-        """
+        """Return the rows of the finished episodes, and add their counts to the stats. Episodes
+        that ended without an answer are closed on their servers; they keep their rewards."""
         self._end()  # those that could not be started
         # leases end the others, too: don't wait for an unresponsive server once per episode
         with suppress(SQLEnvError), self._timed("env_wait_s"):

@@ -14,11 +14,9 @@ Prompt = list[dict[str, Any]]
 
 
 def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Prompt:
-    """Return the messages of one question.
-
-    TRL keeps the extra key `question_id`, by which the rollout finds its episode; the rollout
-    replaces the user's text by the server's first observation.
-    """
+    """Return the messages of one question. TRL keeps the extra key `question_id`, by which the
+    rollout finds its episode; the rollout replaces the user's text by the server's first
+    observation."""
     return [
         *opening_messages(config.system_prompt),
         {"role": "user", "content": f"Question: {question_text}", "question_id": question_id},
@@ -37,11 +35,9 @@ def question_id_of(prompt: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prompt]:
-    """Return chat prompts; a text becomes the prompt of the question that has it.
-
-    The questions are those of all splits beside `config.questions_path`; white space is ignored.
-    Raises `PromptError` for the text of no question or of several.
-    """
+    """Return chat prompts; a text becomes the prompt of the question that has it, of all splits
+    beside `config.questions_path`, white space ignored. `PromptError` for the text of none or of
+    several."""
     if isinstance(prompts, str):
         raise PromptError("rollout_func takes a list of prompts: put the text into a list")
     questions: list[Question] = []
@@ -67,12 +63,9 @@ def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prom
 
 
 def load_question_prompts(config: GRPOConfig, split: str = "train") -> list[dict[str, Any]]:
-    """Return one row per question: prompt, question_id, database_name, difficulty.
-
-    `datasets.Dataset.from_list` takes them as they are. Split "train" is `config.questions_path`,
-    any other beside it (`split_path`). Questions outside `config.difficulty_filter` are left out,
-    but no open ones; `QuestionLoadError` names the file if none remains.
-    """
+    """Return one row per question: prompt, question_id, database_name, difficulty, as
+    `datasets.Dataset.from_list` takes them. Questions outside `config.difficulty_filter` are left
+    out, but no open ones; `QuestionLoadError` names the file if none remains."""
     path, levels = split_path(config.questions_path, split), (*config.difficulty_filter, OPEN)
     questions = load_split(config.questions_path, split)
     kept = [question for question in questions if question.difficulty in levels]

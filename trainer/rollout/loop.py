@@ -94,10 +94,8 @@ def play_scripted(
     config: GRPOConfig,
     client: EpisodeClient | None = None,
 ) -> list[RolloutRow]:
-    """Play `scripts` (question id -> action texts) and return their rows in order.
-
-    env_mask is 1 for the script's ids; logprobs are 0.0, since nothing sampled them.
-    """
+    """Play `scripts` (question id -> action texts) and return their rows in order. env_mask is 1
+    for the script's ids; logprobs are 0.0, since nothing sampled them."""
     policy, rows = ScriptedPolicy(scripts), list[RolloutRow]()
     prompts = [prompt_of(question_id, "", config) for question_id in scripts]
     with open_client(config) if client is None else nullcontext(client) as client:
@@ -116,11 +114,9 @@ def sample_random_baseline(
 
 @contextmanager
 def open_client(config: GRPOConfig, digest: str | None = None) -> Iterator[EpisodeClient]:
-    """Open a client of the config's servers, and wait `config.server_wait_s` for lost ones.
-
-    With the `digest` of the run's servers, an episode that could only be rebuilt on a server with
-    other data or rules raises `DigestMismatch`.
-    """
+    """Open a client of the config's servers, and wait `config.server_wait_s` for lost ones. With
+    the `digest` of the run's servers, an episode that could only be rebuilt on others raises
+    `DigestMismatch`."""
     limits = ClientLimits(max_attempts=LEAST_ATTEMPTS, patience_s=config.server_wait_s)
     with SQLEnvClient(config.server_urls, limits, digest=digest).sync() as client:
         yield client
@@ -133,11 +129,9 @@ def sampling(
     doing: str,
     number_format: AbstractContextManager[Any] | None = None,
 ) -> Iterator[None]:
-    """Put the model in eval mode and a number format, that of `config` by default, for the block.
-
-    The block must not change its weights, as a CPU computes with packed copies of them, nor compute
-    gradients. If memory runs out, the error says what it was `doing` and how to reduce it.
-    """
+    """Put the model in eval mode and a number format, that of `config` by default, for the block,
+    which must not change its weights, as a CPU computes with packed copies of them, nor compute
+    gradients."""
     # these import torch, which policies don't need
     from trainer.runtime.packed_weights import packed_weights
     from trainer.runtime.precision import autocast
@@ -156,7 +150,6 @@ def sampling(
 
 
 def action_end(codec: ChatCodec, config: GRPOConfig) -> Callable[[Sequence[int]], bool] | None:
-    """Return what ends a turn besides the model's own end of turn, if the settings want that."""
     if not config.one_action_per_turn:
         return None
     return partial(codec.ends_action, most_prose=config.max_prose_tokens)
@@ -170,10 +163,6 @@ def local_generator(
     greedy: bool = False,
     on_tokens: Callable[[int, int, int], None] | None = None,
 ) -> "LocalGenerator":
-    """Return a generator over a Hugging Face model in this process.
-
-    `on_tokens` is that of an `EpisodeObserver`.
-    """
     from trainer.rollout.generators.local import LocalGenerator
 
     declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []

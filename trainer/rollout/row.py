@@ -47,7 +47,6 @@ class RolloutRow:
 
     @property
     def ids(self) -> list[int]:
-        """Token ids of the whole row, [P + C]."""
         return self.prompt_ids + self.completion_ids
 
     @property
@@ -57,7 +56,6 @@ class RolloutRow:
 
     @property
     def read(self) -> list[str]:
-        """What the agent read: the question, and the replies to its actions."""
         return [one["content"] for one in self.transcript if one["role"] == "user"]
 
     @property
@@ -67,7 +65,6 @@ class RolloutRow:
         return fsum(sampled) / len(sampled) if sampled and self.sampled_tokens else None
 
     def without_ids(self) -> "RolloutRow":
-        """Return the row without token ids, which other processes do not need."""
         return replace(self, prompt_ids=[], completion_ids=[], env_mask=[], logprobs=[])
 
 

@@ -19,12 +19,8 @@ def served_model(
     **connection: Any,
 ) -> tuple[ModelServer, dict[str, Any]]:
     """Return the server of `config.model_name` at `base_url`, and what `play_episodes` takes of it:
-    a policy, or a generator with its tokenizer. `connection`: see `ModelServer`.
-
-    `api` says what is exchanged: messages and texts, or the ids of the tokenizer `tokenizer_name`,
-    by default that of the model's name. Raises `ModelServerError` if the server does not serve the
-    model, `ModelLoadError` if the tokenizer can't be loaded.
-    """
+    a policy, or for the `api` of token ids a generator with its tokenizer. `connection`: see
+    `ModelServer`."""
     name = config.model_name
     if api != "completions":
         policy = OpenAIPolicy(

@@ -29,12 +29,9 @@ DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 def check_servers(
     config: GRPOConfig, digest: str, ready_timeout_s: float | None = None
 ) -> ServerMetadata:
-    """Return the metadata of the servers in `config`; wait `config.server_wait_s` for them.
-
-    Raise `ServerUnreachable` if one does not answer, at once if its URL can't work or if nothing
-    listens on this machine; `DigestMismatch` if its data are not those of `digest`, `ConfigError`
-    if its standard is not that of `config`.
-    """
+    """Return the metadata of the servers in `config`; wait `config.server_wait_s` for them. Raise
+    `ServerUnreachable` if one does not answer, at once if nothing listens on this machine;
+    `DigestMismatch` for other data than `digest`; `ConfigError` for another standard."""
     wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
     metadata = _wait_for(config.server_urls, wait_s)
     urls = ", ".join(config.server_urls)
@@ -54,10 +51,8 @@ def check_servers(
 
 
 def look_at(urls: Sequence[str]) -> None:
-    """Raise the error of a URL that can't work, and log who does not answer yet.
-
-    It needs no torch, whose import takes longer.
-    """
+    """Raise the error of a URL that can't work, and log who does not answer yet, without importing
+    torch."""
     try:
         with SQLEnvClient(urls).sync() as probe:
             probe.wait_ready(LOOK_S)
@@ -91,11 +86,9 @@ def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:
 
 @contextmanager
 def serving(config: GRPOConfig) -> Iterator[EpisodeClient]:
-    """Open a client of the config's servers, after `check_servers`.
-
-    If the URL is the default and no server with the config's data and standard answers there, one
-    is started for the block.
-    """
+    """Open a client of the config's servers, after `check_servers`; if their URL is the default and
+    no server with the config's data and standard answers there, of one that is started for the
+    block."""
     digest = data_digest(config.data_dir)
     with ExitStack() as stack:
         if config.server_urls == [DEFAULT_SERVER_URL]:

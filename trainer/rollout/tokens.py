@@ -79,7 +79,6 @@ class Transcript:
         return [token for pair in self.pairs for token in pair]
 
     def kept_with(self, ids: Sequence[int], window: int, turn: int) -> int:
-        """Return `pairs_kept` of the context with `ids` behind it."""
         lengths = [len(pair) for pair in self.pairs]
         lengths[-1] += len(ids)
         return pairs_kept(len(self.prompt_ids), lengths, window, turn)
@@ -176,14 +175,11 @@ class ChatCodec:
         return self._opened + self.text(ids)
 
     def text(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, without control tokens."""
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
     def _encode(self, template: tuple[str, ...], contents: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the ids of the template's pieces with the contents between them, as one text.
-
-        It is split inside every control token that does not lie in a piece of the template.
-        """
+        """Return the ids of the template's pieces with the contents between them, as one text,
+        split inside every control token that does not lie in a piece of the template."""
         text, pieces = "", []
         for piece, content in zip_longest(template, contents, fillvalue=""):
             pieces.append((len(text), len(text) + len(piece)))
@@ -227,5 +223,4 @@ def _codec(tokenizer: Any, chat_template: Any, thinking: bool) -> ChatCodec:
 
 
 def codec_of(tokenizer: Any, thinking: bool = False) -> ChatCodec:
-    """Return the codec of a tokenizer and its current chat template, made once."""
     return _codec(tokenizer, str(tokenizer.chat_template), thinking)

@@ -92,7 +92,6 @@ def vote(attempts: Sequence[Attempt]) -> list[Group]:
 
 
 def attempt_of(row: RolloutRow) -> Attempt:
-    """Return what counts of a played episode."""
     kind, _, said = row.actions[-1].partition(": ") if row.actions else ("", "", "")
     if row.lost is not None or kind != ActionType.ANSWER:
         return Attempt(None, row.mean_logprob)
@@ -105,11 +104,9 @@ def attempt_of(row: RolloutRow) -> Attempt:
 
 
 def answer_key(said: str, results: Sequence[str] = ()) -> str:
-    """Return the values of an answer as JSON, in a form that is equal for answers that agree.
-
-    `results` are the texts of the queries' results that the attempt saw, by which its answer is
-    read: a number may be one of theirs rounded, and values one after another may be a row.
-    """
+    """Return the values of an answer as JSON, in a form that is equal for answers that agree. It is
+    read by the `results` of the queries that the attempt saw: a number may be one of theirs
+    rounded, and values one after another may be a row."""
     rows = read_answer(said, results)
     if all(cell is None for row in rows for cell in row):
         return NOTHING

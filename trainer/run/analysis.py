@@ -22,10 +22,8 @@ Episodes = Sequence[EpisodeRecord]
 def analyse(
     episodes: Episodes, ks: Sequence[int], levels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return the result of every group that has episodes, with pass@k for each of `ks`.
-
-    `levels` are the difficulties that the data set itself gives, by question.
-    """
+    """Return the result of every group that has episodes, with pass@k for each of `ks`. `levels`
+    are the difficulties that the data set itself gives, by question."""
 
     def of(group: Iterable[EpisodeRecord]) -> dict[str, Any]:
         return measure_group(list(group), ks)
@@ -44,10 +42,8 @@ def analyse(
 
 
 def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
-    """Return the comparison of every group, over the questions of both sides.
-
-    `before` is success by question; a question's group is that of `after`.
-    """
+    """Compare every group with `before`, success by question; a question's group is that of
+    `after`."""
 
     def of(group: Iterable[EpisodeRecord]) -> dict[str, Any]:
         return compare(before, success_shares(group))
@@ -70,15 +66,9 @@ def _by_group(episodes: Episodes, of: Callable[[Iterable[EpisodeRecord]], Any]) 
 
 
 def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
-    """Return success and behaviour of a group of finished episodes: means per episode, and shares.
-
-    `success` is the mean over questions of the share of correct episodes; pass@k the mean of
-    `pass_at_k` and vote@k that of `vote_at_k` over the questions with at least k episodes.
-    `agreement` has for each k the success of the vote of all episodes where it has at least k of
-    them, `labels` where it is taken as right (`label_of`); `winning_share` is the mean share of the
-    episodes that the vote has. Of open questions, only the last is known, and else the numbers of
-    questions. docs/evaluate.md describes them.
-    """
+    """Return success and behaviour of a group of finished episodes, which docs/evaluate.md
+    describes. Rates are means over questions, those of k over questions with at least k episodes;
+    of open questions only `winning_share` is known."""
     tries = success_by_question(episodes).values()
     attempts = _by_question(episodes).values()
     votes = [voted(one) for one in attempts]
@@ -195,11 +185,8 @@ def _ratio(total: float, n: int) -> float | None:
 
 
 def compare(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
-    """Compare success by question, in [0, 1], over the `n` questions of both.
-
-    `gained` and `lost` count the questions on which `after` is better and worse; `ci95` is the
-    interval of the `difference`. The means are None without questions.
-    """
+    """Compare success by question, in [0, 1], over the `n` questions of both; the means are None
+    without any. `gained` and `lost` count the questions on which `after` is better and worse."""
     pairs = [(before[key], after[key]) for key in sorted(before.keys() & after.keys())]
     gained, lost = sum(b < a for b, a in pairs), sum(b > a for b, a in pairs)
     first, second = (
@@ -253,10 +240,8 @@ def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]
 
 
 def _correlation(firsts: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return Pearson's r (phi for 0 and 1) with method 10's continuity correction.
-
-    0 if a side is constant.
-    """
+    """Return Pearson's r (phi for 0 and 1) with method 10's continuity correction, 0 if a side is
+    constant."""
     n = len(firsts)
     mean1, mean2 = math.fsum(firsts) / n, math.fsum(seconds) / n
     both = math.fsum((a - mean1) * (b - mean2) for a, b in zip(firsts, seconds, strict=True))

@@ -50,7 +50,6 @@ def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
 
 
 def comparison_table(found: Sequence[Measured]) -> RenderableType:
-    """Return success of each in percent, with its difference to the first on their questions."""
     first, rows = found[0], []
     for one in found:
         right, n = sum(one.success.values()), len(one.success)

@@ -17,7 +17,6 @@ Summaries = Mapping[str, Mapping[str, TimedMeasurement]]
 
 
 def number(value: object, form: str = ".2f") -> str:
-    """Format a number; "-" for anything else."""
     return format(value, form) if isinstance(value, (int, float)) else "-"
 
 
@@ -57,7 +56,6 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 
 def success_table(title: str, results: Summaries) -> RenderableType:
-    """Return success in percent with 95 % intervals: one row per policy, in 80 columns."""
     rows = [
         (
             f"{phase} {mode}",
@@ -71,7 +69,6 @@ def success_table(title: str, results: Summaries) -> RenderableType:
 
 
 def behaviour_table(title: str, results: Summaries) -> RenderableType:
-    """Return shares in percent and means per episode: one row per policy, in 80 columns."""
     headings = ("policy", "answered %", "right of these %", "DESCRIBE first %", "steps", "repeats")
     rows = [
         (
@@ -90,7 +87,6 @@ def behaviour_table(title: str, results: Summaries) -> RenderableType:
 
 
 def limit_lines(summary: RunSummary) -> list[str]:
-    """Return how many episodes of a run a limit shortened or ended, for those that did."""
     limits = {
         "episodes_truncated": "outgrew the context window and continued with their last steps "
         "only; later steps were not trained on (max_context_tokens)",

@@ -29,10 +29,8 @@ def spent(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 class ElapsedTime(AbstractContextManager["ElapsedTime"]):
     """Wall seconds and server restarts of a run over all its sessions, saved in a file of the run.
-
-    `own_restarts` returns the server restarts of this session; `measured` has the seconds of each
-    measurement by its name. Leaving its block saves.
-    """
+    `own_restarts` returns those of this session; `measured` has the seconds of each measurement by
+    its name. Leaving its block saves."""
 
     def __init__(self, path: Path, own_restarts: Callable[[], int]) -> None:
         self._path, self._own_restarts = path, own_restarts
@@ -42,7 +40,6 @@ class ElapsedTime(AbstractContextManager["ElapsedTime"]):
         self._started = time.monotonic()
 
     def totals(self) -> dict[str, Any]:
-        """Return the keys of summary.json."""
         earlier, seconds = self._earlier, time.monotonic() - self._started
         return {
             "wall_s": round(earlier["wall_s"] + seconds, 3),
@@ -67,19 +64,14 @@ class ElapsedTime(AbstractContextManager["ElapsedTime"]):
 
 
 def known(seconds: float) -> float | None:
-    """Round; None for unknown."""
     return round(seconds, 4) if math.isfinite(seconds) else None
 
 
 def cost(
     rows: Iterable[Mapping[str, Any]], *, steps: int, episodes: int, whole_s: float
 ) -> dict[str, Any]:
-    """Return the `cost` object of summary.json.
-
-    `rows` are those of metrics.jsonl, in which `steps` and `episodes` were trained; `whole_s` is
-    what the evaluations of the whole set took. `step` has mean seconds per step: the first value is
-    the sum of the next four, and `evaluation_s`, the eval curve's, is on top.
-    """
+    """Return the `cost` object of summary.json. `rows` are those of metrics.jsonl, in which `steps`
+    and `episodes` were trained; `whole_s` is what the evaluations of the whole set took."""
     rows = list(rows)
     total = spent(rows)
     parts = {

@@ -85,7 +85,6 @@ class EvaluationSettings:
 
     @property
     def mode(self) -> Mode:
-        """Return how the episodes are played, as in a line of episodes.jsonl."""
         greedy = self.policy == "oracle" or (self.has_model and self.temperature is None)
         return "greedy" if greedy else "sampled"
 
@@ -102,10 +101,8 @@ class EvaluationSettings:
         return f"{self.config.model_name} {how}"
 
     def identity(self, inputs: Inputs, metadata: ServerMetadata, questions: int) -> dict[str, Any]:
-        """Return what decides the episodes, as JSON values, and a resumed evaluation must keep.
-
-        A local model is identified by its digest, a model behind a server by its name.
-        """
+        """Return what decides the episodes, as JSON values, and a resumed evaluation must keep. A
+        local model is identified by its digest, a model behind a server by its name."""
         named = ("policy", "api", "mode", "split", "limit", "samples", "seed", "temperature")
         of_config, config = ("step_budget", "standard", *MODEL_SETTINGS), self.config
         return {
@@ -171,10 +168,9 @@ def run_evaluation(
 ) -> EvaluationResult:
     """Play what is missing, print the tables and return the content of evaluation.json.
 
-    Without `settings.out` nothing is kept. An interruption keeps the episodes that have ended.
-    Those lost to infrastructure are not stored, so that a resumed evaluation plays them;
-    `RolloutError` if they are more than `max_lost_fraction` of all. `on_pace` is that of a
-    `PlayProgress`.
+    Without `settings.out` nothing is kept. Episodes lost to infrastructure are not stored, so that
+    a resumed evaluation plays them; `RolloutError` if they are more than `max_lost_fraction` of
+    all.
     """
     other = None if settings.against is None else read_measured(settings.against)
     with Interrupts(), ExitStack() as stack:

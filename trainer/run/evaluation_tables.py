@@ -20,8 +20,6 @@ def named(groups: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def success_table(groups: Mapping[str, Any], title: str) -> RenderableType:
-    """Return success and pass@k of the highest k in percent with 95 % intervals, and what an
-    episode took."""
     ks = [k for k in groups["overall"]["pass_at"] if k != "1"][-1:]
     headings = ("", "n", "success", *(f"pass@{k}" for k in ks), "steps", "tokens", "reward")
     own = groups["by_source_difficulty"].items()
@@ -83,7 +81,6 @@ def behaviour_table(groups: Mapping[str, Any]) -> RenderableType:
 
 
 def paired_table(paired: Mapping[str, Any]) -> RenderableType:
-    """Return success of both sides in percent, the difference in points, and McNemar's p."""
     headings = ("", "questions", "before", "after", "difference", "gained", "lost", "p")
     rows = []
     for name, group in named(paired):

@@ -68,10 +68,8 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Lock a folder for the block; `RunError` if another process holds it.
-
-    A process that ends, also by SIGKILL, holds it no longer. Some file systems have no locks.
-    """
+    """Lock a folder for the block, as far as its file system has locks; `RunError` if another
+    process holds it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         try:
@@ -108,11 +106,8 @@ def begin_or_resume(
     settings: Mapping[str, Any],
     deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> None:
-    """Write the settings of a command to `path`, or check that its first call had the same.
-
-    `deciding` returns those of them that must be the same. `RunError` names the ones that differ,
-    or a folder of other files.
-    """
+    """Write the settings of a command to `path`, or check that its first call had the same
+    `deciding` ones; `RunError` names those that differ, or a folder of other files."""
     first = deciding(read_json(path)) if path.exists() else {}
     if not first:
         if any(one.name != SERVER_LOG for one in path.parent.glob("*")):
@@ -143,9 +138,7 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash.
-
-    `RunError` for another line that is not JSON.
-    """
+    `RunError` for another line that is not JSON."""
     if not path.exists():
         return
     try:
@@ -191,7 +184,6 @@ class Run(RunFiles):
         write_text(self.checksums, render_checksums(checksums(self.path)))
 
     def last_checkpoint(self) -> Path | None:
-        """Return the complete checkpoint of the highest step, or None."""
         states = self.checkpoints.glob("checkpoint-*/trainer_state.json")  # written last
         names = (path.parent for path in states)
         numbered = [path for path in names if path.name.removeprefix("checkpoint-").isdecimal()]

@@ -63,7 +63,6 @@ class JobOptions:
 
 
 def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None) -> dict[str, Any]:
-    """Return the settings, by name, that all processes of a run must have in common."""
     given = {**asdict(config), **asdict(options), "resume": resume.id if resume else None}
     return {name: value for name, value in given.items() if name not in MACHINE_SPECIFIC}
 
@@ -94,8 +93,8 @@ def load_inputs(
 ) -> Inputs:
     """Load questions, databases and model; `split` is what is measured, if anything is.
 
-    Without `training` there are no prompts to train on, and the data needs no training questions.
-    Without `with_model` the model and tokenizer are None, and the digest is empty.
+    Without `training` the data needs no training questions. Without `with_model` the model and
+    tokenizer are None, and the digest is empty.
     """
     path = Path(config.questions_path)
     known = [one for one in ("train", OPEN) if has_split(path, one)]
@@ -161,7 +160,6 @@ def save_settings(
 def as_saved(
     config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata, **more: Any
 ) -> dict[str, Any]:
-    """Return the content of config.json, with the keys `more` of a run or of an evaluation."""
     server = {"reward_version": metadata.reward_version, "server_rules": metadata.rules}
     return {**more, "config": asdict(config), **server, **_digests(config, inputs, metadata)}
 
@@ -172,11 +170,8 @@ def resumed_settings(
     overrides: Mapping[str, Any],
     kind: type[JobOptions] = JobOptions,
 ) -> tuple[GRPOConfig, JobOptions]:
-    """Return the settings of a run to resume, whose options are of a `kind`.
-
-    `RunError` if another command wrote the run. `overrides` may hold `max_steps`, `FOR_MEMORY` and
-    another `generation_url`, with the same number of rollouts per step.
-    """
+    """Return the settings of a run to resume, whose options are of a `kind`. `overrides` may hold
+    `max_steps`, `FOR_MEMORY` and another `generation_url`."""
     saved = read_json(run.config)
     if isinstance(saved, dict) and (command := saved.get("command", "train")) != kind.command:
         raise RunError(
@@ -232,7 +227,6 @@ def check_resumed_data(
 
 
 def _digests(config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata | None) -> dict[str, str]:
-    """Return the digests that results must share to be comparable, as config.json names them."""
     digests = {
         "data_digest": inputs.data_digest,
         "model_digest": inputs.model_digest,

@@ -82,7 +82,6 @@ class Job:
 
     @staticmethod
     def sampled_by(config: GRPOConfig, tokenizer: Any, ranks: Ranks) -> AbstractContextManager[Any]:
-        """Connect to what samples the rollouts, if not this process, before there is a folder."""
         return nullcontext()
 
     def run(self) -> RunSummary:
@@ -96,11 +95,8 @@ class Job:
         note: Callable[[Mapping[str, Any]], str],
         stats: RolloutStats | None = None,
     ) -> tuple[Any, int]:
-        """Train from the last checkpoint or the start; return the saved model and its steps.
-
-        `build` returns the trainer with these callbacks; `note` a line for the bar from a row of
-        metrics.jsonl, empty for one of no step; `stats` are the rollouts' own.
-        """
+        """Train from the last checkpoint or the start; return the saved model and its steps. `note`
+        returns a line for the bar from a row of metrics.jsonl, empty for one of no step."""
         server = self.connection.own
         with bar(self.console, title, None, self._done) as shown:
 
@@ -165,8 +161,8 @@ def run_job(
 ) -> RunSummary:
     """Do a whole job and return the contents of summary.json.
 
-    Raises `Interrupted`, or a `SQLEnvError` with a remedy. Each of several processes calls this;
-    the first one writes the run's folder, prints, and calls `finish` at the end.
+    Each of several processes calls this; the first one writes the run's folder, prints, and calls
+    `finish` at the end. Raises `Interrupted`, or a `SQLEnvError` with a remedy.
     """
     with (
         Interrupts() as interrupts,

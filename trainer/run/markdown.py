@@ -17,5 +17,4 @@ _TEMPLATES.filters |= {"percent": percent_number, "rate": rate_text, "seconds": 
 
 
 def markdown(template: str, **values: Any) -> str:
-    """Return the page of a template, in which `values` are written as they are."""
     return _TEMPLATES.get_template(template).render(values)

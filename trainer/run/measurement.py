@@ -38,7 +38,6 @@ class EvalResult:
         return success(self.episodes)
 
     def summary(self) -> TimedMeasurement:
-        """Return the statistics in the form of summary.json."""
         return {**measurement(self.episodes), "wall_s": round(self.wall_s, 3)}
 
     def by_question(self) -> dict[str, EpisodeRecord]:

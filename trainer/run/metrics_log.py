@@ -27,9 +27,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     log event to metrics.jsonl.
 
     With several processes the first one writes the episodes of all; its seconds are its own,
-    CPU-seconds are summed over all. Pass `rows` to the rollout as `on_rows`.
-    `on_progress(step, steps, row)` is called after every log event. `server_cpu` returns the
-    CPU-seconds that the servers have used so far, NaN if unknown.
+    CPU-seconds are summed over all. `server_cpu` returns the CPU-seconds that the servers have used
+    so far, NaN if unknown.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._stats_at_step_start: dict[str, Any] = {}
 
     def rows(self, rows: Sequence[RolloutRow], trainer: Any) -> None:
-        """Record one generation batch of all processes."""
         if not self._ranks.main:
             return
         step = trainer.state.global_step + 1
@@ -107,10 +105,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class StepProgress(TrainerCallback):  # type: ignore[misc]
-    """Shows on a bar of training steps how far a step is, as its metrics are logged at its end.
-
-    `plays` is the observer of its rollout.
-    """
+    """Shows on a bar of training steps how far a step is; `plays` is the observer of its
+    rollout."""
 
     def __init__(self, shown: Bar, processes: int = 1) -> None:
         self._bar, self._step, self._updates = shown, 0, 0

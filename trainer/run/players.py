@@ -45,12 +45,9 @@ def connected(
     log_path: Path,
     ranks: Ranks | None = None,
 ) -> Iterator[Connection]:
-    """Connect to `servers`; without any, start one for the block, which logs to `log_path`.
-
-    Of several processes the first starts the server, and each has its own client; `own` is None in
-    the others. Raises `ServerUnreachable` for a URL that does not answer, and as `check_servers`
-    does for a server with other data or another standard.
-    """
+    """Connect to `servers`; without any, start one for the block, which logs to `log_path`. Raises
+    as `check_servers`. Of several processes the first starts the server, and each has its own
+    client."""
     ranks, own = ranks or Ranks(), None
     with ExitStack() as stack:
 
@@ -108,10 +105,8 @@ def model_play(
 
 
 def shared_play(play: Play, ranks: Ranks) -> Play:
-    """Split the questions over all processes; each gets all rows, in order and without ids.
-
-    An observer sees the episodes of its own process.
-    """
+    """Split the questions over all processes; each gets all rows, in order and without ids. An
+    observer sees the episodes of its own process."""
 
     def played(
         prompts: Sequence[Any],
@@ -140,11 +135,8 @@ def cache_rows(model: Any, config: GRPOConfig, memory_bytes: int) -> int:
 
 
 def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:
-    """Return how many episodes all processes play at once, by the memory free at this moment.
-
-    The process with the least decides, so that all play the same batches; those of a machine share
-    its memory.
-    """
+    """Return how many episodes all processes play at once, by the memory free at this moment: the
+    process with the least decides, so that all play the same batches."""
     device, _ = precision(config.device, config.dtype)
     ranks = ranks or Ranks()
     free = free_memory_bytes(device) // (ranks.local_count if device == "cpu" else 1)

@@ -34,7 +34,6 @@ class Bar:
     """A progress bar. A log gets a line every `LINE_EVERY_S` seconds and at the end instead."""
 
     def __init__(self, console: Console, title: str, total: int | None, done: int = 0) -> None:
-        """`done` of the total were done before."""
         self._console, self._title, self._total = console, title, total
         self._start = self._shown = time.monotonic()
         self._first, self._unprinted = done, ""
@@ -59,15 +58,12 @@ class Bar:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for `to`, which need not be called more often."""
         wait_s = LINE_EVERY_S if self.progress is None else REFRESH_S
         return time.monotonic() - self._shown >= wait_s
 
     def to(self, done: int, note: str = "", total: int | None = None, share: float = 0.0) -> None:
-        """Show that `done` of the total are done, and a note beside them.
-
-        `share` is that of the whole work, with what is not whole yet; by default that of `done`.
-        """
+        """Show that `done` of the total are done. `share` is that of the whole work, with what is
+        not whole yet; by default that of `done`."""
         self._total = total or self._total
         whole, first = (part / self._total if self._total else 0.0 for part in (done, self._first))
         share = max(share, whole)
@@ -102,10 +98,7 @@ def bar(console: Console, title: str, total: int | None = None, done: int = 0) -
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a machine plays: seconds per episode, and what an episode's model reads and writes.
-
-    `read_token_s` are the seconds to read one token of a prompt or an observation.
-    """
+    """Seconds per episode and per token of a prompt or an observation, and tokens of an episode."""
 
     episode_s: float
     read_token_s: float
@@ -117,12 +110,10 @@ class PlayCounts(EpisodeObserver):
     each change, with whether episodes ended."""
 
     def __init__(self, changed: Callable[[bool], None], processes: int = 1) -> None:
-        """With several `processes`, it counts what this one plays."""
         self._changed, self.processes = changed, processes
         self.restart()
 
     def has_seen(self, row: RolloutRow) -> bool:
-        """Return whether `on_end` saw this row since `restart`."""
         return (row.question_id, row.repeat) in self._seen
 
     def restart(self) -> None:

@@ -38,8 +38,6 @@ Key = tuple[str, int]  # question id, number of the sample
 
 @dataclass(frozen=True)
 class Turn:
-    """An action as the model wrote it, and the observation shown next (empty after the last)."""
-
     action: str
     observation: str
 
@@ -74,7 +72,6 @@ class EpisodeRecord(EpisodeLine):
         return tuple(map(Turn, written, replies))
 
     def sealed(self) -> dict[str, Any]:
-        """Return the row of episodes.jsonl (`shared.run_files`)."""
         return with_seal(self.model_dump())
 
 
@@ -98,7 +95,6 @@ class Book:
 
     @property
     def source_difficulties(self) -> dict[str, str]:
-        """The difficulties that the data set itself gives, by question, in a fixed order."""
         levels = ((key, one.source_difficulty) for key, one in self._questions.items())
         rated = [(key, level) for key, level in levels if level]
         return dict(sorted(rated, key=lambda one: (LEVELS.get(one[1], len(LEVELS)), one[1])))
@@ -106,10 +102,8 @@ class Book:
     def episode(
         self, row: RolloutRow, phase: str, mode: str, step: int = 0, *, logprobs: bool = False
     ) -> EpisodeRecord:
-        """Return the record of an episode that was played in a phase after `step` steps.
-
-        A run has no `logprobs`: their last digits depend on its number of processes.
-        """
+        """Return the record of an episode that was played in a phase after `step` steps. A run has
+        no `logprobs`: their last digits depend on its number of processes."""
         question = self._questions[row.question_id]
         rewards = [getattr(row, name) for name in REWARD_WEIGHTS]
         # not sum(), whose result for floats depends on Python's version
@@ -159,10 +153,8 @@ def read_records(
     run: Run, wanted: Callable[[str, int], bool] = lambda phase, step: True, *, seen: bool = True
 ) -> Iterator[EpisodeRecord]:
     """Yield the episodes whose phase and step are `wanted`, in the file's order, without a last
-    line that a crash cut.
-
-    Without `seen`, what their agents read is left out. `RunError` names a line that was changed.
-    """
+    line that a crash cut; without `seen`, what their agents read is left out. `RunError` names a
+    line that was changed."""
     read: dict[tuple[Any, ...], tuple[str, ...]] = {}
     for line in read_observations(run.observations) if seen else ():
         if wanted(line["phase"], line["step"]):
@@ -183,10 +175,8 @@ def read_records(
 
 
 def keep_records(run: Run, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Drop the other episodes of a run, and what a crash cut; a row has the fields `PLACE`.
-
-    It also writes all observations as one compressed member, which is a third of the size.
-    """
+    """Drop the other episodes of a run, and what a crash cut; a row has the fields `PLACE`. All
+    observations become one compressed member, which is a third of the size."""
     if run.observations.exists():
         kept = (one for one in read_observations(run.observations) if wanted(one))
         write_bytes(run.observations, _member(kept))

@@ -17,11 +17,7 @@ from trainer.runtime.training import finished
 
 
 def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
-    """Return the result of a run that has nothing left to train, or None if it can resume.
-
-    `RunError` if the data or the model has changed, the checkpoints of a finished run are gone, or
-    an older version wrote it.
-    """
+    """Return the result of a run that has nothing left to train, or None if it can resume."""
     check_resumed_data(folder, inputs, config)
     next(read_observations(folder.observations), None)  # raises for the format of older versions
     if not folder.finished:
@@ -39,10 +35,7 @@ def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSumma
 
 def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
     """Return the newest run in `options.out` with these settings, and a line for the user.
-
-    The settings are those that decide a result, with the data's digest; `run_job` compares the
-    digests of the model and of the servers. The run is finished if its summary exists.
-    """
+    `run_job` compares the digests of the model and of the servers."""
     other = ""
     for run in runs_in(options.out):
         try:
@@ -70,10 +63,7 @@ def _deciding(config: GRPOConfig, options: JobOptions) -> dict[str, Any]:
 
 
 def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
-    """Return the checkpoint that all processes resume from: the last one that process 0 sees.
-
-    `RunError` if another process does not see it.
-    """
+    """Return the checkpoint that all processes resume from: the last one that process 0 sees."""
     path = ranks.first(folder.last_checkpoint)
 
     def check() -> None:
@@ -85,10 +75,8 @@ def shared_checkpoint(folder: Run, ranks: Ranks) -> Path | None:
 
 
 def drop_after(folder: Run, done: int, trained: bool) -> None:
-    """Delete what an earlier session wrote about steps after `done`, and the run's results.
-
-    If all steps are done (`trained`), measurements after training are kept.
-    """
+    """Delete what an earlier session wrote about steps after `done`, and the run's results. If all
+    steps are done (`trained`), measurements after training are kept."""
 
     def keep(row: Mapping[str, Any]) -> bool:
         step = int(row["step"])

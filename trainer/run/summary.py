@@ -38,10 +38,8 @@ def versions(sqlite: str) -> dict[str, str]:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Return the commit of this code, and whether files differ from it; None if unknown.
-
-    An image has no .git: its file `revision` holds the commit, and `dirty` is None, for unknown.
-    """
+    """Return the commit of this code, and whether files differ from it; None if unknown. An image
+    has no .git: its file `revision` holds the commit, and `dirty` is None."""
     here = Path(__file__).resolve()
 
     def git(*arguments: str) -> str:
@@ -70,7 +68,6 @@ def model_digest(model: Any) -> str:
 
 
 def totals(run: Run) -> dict[str, Any]:
-    """Return counts over every episode, in total and by phase, and the seconds of training."""
     by_phase: dict[str, Counter[str]] = {}
     for episode in read_records(run, seen=False):
         by_phase.setdefault(episode.phase, Counter()).update(counts([episode]))
@@ -97,8 +94,6 @@ def build_summary(
     wall_s: float,
     **more: Any,
 ) -> RunSummary:
-    """Return the content of summary.json, with the further keys `more`. `evaluations` is phase
-    (random, before, after) -> mode -> `EvalResult.summary()`."""
     found = totals(run)
     summary: dict[str, Any] = {
         "run": run.id,

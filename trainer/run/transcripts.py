@@ -63,7 +63,6 @@ def _span(line: str) -> str:
 
 
 def _cell(text: str, limit: int, mark: str = "") -> str:
-    """Return text, cut to `limit` characters, as a table cell with its line breaks."""
     text = text if len(text) <= limit else text[: limit - 1] + "…"
     return "<br>".join(f"{mark}{_span(line)}{mark}" for line in text.splitlines() if line)
 
@@ -77,7 +76,6 @@ def _turn(episode: EpisodeRecord | None, index: int) -> str:
 
 
 def verdict(episode: EpisodeRecord | None) -> str:
-    """Return how an episode ended, its reward and its steps, in Markdown."""
     if episode is None:
         return "not played"
     mark = MARKS.get(episode.outcome, episode.outcome.replace("_", " "))

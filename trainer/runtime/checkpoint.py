@@ -34,10 +34,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         self._rng, self._tokens_seen = _rng_states(), state.num_input_tokens_seen
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raise `TrainingDiverged` if a gradient is not finite.
-
-        fp16's loss scaling produces infinite gradients on purpose and skips those steps itself.
-        """
+        """Raise `TrainingDiverged` if a gradient is not finite. fp16's loss scaling produces
+        infinite gradients on purpose and skips those steps itself."""
         gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if not args.fp16 and not torch.isfinite(norm):
@@ -52,10 +50,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             self._diverged_step = state.global_step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raise `TrainingDiverged` if the last loss was not finite.
-
-        With fp16, loss scaling would skip this and all later steps.
-        """
+        """Raise `TrainingDiverged` if the last loss was not finite: fp16's loss scaling would skip
+        this and all later steps."""
         if self._diverged_step:
             raise diverged("loss", self._diverged_step, state.global_step, args.learning_rate)
 
@@ -84,7 +80,6 @@ class Guard(TrainerCallback):  # type: ignore[misc]
 
 
 def diverged(what: str, step: int, done: int, learning_rate: float) -> TrainingDiverged:
-    """Return the error of a step whose `what` is not finite, after `done` whole steps."""
     return TrainingDiverged(
         f"the {what} of step {step} is not a number; the run's checkpoints keep the weights from "
         f"before it. Start again with a learning rate below {learning_rate:g}: "
@@ -129,11 +124,11 @@ class WholeCheckpoints(Trainer):  # type: ignore[misc]
 
 
 def checkpoint_now(trainer: Any, *, alone: bool = False) -> Path | None:
-    """Save a checkpoint of the last whole step, and return its folder.
+    """Save a checkpoint of the last whole step, and return its folder; None if training had not
+    started or an update is under way.
 
-    Steps that were not logged yet are logged first, without a loss. All processes call this: the
-    first saves the model, each its own random generators. With `alone`, another process is gone and
-    none is waited for. Return None if training had not started or an update is under way.
+    Steps that were not logged yet are logged first, without a loss. All processes call this. With
+    `alone`, another process is gone and none is waited for.
     """
     folder = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
     guard = guard_of(trainer)

@@ -30,7 +30,6 @@ def usable_threads(threads: int, processes: int = 1) -> int:
 
 
 def limit_threads(processes: int = 1) -> int:
-    """Limit torch to this process's share of the cores; return the number of its threads."""
     import torch
 
     torch.set_num_threads(usable_threads(torch.get_num_threads(), processes))

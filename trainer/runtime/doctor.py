@@ -20,8 +20,6 @@ INSTALL = f"pip install 'sqlenv[{','.join(EXTRAS)}]'   (in a checkout: make inst
 
 
 class Status(StrEnum):
-    """Whether a check passed."""
-
     OK = "ok"
     NOTE = "note"  # something is missing that the offline job doesn't need
     FAIL = "fail"  # the offline job can't run
@@ -129,7 +127,6 @@ def check_model(name: str) -> Iterator[Diagnosis]:
 
 
 def check_memory(name: str) -> Iterator[Diagnosis]:
-    """Compare the memory of training the model, by its preset, with this machine's."""
     import torch
 
     from trainer.config import GRPOConfig

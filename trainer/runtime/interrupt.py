@@ -24,10 +24,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """A context manager that handles SIGINT and SIGTERM.
-
-    Outside the main thread it does nothing, as Python can't handle signals there.
-    """
+    """Handles SIGINT and SIGTERM in its block; outside the main thread, where Python can't, it does
+    nothing."""
 
     def __init__(self) -> None:
         self.requested = False

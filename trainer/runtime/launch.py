@@ -35,11 +35,9 @@ def default_processes(
 ) -> int:
     """Return how many processes train where the user gives no number.
 
-    A resumed run takes the `kept` number that it had, on GPUs at most their number. A new run takes
-    one per CPU core, up to `MOST_PROCESSES` and within the memory, if it trains a small model, of
-    the preset offline, which more threads don't make faster, on a CPU under Linux, and
-    OMP_NUM_THREADS is not set. Else, and under a launcher, it is one. It is reduced until the
-    processes can share a step.
+    A resumed run takes the `kept` number that it had. A new run takes one per CPU core, up to
+    `MOST_PROCESSES` and within the memory, if it trains a small model, of the preset offline, which
+    more threads don't make faster. It is reduced until the processes can share a step.
     """
     if environment.keys() >= set(LAUNCHER):
         return 1
@@ -70,11 +68,8 @@ def run_in_several(
     kept: int | None,
     arguments: Sequence[str],
 ) -> int | None:
-    """Run `python -m trainer` with `arguments` in several `processes` and return the exit code.
-
-    None if this process does the work: it is the only one, or one that a launcher started. By
-    default their number is that of `default_processes`.
-    """
+    """Run `python -m trainer` with `arguments` in several `processes` and return the exit code;
+    None if this process does the work: it is the only one, or one that a launcher started."""
     if launched():
         count = int(os.environ["WORLD_SIZE"])
         if processes not in (None, count):
@@ -89,10 +84,6 @@ def run_in_several(
 
 
 def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run `python -m trainer` with `arguments` in `processes` processes; return the exit code.
-
-    The processes print their own errors; that of one that was killed is printed here.
-    """
     import torch.distributed.run  # noqa: F401  creates the loggers that are silenced below
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException

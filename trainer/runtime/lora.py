@@ -32,7 +32,6 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(adapter: Path, base: str = "") -> str:
-    """Return the name of an adapter's base: `base`, or what its config names."""
     named = base
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = json.loads((adapter / CONFIG).read_bytes())
@@ -46,7 +45,6 @@ def base_of(adapter: Path, base: str = "") -> str:
 
 
 def saved_settings(adapter: Path) -> dict[str, Any]:
-    """Return the settings that a trained adapter keeps, by the key in a model's config.json."""
     try:
         return {SAVED_AS: json.loads((adapter / SETTINGS).read_bytes())}
     except (OSError, ValueError):
@@ -85,11 +83,8 @@ def merged(model: Any, adapter: Path) -> Any:
 
 
 def adapted(model: Any, config: GRPOConfig) -> Any:
-    """Return a PEFT model that trains a new adapter of `model`, which is `config.model_name`.
-
-    If that is an adapter of the same rank, it goes on: `merged` is undone, in place. So what is
-    saved is an adapter of the whole model again.
-    """
+    """Return a PEFT model that trains a new adapter of `model`, which is `config.model_name`. If
+    that is an adapter of the same rank, it goes on: `merged` is undone, in place."""
     from peft import PeftModel, get_peft_model
     from peft.tuners.lora import LoraLayer
 
@@ -117,7 +112,6 @@ def continues(config: GRPOConfig) -> bool:
 
 
 def save_adapter(model: Any, folder: Path, config: GRPOConfig) -> None:
-    """Save the adapter of a PEFT model in bfloat16, with the hub name of its base."""
     import torch
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
@@ -150,7 +144,6 @@ def hub_name(model: str) -> str:
 
 
 def lora_config(config: GRPOConfig) -> Any:
-    """Return the `peft.LoraConfig` of the settings, or None where all weights are trained."""
     if not config.lora_rank:
         return None
     from peft import LoraConfig

@@ -20,10 +20,7 @@ Tensor = torch.Tensor
 
 def prepare(model: Any, temperature: float = 1.0) -> None:
     """Prepare a causal language model for `score_tokens`, before peft or accelerate wraps it.
-
-    `temperature` divides the logits, which are float32 also under autocast. Other calls of the
-    model compute what they did before.
-    """
+    `temperature` divides the logits, which are float32 also under autocast."""
     add_fused_lm_head(
         model, temperature=temperature, cast_lm_head_to_fp32=True, outputs=("log_probs", "entropy")
     )
@@ -31,21 +28,16 @@ def prepare(model: Any, temperature: float = 1.0) -> None:
 
 
 def avoid_uncompiled_kernels() -> None:
-    """Let trl's LM head compute with torch alone if Triton's kernels can't be compiled.
-
-    trl uses them on a GPU wherever Triton can be imported; in slim containers, the first update
-    would fail. torch takes more memory.
-    """
+    """Let trl's LM head compute with torch alone, in more memory, if Triton's kernels can't be
+    compiled: in slim containers, the first update would fail."""
     if not can_compile_kernels():
         chunked_logprob._TRITON_AVAILABLE = False
 
 
 def select_hidden_states(model: Any) -> None:
-    """Let the layers of `model`, which has trl's fused LM head, return only some hidden states.
-
-    Called with `scored`, of the shape of `input_ids` and False in column 0, they return those one
-    position before the scored ids, [1, N, H], in the order of the rows.
-    """
+    """Let the layers of `model`, which has trl's fused LM head, return only some hidden states:
+    with `scored`, of the shape of `input_ids` and False in column 0, those one position before the
+    scored ids, [1, N, H], in the order of the rows."""
     layers = model.base_model
     forward = layers.forward
 
@@ -78,10 +70,8 @@ def score_tokens(
     model: Any, ids: Tensor, attention_mask: Tensor, scored: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return log-probabilities and entropies of the `scored` ids, both [N], in the order of rows.
-
     All arguments are [rows, columns]; padding may be on either side. A row's first id can't be
-    scored.
-    """
+    scored."""
     real = attention_mask.bool()
 
     def rows(values: Tensor) -> Tensor:

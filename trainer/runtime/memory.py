@@ -58,11 +58,9 @@ def training_memory(
     gpu: bool = False,
     sharing: int = 1,
 ) -> Memory | None:
-    """Return the memory of one of the `sharing` processes that play a step's rollouts.
-
-    Every row is as long as the context. `compute` is the number format, `gpu` whether a GPU's
-    kernels are used. None if config.json is not that of a decoder with gated MLPs.
-    """
+    """Return the memory of one of the `sharing` processes that play a step's rollouts, with every
+    row as long as the context. `compute` is the number format, `gpu` whether a GPU's kernels are
+    used. None if config.json is not that of a decoder with gated MLPs."""
     parameters = parameter_count(model_config)
     if parameters is None:
         return None
@@ -119,7 +117,6 @@ def training_memory(
 
 
 def machine_memory() -> int:
-    """Return the bytes of this machine's memory, or of the container's limit if that is less."""
     total = int(psutil.virtual_memory().total)
     try:
         return min(total, int(CGROUP_MEMORY_MAX.read_text()))
@@ -130,11 +127,8 @@ def machine_memory() -> int:
 def shortage(
     model_config: Mapping[str, Any], config: GRPOConfig, processes: int = 1, sharing: int = 1
 ) -> str | None:
-    """Return a warning if `processes`, this one and its like, can need more than a CPU's memory.
-
-    `sharing` processes, also of other machines, share the rollouts of a step. Linux kills a process
-    that takes too much, without an error that could say so.
-    """
+    """Return a warning if `processes`, this one and its like, can need more than a CPU's memory:
+    Linux kills a process that takes too much, without an error that could say so."""
     device, dtype = precision(config.device, config.dtype)
     parameters = parameter_count(model_config) or 0
     if device != "cpu" or processes * parameters < SMALL:
@@ -153,10 +147,8 @@ def shortage(
 
 
 def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:
-    """Return the bytes of one token in the KV cache: a key and a value per layer and head.
-
-    `shape` is the transformers configuration of the text model.
-    """
+    """Return the bytes of one token in the KV cache, by the transformers configuration of a text
+    model."""
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     return int(2 * shape.num_hidden_layers * heads * head_dim * compute.itemsize)

@@ -26,11 +26,9 @@ NOT_HERE = "there is no such folder here or in MODELS_HOME"
 
 
 def model_path(name: str) -> Path:
-    """Return the folder that a model's name means: that path, or one below MODELS_HOME.
-
-    That one has the model's name, the last part of it, or the name of its preset. Without such a
-    folder it is `name` as a path, which may be a name on the hub.
-    """
+    """Return the folder that a model's name means: that path, or one below MODELS_HOME with the
+    model's name, the last part of it, or the name of its preset. Without such a folder it is `name`
+    as a path, which may be a name on the hub."""
     path, home = shipped_path(name), os.environ.get("MODELS_HOME")
     if not home or looks_local(str(path)):
         return path
@@ -40,12 +38,10 @@ def model_path(name: str) -> Path:
 
 
 def find_model(name: str, base: str = "") -> str:
-    """Return the directory or the hub's name to load a model from.
+    """Return the directory or the hub's name to load a model from, or raise `ModelLoadError`.
 
-    A LoRA adapter's base is found too: `base`, or the one that the adapter names. A name,
-    OWNER/NAME, must be on the hub; where that can't be reached, it is the directory in its cache.
-    Raises `ModelLoadError` otherwise; imports neither torch nor transformers, so that a command can
-    refuse a wrong name at once.
+    A LoRA adapter's base is found too: `base`, or the one that the adapter names. Imports neither
+    torch nor transformers, so that a command can refuse a wrong name at once.
     """
     # not str(Path(name)): ./model would become a name on the hub
     source = name if name.startswith(".") else str(model_path(name))
@@ -94,11 +90,8 @@ def find_model(name: str, base: str = "") -> str:
 def preset_of(
     model: str | None = None, preset: str | None = None, base: str = "", *, served: bool = False
 ) -> Choice:
-    """Return what `choose_preset` says of a model's folder or name on the hub.
-
-    A LoRA adapter gets the preset of its base: see `find_model`. The hub is not asked for the
-    config.json of a model that is `served` elsewhere.
-    """
+    """Return what `choose_preset` says of a model; a LoRA adapter gets the preset of its base. The
+    hub is not asked for the config.json of a model that is `served` elsewhere."""
     if model is None or preset:
         return choose_preset(model, preset)
     config = read_config(model, base, download=not served)
@@ -109,11 +102,8 @@ def preset_of(
 
 
 def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any] | None:
-    """Return the config.json of a folder, of a name in the hub's cache, or with `download` on it.
-
-    That of a LoRA adapter is its base's, with the settings that the adapter keeps. None if there is
-    none.
-    """
+    """Return the config.json of a folder, of a name in the hub's cache, or with `download` on it,
+    or None. That of a LoRA adapter is its base's, with the settings that the adapter keeps."""
     if lora.is_adapter(folder := model_path(model)):
         of_base = read_config(lora.base_of(folder, base), download=download)
         return None if of_base is None else {**of_base, **lora.saved_settings(folder)}
@@ -133,11 +123,9 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
 
 
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
-    """Load `config.model_name`, in float32 on its device, and its tokenizer.
-
-    A LoRA adapter is merged into its base. The model's own config gets the settings that it is
-    played by, so that every copy saved of it keeps them. Raises `ModelLoadError`.
-    """
+    """Load `config.model_name`, in float32 on its device, and its tokenizer, or raise
+    `ModelLoadError`. The model's own config gets the settings that it is played by, so that every
+    copy saved of it keeps them."""
     from transformers.utils import logging
 
     from trainer.runtime.precision import compute_logits_in_float32, precision
@@ -162,7 +150,6 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
 
 
 def _warn_of_another_prompt(saved: Mapping[str, Any] | None, config: GRPOConfig) -> None:
-    """Warn of a model that was trained with another system prompt than the settings have."""
     trained = (saved or {}).get(SAVED_AS, {}).get("system_prompt", config.system_prompt)
     if trained != config.system_prompt:
         log.warning(
@@ -182,7 +169,6 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
 
 @contextmanager
 def _loading(what: str, name: str) -> Iterator[None]:
-    """Raise `ModelLoadError` for the errors of a library that loads `what` in the block."""
     from safetensors import SafetensorError
 
     try:

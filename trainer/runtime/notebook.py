@@ -27,11 +27,9 @@ PRELOADED = ("numpy", "matplotlib", "rich")
 
 
 def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> bool:
-    """Install the project in `root` under its constraints if a package is missing.
-
-    An installed torch is kept, whatever constraints.txt says. Returns whether it installed. Raises
-    `CalledProcessError` if pip fails, `RuntimeError` if the session must be restarted.
-    """
+    """Install the project in `root` under its constraints, but an installed torch stays, if a
+    package is missing. Returns whether it installed; `RuntimeError` if the session must be
+    restarted."""
     if all(importlib.util.find_spec(name) for name in NEEDED):
         return False
     with tempfile.TemporaryDirectory(prefix="sqlenv-install-") as folder:
@@ -51,10 +49,7 @@ def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> boo
 
 
 def keep_torch(constraints: str) -> str:
-    """Return constraints without those of torch and its packages, if torch is installed.
-
-    pip keeps an installed package that fits.
-    """
+    """Return constraints without those of torch and its packages, if torch is installed."""
     if _version("torch") is None:
         return constraints
     cuda = re.compile(rf"^(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==.*\n?", re.MULTILINE)
@@ -62,7 +57,6 @@ def keep_torch(constraints: str) -> str:
 
 
 def machine() -> str:
-    """Return where this runs: GPU or CPU with memory, Python and torch, on one line."""
     import psutil
     import torch
 

@@ -21,8 +21,8 @@ def packed_weights(model: Any) -> Iterator[None]:
     """Compute the large linear layers of `model` from packed copies of their weights for the block.
 
     These are the layers that compute in bfloat16, and an LM head whose logits are made float32. The
-    copies take the memory of the weights once more. The block must not change weights, and no
-    gradients are computed in it. Other layers, and those of a GPU, compute as before.
+    copies take the memory of the weights once more. The block must not change weights, nor compute
+    gradients.
     """
     head = model.get_output_embeddings()
     with ExitStack() as stack, torch.no_grad():
@@ -50,7 +50,6 @@ def _has_kernels() -> bool:
 
 
 def _packed(layer: nn.Linear, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """Return the forward function of `layer` in `dtype`, from a packed copy of its weights."""
     weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.to(dtype))
     bias = None if layer.bias is None else layer.bias.to(dtype)
 

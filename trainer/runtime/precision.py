@@ -14,12 +14,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
-    """Return the device and the number format of computations for these settings.
-
-    Weights that are trained are always float32, as a 16-bit weight rounds most updates away.
-    `device` "auto" is CUDA where available. `dtype` "auto" is bfloat16 where the device computes
-    that natively, else float16 on CUDA (a T4) and float32 on a CPU. Raises `ConfigError`.
-    """
+    """Return the device and the number format of computations for these settings, or raise
+    `ConfigError`. Weights that are trained are always float32, as a 16-bit weight rounds most
+    updates away."""
     cuda = torch.cuda.is_available()
     if device == "auto":
         device = "cuda" if cuda else "cpu"
@@ -87,10 +84,8 @@ def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:
 
 
 def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
-    """Compute the logits of `model` in float32, also under autocast.
-
-    With SmolLM2, it halves the difference of recorded and recomputed log-probabilities, 0.033 nats.
-    """
+    """Compute the logits of `model` in float32, also under autocast: with SmolLM2, it halves the
+    difference of recorded and recomputed log-probabilities, 0.033 nats."""
     if precision(config.device, config.dtype)[1] is torch.float32:
         return
     head = model.get_output_embeddings()
@@ -104,10 +99,8 @@ def compute_logits_in_float32(model: Any, config: GRPOConfig) -> None:
 
 
 def shrink_frozen_weights(model: Any, config: GRPOConfig) -> None:
-    """Store the linear layers of a model that LoRA freezes in the format that autocast uses.
-
-    They take half the memory and no cast at every use; autocast computes the same with them.
-    """
+    """Store the linear layers of a model that LoRA freezes in the format that autocast uses: they
+    take half the memory and no cast at every use."""
     compute = precision(config.device, config.dtype)[1]
     if not config.lora_rank or compute is torch.float32:
         return

@@ -37,9 +37,7 @@ SOURCE = re.compile(r"\[\S+\.(cc|cpp):\d+\] ")  # torch's source location in a m
 @dataclass(eq=False)
 class Ranks:
     """This process's `index` among the `count` of the run, `local_count` of them on this machine.
-
-    Without arguments it is the only process, and no method communicates.
-    """
+    Without arguments it is the only process, and no method communicates."""
 
     interrupts: Interrupts = field(default_factory=Interrupts)
     _: KW_ONLY
@@ -100,22 +98,17 @@ class Ranks:
         raise own if own is not None and index == self.index else cause
 
     def each(self, work: Callable[[], T]) -> list[T]:
-        """Do `work` on every process and return all results, by index."""
         return self.gather(self.together(work))
 
     def first(self, work: Callable[[], T]) -> T:
-        """Do `work` on process 0 and return its result on all."""
         result = self.each(lambda: work() if self.main else None)[0]
         return result  # type: ignore[return-value]
 
 
 @contextmanager
 def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
-    """Connect with the processes that a launcher started, if any, for the block.
-
-    Where the job ends early, process 0 raises the error and the others exit with its exit code.
-    Raises `ConfigError` where the settings don't fit the number of processes.
-    """
+    """Connect with the processes that a launcher started, if any, for the block. Where the job ends
+    early, process 0 raises the error and the others exit with its exit code."""
     import torch
     from accelerate import PartialState
     from torch import distributed
@@ -181,7 +174,6 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
 
 
 def average_gradients(model: Any, processes: int) -> None:
-    """Replace every process's gradients by their mean."""
     import torch
     from torch import distributed
 
@@ -195,10 +187,8 @@ def average_gradients(model: Any, processes: int) -> None:
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:
-    """Return the device for `count` processes, `local_count` of them on this machine's `gpus` GPUs.
-
-    Raises `ConfigError` where the settings don't allow them.
-    """
+    """Return the device for `count` processes, `local_count` of them on this machine's `gpus` GPUs,
+    or raise `ConfigError`."""
     from trainer.runtime.precision import precision
 
     if any(os.environ.get(name, "false").lower() == "true" for name in SHARDING):
@@ -218,11 +208,9 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
 
 
 def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> None:
-    """Raise `ConfigError` where a single process sees several GPUs.
-
-    TRL refuses to train so, but only after the model has been measured. Without `training`, the
-    device's index may choose one.
-    """
+    """Raise `ConfigError` where a single process sees several GPUs: TRL refuses to train so, but
+    only after the model has been measured. Without `training`, the device's index may choose
+    one."""
     from trainer.runtime.precision import precision
 
     device, _ = precision(config.device, config.dtype)

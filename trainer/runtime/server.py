@@ -20,10 +20,8 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Return what the child runs before exec so that a killed trainer leaves no server behind.
-
-    None on other systems than Linux.
-    """
+    """Return what the child runs before exec so that, on Linux, a killed trainer leaves no server
+    behind."""
     if not sys.platform.startswith("linux"):
         return None
     # looked up here: a child between fork and exec must not load anything
@@ -32,12 +30,8 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 class SupervisedServer(ServerProcess):
-    """A context manager: the server answers at `url` inside the block and is gone afterwards.
-
-    A server that ends by itself is started again at the same URL, up to `MAX_RESTARTS` times.
-    `arguments` follow on its command line; `options` are those of `ServerProcess`. Entering raises
-    `ServerStartError`, with the end of the log.
-    """
+    """A context manager: the server answers at `url` inside the block and is gone afterwards. One
+    that ends by itself is started again at the same URL, up to `MAX_RESTARTS` times."""
 
     def __init__(self, data_dir: Path, log_path: Path, *arguments: str, **options: Any) -> None:
         super().__init__(data_dir, log_path, *arguments, preexec_fn=_die_with_parent(), **options)

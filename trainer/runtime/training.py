@@ -34,7 +34,6 @@ SHARED = (
 
 
 def shared_arguments(config: GRPOConfig) -> dict[str, Any]:
-    """Return the fields of `transformers.TrainingArguments` that GRPO and a warm start share."""
     device, dtype = precision(config.device, config.dtype)
     # transformers renamed the switch, and warns about the old name
     checkpointing = "activation_checkpointing"
@@ -100,11 +99,12 @@ def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
 def run_training_with_metrics(
     trainer: Any, *, resume_from: Path | None = None
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Train to the end; return trl's output and one dict per log event.
+    """Train to the end, from the checkpoint folder `resume_from`; return trl's output and one dict
+    per log event.
 
-    `resume_from` is a checkpoint folder of the same settings. If training is stopped by a signal
-    (`Interrupted`), or by lost servers, a lost process, lack of memory or a diverging loss
-    (`SQLEnvError`), the last whole step is saved, unless it stopped between the updates of a step.
+    If training is stopped by a signal (`Interrupted`), or by lost servers, a lost process, lack of
+    memory or a diverging loss (`SQLEnvError`), the last whole step is saved, unless it stopped
+    between the updates of a step.
     """
     guard = guard_of(trainer)
     ranks = guard.ranks

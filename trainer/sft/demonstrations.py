@@ -36,7 +36,6 @@ class Demonstration:
 
 
 def longest_turn(learn: Sequence[int]) -> int:
-    """Return the length of the longest run of ones."""
     return max((len(list(run)) for one, run in groupby(learn) if one), default=0)
 
 
@@ -74,11 +73,9 @@ def demonstrate(
     window: int,
     client: EpisodeClient,
 ) -> tuple[list[Demonstration], Counter[str]]:
-    """Play scripts, balanced over databases, until `wanted` may be taught; 0: all of them.
-
-    Returns the demonstrations and the counts of dropped scripts by reason. `window` is the length
-    of the longest row.
-    """
+    """Play scripts, balanced over databases, until `wanted` may be taught; 0: all of them. Return
+    the demonstrations and the counts of dropped scripts by reason. `window` is the length of the
+    longest row."""
     kept: list[Demonstration] = []
     dropped: Counter[str] = Counter()
     pending = []

@@ -141,10 +141,7 @@ def recorded_scripts(
     source: str, kind: str, folder: Path, questions: Iterable[AnyQuestion]
 ) -> list[Script]:
     """Return the scripts of a `kind` that a folder's episodes about `questions` yield, each once.
-
-    Episodes of other questions, such as those that a run measures on, are never taught, and an
-    action that an episode repeats is taught once.
-    """
+    Episodes of other questions, such as those that a run measures on, are never taught."""
     episodes = list(read_played(folder, questions))
     return list(dict.fromkeys(_KINDS[kind](source, episodes)))
 
@@ -157,10 +154,8 @@ def read_played(folder: Path, questions: Iterable[AnyQuestion]) -> Iterator[Play
 
 
 def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    """Yield at most `PER_QUESTION` of a question, the shortest first.
-
-    The answer is written as the prompt asks for it, where a query showed it whole.
-    """
+    """Yield at most `PER_QUESTION` of a question, the shortest first; the answer as the prompt asks
+    for it, where a query showed it whole."""
     right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for one in sorted((one for one in episodes if one.right), key=lambda one: one.record.steps):
         *looks, said = dict.fromkeys(one.actions)
@@ -214,11 +209,9 @@ def mended(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Mend an episode of each question, if possible a short one with a failed query, by the gold:
-    DESCRIBE and SAMPLE of its tables, its query and its answer, as `oracle_script` has them.
-
-    So a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686).
-    """
+    """Mend an episode of each question, if possible a short one with a failed query, by the gold
+    (`oracle_script`), so that a model learns to correct its own mistakes (DAgger: Ross et al. 2011,
+    arXiv:1011.0686)."""
     ordered = sorted(episodes, key=lambda one: (one.failed_query is None, one.record.steps))
     scripts: dict[str, Script] = {}
     for script in _mended(source, ordered, _by_gold):

@@ -53,10 +53,8 @@ def one_line(sql: str) -> str:
 
 
 def compared_tables(sql: str, tables: Collection[str]) -> list[str]:
-    """Return those of `tables` whose columns `sql` compares with text, in the order of `tables`.
-
-    A column without a table's name is taken for one of the nearest FROM before it.
-    """
+    """Return those of `tables` whose columns `sql` compares with text, in the order of `tables`. A
+    column without a table's name is taken for one of the nearest FROM before it."""
     mentions = list(_TABLE.finditer(sql))
     names = {name.lower(): found[1] for found in mentions for name in found.groups() if name}
     compared = set()

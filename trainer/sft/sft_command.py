@@ -44,7 +44,6 @@ DEFAULTS: dict[str, Any] = {
 def warm_start_config(
     preset: str | None, overrides: Mapping[str, Any], servers: Sequence[str] | None = None
 ) -> tuple[Choice, GRPOConfig]:
-    """Return the preset of the model, and its settings with the schedule of a warm start."""
     choice, config = configured(preset, {**DEFAULTS, **overrides}, servers)
     if "learning_rate" in overrides:
         return choice, config

@@ -29,8 +29,6 @@ DROPPED = "demonstrations_dropped.json"  # reason -> number of scripts
 
 @dataclass(frozen=True)
 class SftOptions(JobOptions):
-    """The options of a warm start besides `GRPOConfig`."""
-
     command: ClassVar[str] = "sft"
     taught: ClassVar[tuple[str, ...]] = SPLITS
     sources: Sequence[str] = (ORACLE,)  # see trainer.sft.sources
@@ -39,8 +37,6 @@ class SftOptions(JobOptions):
 
 @dataclass
 class SftJob(Job):
-    """One warm start over an open client."""
-
     options: SftOptions
     split: ClassVar[str | None] = None
 
@@ -52,7 +48,6 @@ class SftJob(Job):
             return self._write_results(rows, steps, model_digest(trained))
 
     def _demonstrations(self) -> list[Demonstration]:
-        """Play the demonstrations of every source, or read those of an earlier session."""
         path = self.folder.path / DEMONSTRATIONS
         if path.exists():
             return [Demonstration(**row) for row in read_lines(path)]

@@ -26,10 +26,8 @@ Tensor = torch.Tensor
 
 
 class LengthBuckets(Sampler[int]):
-    """Order rows so that a batch holds rows of similar length; each epoch has its own order.
-
-    The epoch is that of the updates done so far, so it is right also where training resumes.
-    """
+    """Order rows so that a batch holds rows of similar length; each epoch, that of the updates done
+    so far, has its own order."""
 
     def __init__(
         self, lengths: Sequence[int], batch: int, seed: int, updates_done: Callable[[], int]
@@ -56,10 +54,8 @@ class LengthBuckets(Sampler[int]):
 
 
 def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
-    """Return input_ids, attention_mask and labels of shape [rows, longest], padded on the right.
-
-    Labels are the ids to learn, else `IGNORED`.
-    """
+    """Return input_ids, attention_mask and labels, `IGNORED` where nothing is learnt, of shape
+    [rows, longest], padded on the right."""
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], True, pad_id)
     mask = pad_sequence([torch.ones_like(torch.tensor(row.ids)) for row in rows], True)
     learn = pad_sequence([torch.tensor(row.learn) for row in rows], True)
@@ -68,10 +64,8 @@ def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
 
 
 class DemonstrationTrainer(WholeCheckpoints):
-    """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt in an update.
-
-    The model comes from `masked_logits.prepare`.
-    """
+    """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt in an
+    update."""
 
     def __init__(self, *arguments: Any, batch: int, seed: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -108,11 +102,8 @@ def build_trainer(
     **options: Any,
 ) -> DemonstrationTrainer:
     """Return a trainer over `rows`, `batch` per update, for `trainer.runtime.training.train_from`.
-
-    `options` are fields of `transformers.TrainingArguments` that override `config`. A forward pass
-    takes the largest part of `batch`, without a rest, that `config.per_device_train_batch_size`
-    allows.
-    """
+    A forward pass takes the largest part of `batch`, without a rest, that
+    `config.per_device_train_batch_size` allows."""
     most = min(config.per_device_train_batch_size, batch)
     micro = max(rows for rows in range(1, most + 1) if batch % rows == 0)
     values: dict[str, Any] = {

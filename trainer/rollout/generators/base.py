@@ -30,11 +30,9 @@ class Generator(Protocol):
     """Samples the turns of a batch's unfinished episodes, its rows, together, and keeps their
     contexts between turns."""
 
-    def start(self, streams: Sequence[tuple[int, ...]]) -> None:
-        """Start a batch of `len(streams)` rows; row i draws from the random stream `streams[i]`."""
+    def start(self, streams: Sequence[tuple[int, ...]]) -> None: ...
 
-    def room(self, row: int) -> int:
-        """Return how many tokens still fit in the row's context window."""
+    def room(self, row: int) -> int: ...
 
     def restart(self, row: int, kept: int) -> None:
         """Forget a row's context behind its first `kept` ids. Its random stream stays."""
@@ -55,8 +53,8 @@ class Loop(Protocol):
     """An event loop in another thread."""
 
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-        """Return the results of `calls`, which run together. The first that raises cancels the
-        others, and so does an interruption."""
+        """Return the results of `calls`, which run together; the first that raises cancels the
+        others."""
 
 
 @runtime_checkable

@@ -28,8 +28,6 @@ SHORTEST_SHARED = 128  # tokens that prompts begin with: a pass of its own for f
 
 @dataclass(slots=True)
 class _Row:
-    """One episode's place in the batch."""
-
     stream: tuple[int, ...]
     context: list[int] = field(default_factory=list)  # ids so far, fed or not
     turn: int = 0
@@ -138,9 +136,7 @@ class LocalGenerator:
 
     def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
         """Feed a later turn, longest chunk first; drop finished rows. Return logits, [rows, V].
-
-        Rows of one context are fed once: the first of them computes it, and the others copy it.
-        """
+        Rows of one context are fed once: the first of them computes it, and the others copy it."""
         slots: dict[tuple[int, ...], list[int]] = {}  # by context
         for slot, row in enumerate(self._order):
             if row in chunks:
@@ -170,12 +166,9 @@ class LocalGenerator:
         self._cache.take(slots.to(self._device), used, used + room)
 
     def _feed(self, chunks: list[list[int]]) -> Tensor:
-        """Feed slot i the ids `chunks[i]`, longest first. Return logits after each last id,
-        [slots, V].
-
-        A pass takes neighbours with chunks at least half as long as its longest, which keeps
-        padding below half, and at most `PASS_TOKENS`, which bounds its memory and its time.
-        """
+        """Feed slot i the ids `chunks[i]`, longest first. Return logits after each last id, [slots,
+        V]. A pass takes neighbours with chunks at least half as long as its longest, which keeps
+        padding below half, and at most `PASS_TOKENS`, which bounds its memory and its time."""
         logits, first = [], 0
         while first < len(chunks):
             width, last = len(chunks[first]), first + 1

@@ -60,11 +60,9 @@ class Usage:
 
 
 class ModelServer:
-    """Connection to `model` at `base_url` (ending in /v1), with `concurrency` requests at a time.
-
-    The key is that of OPENAI_API_KEY. A request is tried `max_attempts` times, with growing pauses,
-    if the connection breaks or the server replies 408, 409, 429 or 5xx.
-    """
+    """Connection to `model` at `base_url` (ending in /v1), with `concurrency` requests at a time. A
+    request is tried `max_attempts` times, with growing pauses, if the connection breaks or the
+    server replies 408, 409, 429 or 5xx."""
 
     endpoint: ClassVar[str]  # of the openai library's client
     alternative: ClassVar[str]  # what to use if a server lacks the endpoint
@@ -96,11 +94,8 @@ class ModelServer:
         self._api_key = os.environ.get(API_KEY_VARIABLE) or "none"
 
     def check(self, *, any_name: bool = False) -> None:
-        """Raise `ModelServerError` if the server can't be reached or lists other models.
-
-        With `any_name`, a server's only model is used whatever its name, adapters aside. A server
-        without such a list passes: its first completion will fail instead.
-        """
+        """Raise `ModelServerError` if the server can't be reached or lists other models. With
+        `any_name`, a server's only model is used whatever its name, adapters aside."""
         try:
             [models] = self.run_all([self._models])
         except (openai.AuthenticationError, openai.APIConnectionError) as error:
@@ -123,7 +118,6 @@ class ModelServer:
         """Use what the server's list says of the model, None if it has no list."""
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
-        """POST `body` to an endpoint outside /v1, or GET it; return the reply's status and text."""
         url, method = self.base_url.removesuffix("/v1") + path, "GET" if body is None else "POST"
         try:
             with httpx.Client(
@@ -145,10 +139,6 @@ class ModelServer:
         return [model async for model in client.models.list()]
 
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-        """Return the results of `calls`, which run together on an event loop in another thread.
-
-        The first that raises cancels the others, and so does an interruption of this thread.
-        """
 
         async def run() -> list[T]:
             self._limit = asyncio.Semaphore(self._concurrency)
@@ -172,12 +162,9 @@ class ModelServer:
             return portal.call(run)
 
     async def _ask(self, given: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Return the server's reply to one request, or the error of one that always failed.
-
-        `options` are added to the connection's own. Raises `ContextOverflow`, and
-        `ModelServerError` for what every request would meet: no connection, a refused key, a model
-        that the server lacks.
-        """
+        """Return the server's reply to one request, or the error of one that always failed. Raises
+        `ContextOverflow`, and `ModelServerError` for what every request would meet: no connection,
+        a refused key, a model that the server lacks."""
         while True:
             sent = {**self._options, **options}
             for name in self._refused & sent.keys():

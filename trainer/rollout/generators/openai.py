@@ -62,7 +62,7 @@ class OpenAIPolicy(ModelServer):
     ) -> str | SQLEnvError | None:
         """Return the next text of an episode; None if not even the last turn fits the model's
         context window. `ModelServerError` is returned if all attempts at this request failed, and
-        raised for what every request would meet. `temperature` may be another than usual."""
+        raised for what every request would meet."""
         options: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
         if temperature or self._seeded:
             options["seed"] = int(view.rng.integers(2**31))
@@ -106,8 +106,6 @@ class OpenAIPolicy(ModelServer):
 
 @dataclass(slots=True)
 class _Row:
-    """One episode's place in the batch."""
-
     stream: tuple[int, ...]
     context: list[int] = field(default_factory=list)
     turn: int = 0

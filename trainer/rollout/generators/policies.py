@@ -27,9 +27,7 @@ class ScriptedPolicy:
 
 def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPolicy:
     """Return a policy that DESCRIBEs the tables of the gold SQL, runs it and gives the gold answer.
-
-    If the budget is too short, the DESCRIBEs are left out first, then the query.
-    """
+    If the budget is too short, the DESCRIBEs are left out first, then the query."""
     scripts = {}
     for question in questions:
         looks = [f"DESCRIBE: {sql_name(table)}" for table in question.tables_involved]

@@ -92,7 +92,6 @@ class RaggedCache(Cache):  # type: ignore[misc]
                     setattr(layer, name, kept)
 
     def swap(self, left: Tensor, right: Tensor, length: int) -> None:
-        """Exchange the first `length` positions of slots `left` and `right`, [M] each."""
         into, source = torch.cat([left, right]), torch.cat([right, left])
         for layer in self.layers:
             for buffer in (layer.keys, layer.values):

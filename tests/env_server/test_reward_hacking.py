@@ -22,8 +22,9 @@ from env_server.sql.run import SqlRunner
 from shared.dataset import Question
 from shared.models import Outcome, StepResult
 from tests.env_server.in_process import LocalEnvironment
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
+from trainer.rollout.row import RolloutRow
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 MAX_ANSWER_CHARS = 19_900  # a longer one is not a valid action
@@ -32,7 +33,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 
 
 @dataclass(kw_only=True)
-class HackingEpisode(EpisodeView):
+class HackingEpisode(Episode):
     """What a policy sees. Only oracles may read the gold of `question`."""
 
     question: Question
@@ -179,10 +180,11 @@ def play(env: LocalEnvironment, questions: Sequence[Question], policy: Policy) -
     for one in questions:
         reply: StepResult = env.reset(question_id=one.question_id)
         rng, seen = np.random.default_rng((SEED, *one.question_id.encode())), [reply.observation]
-        episode = HackingEpisode(one.question_id, 0, rng, seen, question=one, constant=constant)
+        episode = HackingEpisode(
+            RolloutRow(one.question_id), rng, seen, question=one, constant=constant
+        )
         for action in policy(episode):
             reply = env.step(action)
-            episode.actions.append(action)
             episode.observations.append(reply.observation)
             if reply.done:
                 break

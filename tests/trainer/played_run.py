@@ -19,7 +19,7 @@ from shared.run_stats import MODES, Mode, training_row
 from tests.trainer.small_data import make_data
 from trainer.config import REWARD_WEIGHTS, GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
@@ -44,13 +44,14 @@ class Able(RandomPolicy):
         super().__init__()
         self._questions, self._skill = questions, skill
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
-        return [self._one(view) for view in views]
+    def act(self, episodes: Sequence[Episode]) -> list[str | None]:
+        return list(map(self._one, episodes))
 
-    def _one(self, view: EpisodeView) -> str | None:
-        question, turn = self._questions[view.question_id], len(view.actions)
+    def _one(self, episode: Episode) -> str | None:
+        row = episode.row
+        question, turn = self._questions[row.question_id], len(row.texts)
         number = int(question.question_id.rpartition("-")[2])
-        if (number * 3 + view.repeat) % 6 < 6 * self._skill:
+        if (number * 3 + row.repeat) % 6 < 6 * self._skill:
             answer = question.gold_answer
             script = [
                 f"DESCRIBE: {question.tables_involved[0]}",
@@ -66,7 +67,7 @@ class Able(RandomPolicy):
                 "query: SELECT nothing",
             ]
             return [*noisy, f"ANSWER: {HOSTILE}"][turn]
-        return self._act(view)
+        return self._act(episode)
 
 
 def record_run(

@@ -10,11 +10,12 @@ from typing import Any
 
 from shared.errors import SQLEnvError
 from trainer.play.played import PlayedAttempt
-from trainer.rollout.generators.base import AsyncPolicy, EpisodeView, Sample
-from trainer.rollout.tokens import ChatCodec
+from trainer.rollout.episode import Episode
+from trainer.rollout.generators.base import AsyncPolicy
+from trainer.rollout.tokens import ChatCodec, Sample
 
 RETRIES = 8
-Act = Callable[[EpisodeView], Awaitable[str | SQLEnvError | None]]
+Act = Callable[[Episode], Awaitable[str | SQLEnvError | None]]
 
 
 class RetryingPolicy:
@@ -25,10 +26,10 @@ class RetryingPolicy:
         self._acts, self._attempts = (player.act_one, *[retry] * RETRIES), attempts
         self.run_all = player.run_all
 
-    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
-        attempt = self._attempts[view.repeat]
+    async def act_one(self, episode: Episode) -> str | SQLEnvError | None:
+        attempt = self._attempts[episode.row.repeat]
         for act in self._acts:
-            text = await act(view)
+            text = await act(episode)
             if not (isinstance(text, str) and attempt.repeats_failure(text)):
                 return text
         attempt.stuck = True

@@ -27,7 +27,7 @@ from trainer.play.notes import with_hint
 from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
 from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.rollout.dataset import prompt_of
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import NOTE
@@ -194,35 +194,35 @@ class _Recorder(PlayProgress):
         self._shown_s, self._tokens = [0.0] * count, [0] * count
         self._left = count
 
-    def on_start(self, view: EpisodeView) -> None:
-        super().on_start(view)
-        self._shown_s[view.repeat] = time.perf_counter()
+    def on_start(self, episode: Episode) -> None:
+        super().on_start(episode)
+        self._shown_s[episode.row.repeat] = time.perf_counter()
         if self._played.tables:
             return
-        self._played.tables = view.observations[0].tables
+        self._played.tables = episode.observations[0].tables
         if not self._played.tables:
             raise PlayError("the database holds no table or view to explore")
         self._screen.question(self._played)
 
-    def on_step(self, view: EpisodeView, parsed: ParsedAction, reply: StepResult) -> None:
-        place, now = view.repeat, time.perf_counter()
+    def on_step(self, episode: Episode, parsed: ParsedAction, reply: StepResult) -> None:
+        place, now = episode.row.repeat, time.perf_counter()
         step = PlayStep(
             step=reply.observation.step_count,
-            text=view.actions[-1],
+            text=episode.row.texts[-1],
             action=parsed.action.action_type,
             argument=parsed.action.argument,
             parse_fallback=parsed.fallback,
             result=reply.observation.result,
             error=reply.observation.error,
             # 0 if the server does not count
-            tokens=view.sampled_tokens - self._tokens[place] or None,
+            tokens=episode.row.sampled_tokens - self._tokens[place] or None,
             wall_s=round(now - self._shown_s[place], 4),
         )
         self._played.attempts[place].steps.append(step)
         self._screen.step(step)
-        self._shown_s[place], self._tokens[place] = time.perf_counter(), view.sampled_tokens
+        self._shown_s[place], self._tokens[place] = time.perf_counter(), episode.row.sampled_tokens
 
-    def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
+    def on_lost(self, episode: Episode, error: SQLEnvError) -> None:
         self._left -= 1
         if isinstance(error, DataError) or not self._left:
             raise error

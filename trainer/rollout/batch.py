@@ -27,16 +27,10 @@ from shared.models import Outcome, StepResult
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import Prompt
 from trainer.rollout.episode import Episode, EpisodeObserver, start_episodes
-from trainer.rollout.generators.base import (
-    AnyPolicy,
-    AsyncGenerator,
-    AsyncPolicy,
-    Generator,
-    Sample,
-)
+from trainer.rollout.generators.base import AnyPolicy, AsyncGenerator, AsyncPolicy, Generator
 from trainer.rollout.parsing import ParsedAction, parse_with_fallback
 from trainer.rollout.row import RolloutRow, RolloutStats
-from trainer.rollout.tokens import ChatCodec, Transcript
+from trainer.rollout.tokens import ChatCodec, Sample, Transcript
 
 # The caller's mistakes, which all other episodes would meet too: raised, not counted as lost.
 _FATAL = (UnknownQuestion, InvalidRequest, DigestMismatch, Forbidden)
@@ -73,7 +67,7 @@ class EpisodeBatch:
             "rewards": "step",
             "explain": self._config.explain,
         }
-        requests = [{"question_id": one.view.question_id, **options} for one in self.episodes]
+        requests = [{"question_id": one.row.question_id, **options} for one in self.episodes]
         with self._timed("env_wait_s"):
             replies = self._client.reset_many(requests)
         for episode, reply in zip(self.episodes, replies, strict=True):
@@ -81,23 +75,23 @@ class EpisodeBatch:
                 self._lose(episode, reply)
                 continue
             episode.episode_id = reply.episode_id
-            episode.view.messages += [
+            episode.row.transcript += [
                 {"role": str(message["role"]), "content": str(message["content"])}
                 for message in episode.prompt[:-1]
             ]
             episode.show(reply, self._config.system_prompt)
             if self._codec is not None:
-                episode.transcript = Transcript(self._codec.prompt(episode.view.messages))
-            self._observer.on_start(episode.view)
+                episode.transcript = Transcript(self._codec.prompt(episode.row.transcript))
+            self._observer.on_start(episode)
 
     def play_policy(self, policy: AnyPolicy) -> None:
         """Play all episodes with a policy that writes text. An asynchronous one's has no ids."""
         if isinstance(policy, AsyncPolicy):
-            self._play_apart(policy, lambda episode: policy.act_one(episode.view))
+            self._play_apart(policy, policy.act_one)
             return
 
         def act(live: Sequence[Episode]) -> list[tuple[Episode, Text]]:
-            texts = policy.act([episode.view for episode in live])
+            texts = policy.act(live)
             self._observer.on_tokens(0, 0, len(texts))
             for episode, text in zip(live, texts, strict=True):
                 if self._codec is not None and isinstance(text, str):
@@ -149,7 +143,7 @@ class EpisodeBatch:
         if sample is None or isinstance(sample, SQLEnvError):
             return sample
         episode.transcript.add_sample(sample)
-        episode.view.sampled_tokens += len(sample.ids)
+        episode.row.sampled_tokens += len(sample.ids)
         return codec.turn(sample.ids)
 
     def _play_together(
@@ -180,14 +174,12 @@ class EpisodeBatch:
         text of a turn."""
 
         async def play(episode: Episode) -> None:
-            view = episode.view
+            row = episode.row
             while not episode.done:
-                read, written = view.prompt_tokens, view.sampled_tokens
+                read, written = row.prompt_tokens, row.sampled_tokens
                 with self._timed("generate_s"):
                     text = await act(episode)
-                self._observer.on_tokens(
-                    view.prompt_tokens - read, view.sampled_tokens - written, 1
-                )
+                self._observer.on_tokens(row.prompt_tokens - read, row.sampled_tokens - written, 1)
                 if (parsed := self._parsed(episode, text)) is None:
                     break
                 reply: StepResult | SQLEnvError
@@ -227,12 +219,12 @@ class EpisodeBatch:
         episode.row.context_overflow = overflow
         if overflow:
             return None
-        episode.view.prompt_tokens += len(ids)
+        episode.row.prompt_tokens += len(ids)
         return ids
 
     @staticmethod
     def _bridge(codec: ChatCodec, episode: Episode) -> list[int]:
-        observation = episode.view.messages[-1]["content"]
+        observation = episode.row.transcript[-1]["content"]
         return codec.bridge(observation, episode.transcript.pairs[-1][-1])
 
     def _parsed(self, episode: Episode, text: Text) -> ParsedAction | None:
@@ -245,8 +237,8 @@ class EpisodeBatch:
         parsed = parse_with_fallback(text)
         episode.row.inferred_actions += parsed.inferred
         episode.row.parse_failures += parsed.fallback
-        episode.view.actions.append(text)
-        episode.view.messages.append({"role": "assistant", "content": text})
+        episode.row.texts.append(text)
+        episode.row.transcript.append({"role": "assistant", "content": text})
         return parsed
 
     def _observe(
@@ -267,10 +259,10 @@ class EpisodeBatch:
         if reply.done:
             episode.done, row.outcome = True, reply.info.outcome or Outcome.BUDGET
         episode.show(reply, self._config.system_prompt)
-        self._observer.on_step(episode.view, parsed, reply)
+        self._observer.on_step(episode, parsed, reply)
 
     def _lose(self, episode: Episode, error: SQLEnvError) -> None:
-        self._observer.on_lost(episode.view, error)
+        self._observer.on_lost(episode, error)
         if isinstance(error, _FATAL):
             raise error
         episode.done = True

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shared.errors import SQLEnvError
-from shared.models import StepResult
+from shared.models import SQLObservation, StepResult
 from shared.run_files import observation_digest
 from trainer.rollout.dataset import Prompt, question_id_of
-from trainer.rollout.generators.base import EpisodeView
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import format_observation
 from trainer.rollout.row import RolloutRow
@@ -21,13 +20,13 @@ from trainer.rollout.tokens import ChatCodec, Transcript
 class EpisodeObserver:
     """Sees the episodes of a batch while they are played. An exception that it raises ends them."""
 
-    def on_start(self, view: EpisodeView) -> None:
+    def on_start(self, episode: "Episode") -> None:
         """See an episode after its first observation."""
 
-    def on_step(self, view: EpisodeView, parsed: ParsedAction, reply: StepResult) -> None:
+    def on_step(self, episode: "Episode", parsed: ParsedAction, reply: StepResult) -> None:
         """See an answered step."""
 
-    def on_lost(self, view: EpisodeView, error: SQLEnvError) -> None:
+    def on_lost(self, episode: "Episode", error: SQLEnvError) -> None:
         """See the error of an episode that infrastructure lost."""
 
     def on_tokens(self, read: int, written: int, turns: int) -> None:
@@ -39,13 +38,14 @@ class EpisodeObserver:
 
 @dataclass(slots=True)
 class Episode:
-    """One episode under way; `done` is set at its end."""
+    """One episode under way, which fills its `row`; `done` is set at its end."""
 
-    index: int  # in the batch
-    prompt: Prompt
-    view: EpisodeView
-    stream: tuple[int, ...]
     row: RolloutRow
+    rng: np.random.Generator  # the episode's own stream
+    observations: list[SQLObservation] = field(default_factory=list)
+    index: int = 0  # in the batch
+    prompt: Prompt = field(default_factory=list)
+    stream: tuple[int, ...] = ()
     transcript: Transcript = field(default_factory=lambda: Transcript([]))
     episode_id: str = ""
     latest: StepResult | None = None
@@ -55,18 +55,17 @@ class Episode:
     def show(self, reply: StepResult, kind: str) -> None:
         observation, row = reply.observation, self.row
         self.latest = reply
-        self.view.observations.append(observation)
+        self.observations.append(observation)
         row.observations.append(observation_digest(observation))
         row.steps, row.actions = observation.step_count, observation.action_history
         if not reply.done or observation.result or observation.error:
             text = format_observation(observation, kind)
-            self.view.messages.append({"role": "user", "content": text})
+            row.transcript.append({"role": "user", "content": text})
 
     def finished(self, codec: ChatCodec | None) -> RolloutRow:
         """Return the whole row. Of a lost episode it has only the prompt's ids and a masked EOS:
         no part of it may be trained on."""
         row, transcript = self.row, self.transcript
-        row.prompt_tokens, row.sampled_tokens = self.view.prompt_tokens, self.view.sampled_tokens
         row.context_truncations = transcript.truncations
         if self.latest and row.lost is None:
             ledger = self.latest.ledger
@@ -92,9 +91,9 @@ def start_episodes(
     for index, (name, repeat) in enumerate(zip(names, repeats or occurrences(names), strict=True)):
         question = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
         stream = (seed, question, repeat)
-        view = EpisodeView(name, repeat, np.random.default_rng(stream))
-        row = RolloutRow(name, repeat, texts=view.actions, transcript=view.messages)
-        episodes.append(Episode(index, list(prompts[index]), view, stream, row))
+        row, rng = RolloutRow(name, repeat), np.random.default_rng(stream)
+        prompt = list(prompts[index])
+        episodes.append(Episode(row, rng, index=index, prompt=prompt, stream=stream))
     return episodes
 
 

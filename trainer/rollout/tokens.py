@@ -18,7 +18,6 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from trainer.errors import PromptError
-from trainer.rollout.generators.base import Sample
 from trainer.rollout.parsing import begins_action, first_turn
 
 Message = Mapping[str, Any]  # role, content
@@ -38,6 +37,16 @@ def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int
         if prompt + sum(pairs[-kept:]) + turn <= window:
             return kept
     return 1 if prompt + pairs[-1] < window else 0
+
+
+@dataclass(slots=True)
+class Sample:
+    """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` has
+    the same length, in nats, of the temperature-scaled distribution that each id was drawn from.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
 
 
 @dataclass(slots=True)

@@ -11,8 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from shared.console import percent, print_line
-from trainer.rollout.episode import EpisodeObserver
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode, EpisodeObserver
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import seconds_text
 
@@ -122,7 +121,7 @@ class PlayCounts(EpisodeObserver):
         self.reading_s, self._since = 0.0, time.monotonic()
         self._latest = self._since
 
-    def on_start(self, view: EpisodeView) -> None:
+    def on_start(self, episode: Episode) -> None:
         self.started += 1
         self._latest = time.monotonic()
 

@@ -24,7 +24,8 @@ from shared.run_files import (
 from shared.run_stats import PHASES, measurement, rates
 from trainer.config import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
-from trainer.rollout.generators.base import EpisodeView, Policy
+from trainer.rollout.episode import Episode
+from trainer.rollout.generators.base import Policy
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.run.folder import Run
@@ -47,14 +48,15 @@ POINTS = 2  # questions of a point of the curve
 class Mixed(RandomPolicy):
     """Random actions; noisy texts in a question's second episode, only two in its third."""
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
-        return [self._mixed(view) for view in views]
+    def act(self, episodes: Sequence[Episode]) -> list[str | None]:
+        return list(map(self._mixed, episodes))
 
-    def _mixed(self, view: EpisodeView) -> str | None:
+    def _mixed(self, episode: Episode) -> str | None:
+        row = episode.row
         noisy = ("**describe** the shop", "What now?", "QUERY: SELECT 1", "query: select no", "X")
-        if view.repeat == 1:
-            return noisy[len(view.actions) % len(noisy)]
-        return None if view.repeat == 2 and len(view.actions) == 2 else self._act(view)
+        if row.repeat == 1:
+            return noisy[len(row.texts) % len(noisy)]
+        return None if row.repeat == 2 and len(row.texts) == 2 else self._act(episode)
 
 
 def record(data_dir: Path, run: Path, policy: Policy | None = None, **config_json: Any) -> Path:

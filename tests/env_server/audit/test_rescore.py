@@ -16,7 +16,7 @@ from env_server.commands import command
 from shared.dataset import load_splits
 from shared.errors import DataError
 from tests.env_server.audit.conftest import forge, read, record
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode
 from trainer.rollout.generators.policies import RandomPolicy
 
 
@@ -45,8 +45,8 @@ class Doubled(RandomPolicy):
         splits = load_splits(data_dir).values()
         self.golds = {one.question_id: one.gold_answer for split in splits for one in split}
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
-        golds = (self.golds[view.question_id] for view in views)
+    def act(self, episodes: Sequence[Episode]) -> list[str | None]:
+        golds = (self.golds[one.row.question_id] for one in episodes)
         return [f"ANSWER: {json.dumps(g * 2 if isinstance(g, list) else g)}" for g in golds]
 
 

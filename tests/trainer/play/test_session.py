@@ -27,8 +27,8 @@ from trainer.play.database import examine, host
 from trainer.play.display import Screen, no_answer
 from trainer.play.played import PlayedAttempt, PlayedQuestion
 from trainer.play.session import ask
-from trainer.rollout.generators.base import EpisodeView, Sample
-from trainer.rollout.tokens import codec_of
+from trainer.rollout.episode import Episode
+from trainer.rollout.tokens import Sample, codec_of
 from trainer.run.options import configured
 
 Asked = Callable[..., PlayedQuestion]
@@ -42,9 +42,9 @@ class Texts:
     def __init__(self, *texts: str, attempts: Sequence[Sequence[str | None]] = ()) -> None:
         self.attempts, self.asked = attempts or [texts], 0
 
-    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None:
+    async def act_one(self, episode: Episode) -> str | SQLEnvError | None:
         self.asked += 1
-        texts = self.attempts[view.repeat][len(view.actions) :]
+        texts = self.attempts[episode.row.repeat][len(episode.row.texts) :]
         if not texts:
             return None
         return ModelServerError("down") if texts[0] is None else texts[0]

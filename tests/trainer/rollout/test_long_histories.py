@@ -14,9 +14,8 @@ from shared.models import StepResult
 from tests.trainer.conftest import AFTER, CHATML, NAMES, FakeClient, make_tokenizer, prompts_for
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
-from trainer.rollout.generators.base import Sample
 from trainer.rollout.loop import local_generator, play_episodes
-from trainer.rollout.tokens import KEPT_PAIRS, codec_of, pairs_kept
+from trainer.rollout.tokens import KEPT_PAIRS, Sample, codec_of, pairs_kept
 
 WINDOW = 330  # holds the prompt and three pairs, not four
 

@@ -12,9 +12,8 @@ from tests.trainer.conftest import AFTER, CHATML, NAMES, FakeClient, make_tokeni
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import PromptError
-from trainer.rollout.generators.base import Sample
 from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted, sample_random_baseline
-from trainer.rollout.tokens import ChatCodec, codec_of
+from trainer.rollout.tokens import ChatCodec, Sample, codec_of
 
 
 class CutThought:

@@ -12,8 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.errors import PromptError
-from trainer.rollout.generators.base import Sample
-from trainer.rollout.tokens import ChatCodec, Transcript, codec_of
+from trainer.rollout.tokens import ChatCodec, Sample, Transcript, codec_of
 
 QWEN3 = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
 SYSTEM = {"role": "system", "content": "Answer from the database."}

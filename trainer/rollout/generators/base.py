@@ -5,25 +5,13 @@ time, so that no episode waits for another's.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-
 from shared.errors import SQLEnvError
-from shared.models import SQLObservation
+from trainer.rollout.episode import Episode
+from trainer.rollout.tokens import Sample
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Sample:
-    """One turn of one episode. `ids` are the sampled token ids with the EOS, if any; `logprobs` has
-    the same length, in nats, of the temperature-scaled distribution that each id was drawn from.
-    """
-
-    ids: list[int]
-    logprobs: list[float]
 
 
 class Generator(Protocol):
@@ -65,32 +53,18 @@ class AsyncGenerator(Generator, Loop, Protocol):
         """Append ids to a row and sample a turn for it, as `sample` does for many."""
 
 
-@dataclass(slots=True)
-class EpisodeView:
-    """What a text policy may see of one episode."""
-
-    question_id: str
-    repeat: int  # 0 for the first episode of this question
-    rng: np.random.Generator  # the episode's own stream
-    observations: list[SQLObservation] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)  # the policy's texts so far
-    messages: list[dict[str, str]] = field(default_factory=list)  # the conversation so far
-    prompt_tokens: int = 0  # read so far; a chat server rereads the conversation every turn
-    sampled_tokens: int = 0  # written so far
-
-
 class Policy(Protocol):
     """Plays by text. None ends the episode without an answer; an error in place of a text means
     that infrastructure failed, and the episode is lost."""
 
-    def act(self, views: Sequence[EpisodeView]) -> Sequence[str | SQLEnvError | None]: ...
+    def act(self, episodes: Sequence[Episode]) -> Sequence[str | SQLEnvError | None]: ...
 
 
 @runtime_checkable
 class AsyncPolicy(Loop, Protocol):
     """A `Policy` that writes the texts of a batch's episodes apart from each other."""
 
-    async def act_one(self, view: EpisodeView) -> str | SQLEnvError | None: ...
+    async def act_one(self, episode: Episode) -> str | SQLEnvError | None: ...
 
 
 AnyPolicy = Policy | AsyncPolicy

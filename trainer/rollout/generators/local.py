@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from trainer.errors import ModelLoadError
-from trainer.rollout.generators.base import Sample
 from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
+from trainer.rollout.tokens import Sample
 
 Tensor = torch.Tensor
 

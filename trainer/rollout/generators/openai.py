@@ -16,10 +16,10 @@ import numpy as np
 
 from shared.errors import SQLEnvError
 from trainer.errors import ModelServerError
-from trainer.rollout.generators.base import EpisodeView, Sample
+from trainer.rollout.episode import Episode
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer
 from trainer.rollout.parsing import first_turn, without_half_pairs, without_thinking
-from trainer.rollout.tokens import KEPT_PAIRS, ChatCodec
+from trainer.rollout.tokens import KEPT_PAIRS, ChatCodec, Sample
 
 Messages = list[dict[str, Any]]
 
@@ -58,20 +58,20 @@ class OpenAIPolicy(ModelServer):
         self._options["chat_template_kwargs"] = {"enable_thinking": thinking}
 
     async def act_one(
-        self, view: EpisodeView, temperature: float | None = None
+        self, episode: Episode, temperature: float | None = None
     ) -> str | SQLEnvError | None:
         """Return the next text of an episode; None if not even the last turn fits the model's
         context window. `ModelServerError` is returned if all attempts at this request failed, and
         raised for what every request would meet."""
         options: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
         if temperature or self._seeded:
-            options["seed"] = int(view.rng.integers(2**31))
+            options["seed"] = int(episode.rng.integers(2**31))
         # old turns without their thinking: templates that know thinking drop it too
         whole: Messages = [
             {**one, "content": without_thinking(one["content"])}
             if one["role"] == "assistant"
             else one
-            for one in view.messages
+            for one in episode.row.transcript
         ]
         for messages in (whole, *cut_down(whole)):
             try:
@@ -82,8 +82,8 @@ class OpenAIPolicy(ModelServer):
                 return reply
             self.usage.truncations += messages is not whole
             if usage := reply.usage:
-                view.prompt_tokens += usage.prompt_tokens or 0
-                view.sampled_tokens += usage.completion_tokens or 0
+                episode.row.prompt_tokens += usage.prompt_tokens or 0
+                episode.row.sampled_tokens += usage.completion_tokens or 0
             return without_half_pairs(self._text(reply.choices[0]))
         self.usage.overflows += 1
         return None

@@ -8,7 +8,7 @@ import numpy as np
 from shared.dataset import Question
 from shared.models import SQLObservation
 from shared.sqltext import quote_text, split_names, sql_name, unquote_identifier
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode
 from trainer.rollout.prompts import result_rows
 
 ANSWER_PROBABILITY = 0.15  # of a random action once a cell was seen
@@ -20,8 +20,9 @@ class ScriptedPolicy:
     def __init__(self, scripts: Mapping[str, Sequence[str]]) -> None:
         self._scripts = scripts
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
-        scripts = [self._scripts[view.question_id][len(view.actions) :] for view in views]
+    def act(self, episodes: Sequence[Episode]) -> list[str | None]:
+        rows = [episode.row for episode in episodes]
+        scripts = [self._scripts[row.question_id][len(row.texts) :] for row in rows]
         return [script[0] if script else None for script in scripts]
 
 
@@ -40,13 +41,13 @@ class RandomPolicy:
     """The random baseline: valid actions over the tables, columns and cells that it has seen, and
     a random cell as the answer."""
 
-    def act(self, views: Sequence[EpisodeView]) -> list[str | None]:
-        return [self._act(view) for view in views]
+    def act(self, episodes: Sequence[Episode]) -> list[str | None]:
+        return list(map(self._act, episodes))
 
-    def _act(self, view: EpisodeView) -> str:
-        rng, latest = view.rng, view.observations[-1]
+    def _act(self, episode: Episode) -> str:
+        rng, latest = episode.rng, episode.observations[-1]
         tables, columns = read_schema(latest.schema_info)
-        cells = [cell for seen in view.observations[1:] for cell in read_cells(seen)]
+        cells = [cell for seen in episode.observations[1:] for cell in read_cells(seen)]
         last_chance = latest.budget_remaining <= 1
         if cells and (last_chance or rng.random() < ANSWER_PROBABILITY):
             return f"ANSWER: {_pick(rng, cells)}"

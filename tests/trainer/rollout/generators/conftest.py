@@ -12,7 +12,7 @@ from shared.models import SQLObservation
 from tests.trainer.chat_server import ChatServer, Messages, served
 from tests.trainer.conftest import FakeClient, observation, prompts_for
 from trainer.config import GRPOConfig
-from trainer.rollout.generators.base import EpisodeView
+from trainer.rollout.episode import Episode
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.prompts import format_observation, opening_messages
@@ -36,8 +36,8 @@ def policy_of(chat: ChatServer, **options: Any) -> OpenAIPolicy:
     return OpenAIPolicy("fake", chat.url, **{"max_attempts": 3, **options})
 
 
-def act(policy: OpenAIPolicy, views: Sequence[EpisodeView]) -> list[str | SQLEnvError | None]:
-    return policy.run_all([partial(policy.act_one, view) for view in views])
+def act(policy: OpenAIPolicy, episodes: Sequence[Episode]) -> list[str | SQLEnvError | None]:
+    return policy.run_all([partial(policy.act_one, one) for one in episodes])
 
 
 def play(
@@ -48,21 +48,22 @@ def play(
     return play_episodes(prompts_for(config, *names), None, None, config, **options)
 
 
-def view_of(turns: int = 0) -> EpisodeView:
+def view_of(turns: int = 0) -> Episode:
     """Return an episode after `turns` turns."""
-    view = EpisodeView("q", 0, np.random.default_rng(7), messages=opening_messages("short"))
-    seen(view, observation(0, 6, result="r0"))
+    row = RolloutRow("q", transcript=opening_messages("short"))
+    episode = Episode(row, np.random.default_rng(7))
+    seen(episode, observation(0, 6, result="r0"))
     for number in range(turns):
-        acted(view, f"SAMPLE: t{number}")
-        seen(view, observation(number + 1, 5 - number, result=f"r{number + 1}"))
-    return view
+        acted(episode, f"SAMPLE: t{number}")
+        seen(episode, observation(number + 1, 5 - number, result=f"r{number + 1}"))
+    return episode
 
 
-def seen(view: EpisodeView, shown: SQLObservation) -> None:
-    view.observations.append(shown)
-    view.messages.append({"role": "user", "content": format_observation(shown, "short")})
+def seen(episode: Episode, shown: SQLObservation) -> None:
+    episode.observations.append(shown)
+    episode.row.transcript.append({"role": "user", "content": format_observation(shown, "short")})
 
 
-def acted(view: EpisodeView, text: str) -> None:
-    view.actions.append(text)
-    view.messages.append({"role": "assistant", "content": text})
+def acted(episode: Episode, text: str) -> None:
+    episode.row.texts.append(text)
+    episode.row.transcript.append({"role": "assistant", "content": text})

@@ -9,9 +9,8 @@ import pytest
 from tests.trainer.chat_server import CHAT, ChatServer, Fault, completion, refusal, served
 from tests.trainer.model_families import tiny_tokenizer
 from trainer.errors import ModelServerError
-from trainer.rollout.generators.base import Sample
 from trainer.rollout.generators.openai import CompletionsGenerator
-from trainer.rollout.tokens import codec_of
+from trainer.rollout.tokens import Sample, codec_of
 
 CODEC = codec_of(tiny_tokenizer("qwen2.5"))
 TURN = [*CODEC.plain("DESCRIBE: orders\nANSWER: 1"), CODEC.turn_end]

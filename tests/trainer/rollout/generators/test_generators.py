@@ -10,10 +10,12 @@ from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausa
 
 from tests.trainer.conftest import observation
 from trainer.errors import ModelLoadError
-from trainer.rollout.generators.base import EpisodeView, Sample
+from trainer.rollout.episode import Episode
 from trainer.rollout.generators.local import SHORTEST_SHARED, LocalGenerator
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 from trainer.rollout.parsing import parse_model_output
+from trainer.rollout.row import RolloutRow
+from trainer.rollout.tokens import Sample
 
 STOPS = frozenset(range(40))  # many stop ids, so that turns have uneven lengths
 
@@ -289,8 +291,9 @@ def test_sliding_window_attention_is_refused() -> None:
         LocalGenerator(Qwen3ForCausalLM(config), STOPS, max_new_tokens=2, max_context_tokens=8)
 
 
-def view(question_id: str = "q", **latest: object) -> EpisodeView:
-    return EpisodeView(question_id, 0, np.random.default_rng(0), [observation(0, 6, **latest)])  # type: ignore[arg-type]
+def view(question_id: str = "q", **latest: object) -> Episode:
+    shown = [observation(0, 6, **latest)]  # type: ignore[arg-type]
+    return Episode(RolloutRow(question_id), np.random.default_rng(0), shown)
 
 
 def test_random_policy_writes_valid_actions_of_every_kind() -> None:

@@ -150,7 +150,7 @@ def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pa
     full = refusal(400, "too long", code="context_length_exceeded")
     chat.complete = lambda body: answer(body) if len(body["messages"]) <= 6 else full  # type: ignore[method-assign]
     view, policy = view_of(turns=5), policy_of(chat)
-    whole = view.messages
+    whole = view.row.transcript
     assert act(policy, [view]) == [TURNS[2]]
     sent = [whole, whole[:2] + whole[-6:], whole[:2] + whole[-4:]]
     assert [body["messages"] for body in chat.requests] == sent

@@ -21,25 +21,9 @@ from trainer.config.presets import OFFLINE_MODEL
 from trainer.improve.improve_command import improve
 from trainer.play.command import play
 from trainer.report.report_command import report
+from trainer.run import options as cli
 from trainer.run.compare_command import compare
 from trainer.run.evaluate_command import evaluate
-from trainer.run.options import (
-    DATA,
-    AdapterOption,
-    DataOption,
-    ModelOption,
-    OutOption,
-    PresetOption,
-    SeedOption,
-    ServerOption,
-    SetOption,
-    StandardOption,
-    configured,
-    console,
-    guarded,
-    model_settings,
-    settings_of,
-)
 from trainer.runtime.ranks import check_not_launched, launched, run_and_exit
 from trainer.sft.sft_command import sft
 
@@ -87,7 +71,7 @@ def pretrain(
     It takes about four hours on a CPU core. The same command resumes an interrupted call after its
     last whole stage.
     """
-    with guarded():
+    with cli.guarded():
         from trainer.pretraining.imitation import PretrainConfig
         from trainer.pretraining.pretrain import pretrain as make
         from trainer.pretraining.pretrain import unseen_success
@@ -97,7 +81,7 @@ def pretrain(
             out,
             PretrainConfig(seed=seed),
             measure=lambda model: unseen_success(
-                GRPOConfig.preset("offline", model_name=str(model)), console
+                GRPOConfig.preset("offline", model_name=str(model)), cli.console
             ),
         )
 
@@ -105,16 +89,16 @@ def pretrain(
 @app.command()
 def train(
     context: typer.Context,
-    preset: PresetOption = None,
-    seed: SeedOption = None,
+    preset: cli.PresetOption = None,
+    seed: cli.SeedOption = None,
     steps: Annotated[
         int | None, Option(min=1, help="GRPO steps.", show_default="the preset's")
     ] = None,
-    data: Annotated[Path | None, DATA] = None,
-    model: ModelOption = None,
-    adapter: AdapterOption = None,
-    standard: StandardOption = None,
-    server: ServerOption = None,
+    data: Annotated[Path | None, cli.DATA] = None,
+    model: cli.ModelOption = None,
+    adapter: cli.AdapterOption = None,
+    standard: cli.StandardOption = None,
+    server: cli.ServerOption = None,
     generation_url: Annotated[
         str | None,
         Option(
@@ -122,7 +106,7 @@ def train(
             help="vLLM server that samples the rollouts (docs/gpu.md): http://host:8000/v1.",
         ),
     ] = None,
-    out: OutOption = None,
+    out: cli.OutOption = None,
     resume: Annotated[
         Path | None,
         Option(help="Resume an interrupted run, such as runs/latest, with its settings."),
@@ -144,7 +128,7 @@ def train(
             "run's",
         ),
     ] = None,
-    set_: SetOption = None,
+    set_: cli.SetOption = None,
     mixed: Annotated[
         Path | None,
         Option(
@@ -179,11 +163,11 @@ def train(
     """
     if resume is not None and resume_or_new:
         raise typer.BadParameter("can't be combined with --resume", param_hint="--resume-or-new")
-    overrides = settings_of(
+    overrides = cli.settings_of(
         context,
         set_,
         refused=("eval_limit", "eval_every", "eval_points", "out", "preset"),
-        **model_settings(model, adapter),
+        **cli.model_settings(model, adapter),
         max_steps=steps,
         data_dir=data,
         standard=standard,
@@ -191,7 +175,7 @@ def train(
         seed=seed,
     )
 
-    with guarded():
+    with cli.guarded():
         from trainer.run.folder import open_run, read_json
 
         servers, run, found = tuple(server or ()), None, ""
@@ -202,7 +186,7 @@ def train(
             config, options = resumed_settings(run, servers, overrides)
         else:
             asked = None if resume_or_new else server  # a finished run needs none
-            choice, config = configured(preset, overrides, asked)
+            choice, config = cli.configured(preset, overrides, asked)
             from trainer.run.evaluation import mixed_questions
             from trainer.run.inputs import JobOptions
 
@@ -226,9 +210,9 @@ def train(
                 raise typer.Exit(code)
         if os.environ.get("RANK", "0") == "0":  # of several processes the first
             if resume is None:
-                print_line(console, str(choice))
+                print_line(cli.console, str(choice))
             if found:
-                print_line(console, found)
+                print_line(cli.console, found)
         if nothing_left:
             return
         from trainer.grpo.grpo_job import GrpoJob
@@ -240,8 +224,8 @@ def train(
             options,
             GrpoJob,
             resume=run,
-            console=console,
-            finish=lambda folder: draw_report(folder, console),
+            console=cli.console,
+            finish=lambda folder: draw_report(folder, cli.console),
         )
 
 
@@ -268,7 +252,7 @@ def run_program(module: str, arguments: Sequence[str]) -> None:
 
 @app.command()
 def doctor(
-    data: DataOption = Path("data"),
+    data: cli.DataOption = Path("data"),
     model: Annotated[str, Option(help="Base model.")] = OFFLINE_MODEL,
 ) -> None:
     """Check this machine: print what a run has, what is missing and how to get it.
@@ -281,12 +265,12 @@ def doctor(
     styles = {Status.OK: "green", Status.NOTE: "yellow", Status.FAIL: "red"}
     for diagnosis in diagnoses:
         line = f"{diagnosis.status.upper():5} {diagnosis.name:18} {diagnosis.detail}"
-        print_line(console, line, styles[diagnosis.status])
+        print_line(cli.console, line, styles[diagnosis.status])
         if diagnosis.remedy:
-            print_line(console, f"{'':24} -> {diagnosis.remedy}")
+            print_line(cli.console, f"{'':24} -> {diagnosis.remedy}")
     runs = all(diagnosis.status is not Status.FAIL for diagnosis in diagnoses)
     verdict = "can run: python -m trainer train" if runs else "can't run yet"
-    print_line(console, f"the offline job {verdict}")
+    print_line(cli.console, f"the offline job {verdict}")
     raise typer.Exit(0 if runs else 1)
 
 

@@ -9,21 +9,7 @@ from typer import Option
 from shared.console import print_line
 from shared.dataset import has_split
 from trainer.config import LabelsName
-from trainer.run.options import (
-    DATA,
-    AdapterOption,
-    ModelOption,
-    PresetOption,
-    SeedOption,
-    ServerOption,
-    SetOption,
-    StandardOption,
-    configured,
-    console,
-    guarded,
-    model_settings,
-    settings_of,
-)
+from trainer.run import options as cli
 
 AS_GIVEN = ("rounds", "questions", "eval_limit")
 SAMPLES: dict[LabelsName, int] = {"gold": 2, "rewards": 2, "agreement": 5}
@@ -31,9 +17,9 @@ SAMPLES: dict[LabelsName, int] = {"gold": 2, "rewards": 2, "agreement": 5}
 
 def improve(
     context: typer.Context,
-    model: ModelOption = None,
-    adapter: AdapterOption = None,
-    data: Annotated[Path | None, DATA] = None,
+    model: cli.ModelOption = None,
+    adapter: cli.AdapterOption = None,
+    data: Annotated[Path | None, cli.DATA] = None,
     labels: Annotated[
         LabelsName | None,
         Option(
@@ -54,11 +40,11 @@ def improve(
     eval_limit: Annotated[
         int, Option(min=0, help="Eval questions to measure before and after on; 0: all.")
     ] = 0,
-    seed: SeedOption = None,
-    preset: PresetOption = None,
-    standard: StandardOption = None,
-    server: ServerOption = None,
-    set_: SetOption = None,
+    seed: cli.SeedOption = None,
+    preset: cli.PresetOption = None,
+    standard: cli.StandardOption = None,
+    server: cli.ServerOption = None,
+    set_: cli.SetOption = None,
     out: Annotated[
         Path | None,
         Option(
@@ -73,15 +59,15 @@ def improve(
     the start model on all kept so far. Writes improvement.md, improvement.png, improvement.json
     and model, a link to the best model, which play, evaluate and train take as --model.
     """
-    named = model_settings(model, adapter)
-    overrides = settings_of(context, set_, data_dir=data, standard=standard, seed=seed, **named)
+    named = cli.model_settings(model, adapter)
+    overrides = cli.settings_of(context, set_, data_dir=data, standard=standard, seed=seed, **named)
 
-    with guarded():
+    with cli.guarded():
         from trainer.runtime.ranks import check_not_launched
 
         check_not_launched("improve")
-        choice, config = configured(preset, overrides, server)
-        print_line(console, str(choice))
+        choice, config = cli.configured(preset, overrides, server)
+        print_line(cli.console, str(choice))
 
         from trainer.improve.rounds import Improver, ImproveSettings
         from trainer.runtime.precision import check_gpu
@@ -99,5 +85,5 @@ def improve(
             samples=samples or SAMPLES[labels],
             **{name: context.params[name] for name in AS_GIVEN},
         )
-        Improver(settings, console).run()
-        print_line(console, f"wrote {out / 'improvement.md'}")
+        Improver(settings, cli.console).run()
+        print_line(cli.console, f"wrote {out / 'improvement.md'}")

@@ -13,17 +13,7 @@ from shared.models import MAX_STEP_BUDGET
 from trainer.config import AGREE_SHARE
 from trainer.config.presets import TRAINED_MODEL
 from trainer.play.answer_format import Format
-from trainer.run.options import (
-    PLAYED_MODEL,
-    AdapterOption,
-    PresetOption,
-    SetOption,
-    configured,
-    console,
-    guarded,
-    model_settings,
-    settings_of,
-)
+from trainer.run import options as cli
 
 SAMPLES = 5  # attempts of a real model at a question
 TOY = "offline"  # preset of models that play one attempt: they are greedy, and quick to be wrong
@@ -47,17 +37,17 @@ def play(
         typer.Option(
             help="Model directory, checkpoint or Hugging Face name; with --base-url, its name on "
             "that server.",
-            show_default=PLAYED_MODEL,
+            show_default=cli.PLAYED_MODEL,
         ),
     ] = None,
-    adapter: AdapterOption = None,
+    adapter: cli.AdapterOption = None,
     base_url: Annotated[
         str | None,
         typer.Option(
             help="URL of an OpenAI-compatible server, ending in /v1 (key: OPENAI_API_KEY)."
         ),
     ] = None,
-    preset: PresetOption = None,
+    preset: cli.PresetOption = None,
     step_budget: Annotated[
         int | None,
         typer.Option(
@@ -84,7 +74,7 @@ def play(
             show_default=f"{AGREE_SHARE:.0%} of the attempts",
         ),
     ] = None,
-    set_: SetOption = None,
+    set_: cli.SetOption = None,
     notes: Annotated[
         Path | None,
         typer.Option(
@@ -112,8 +102,8 @@ def play(
     Exit code: 0 if every question got an answer that a query of the agent's returned and enough
     attempts agree on, 3 if one got none, 1 on an error, 2 for contradictory options.
     """
-    named = model_settings(model, adapter)
-    settings = settings_of(context, set_, step_budget=step_budget, **named)
+    named = cli.model_settings(model, adapter)
+    settings = cli.settings_of(context, set_, step_budget=step_budget, **named)
     refused = [
         ("--model", "name the model that the server serves", bool(base_url) and model is None),
         ("--adapter", "is for a model in this process", bool(base_url and adapter)),
@@ -132,8 +122,8 @@ def play(
     if preset is None:
         settings.setdefault("model_name", TRAINED_MODEL)
 
-    with guarded():
-        choice, config = configured(preset, settings, local=base_url is None)
+    with cli.guarded():
+        choice, config = cli.configured(preset, settings, local=base_url is None)
         if samples is None:
             samples = 1 if choice.preset == TOY else SAMPLES
         needed = math.ceil(AGREE_SHARE * samples) if agree is None else agree
@@ -154,7 +144,7 @@ def play(
             form, json_file or sys.stdout, {"database": str(db), "agent": config.model_name}
         )
         brief = form is not Format.TEXT
-        screen, prompt = Screen(errors if brief else console, brief=brief), Prompt(errors)
+        screen, prompt = Screen(errors if brief else cli.console, brief=brief), Prompt(errors)
         where = f"served by {base_url}; " if base_url else ""
         screen.start(examine(db, notes), f"{config.model_name}, {where}{choice}")
         if base_url:

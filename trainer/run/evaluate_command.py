@@ -10,23 +10,7 @@ from shared.console import print_line
 from shared.seeds import EVAL_SEED, MAX_SEED
 from trainer.config import PolicyName
 from trainer.config.presets import TRAINED_MODEL
-from trainer.run.options import (
-    PLAYED_MODEL,
-    AdapterOption,
-    ApiOption,
-    DataOption,
-    PresetOption,
-    ServerOption,
-    SetOption,
-    StandardOption,
-    TokenizerOption,
-    configured,
-    console,
-    given_options,
-    guarded,
-    model_settings,
-    settings_of,
-)
+from trainer.run import options as cli
 
 # the options that are settings of the same name
 AS_GIVEN = (
@@ -49,16 +33,16 @@ def evaluate(
         str | None,
         Option(
             help="Model directory, checkpoint or Hugging Face name; for openai, its name.",
-            show_default=PLAYED_MODEL,
+            show_default=cli.PLAYED_MODEL,
         ),
     ] = None,
-    adapter: AdapterOption = None,
+    adapter: cli.AdapterOption = None,
     base_url: Annotated[
         str, Option(help="URL of the model server, such as http://host:8000/v1.")
     ] = "",
-    api: ApiOption = "chat",
-    tokenizer: TokenizerOption = None,
-    data: DataOption = Path("data"),
+    api: cli.ApiOption = "chat",
+    tokenizer: cli.TokenizerOption = None,
+    data: cli.DataOption = Path("data"),
     split: Annotated[
         str, Option(help="Use questions_SPLIT.json; open: open_questions.json.")
     ] = "eval",
@@ -85,10 +69,10 @@ def evaluate(
             min=0, max=MAX_SEED, help="Random seed; the default is that of train's measurements."
         ),
     ] = EVAL_SEED,
-    preset: PresetOption = None,
-    standard: StandardOption = None,
-    server: ServerOption = None,
-    set_: SetOption = None,
+    preset: cli.PresetOption = None,
+    standard: cli.StandardOption = None,
+    server: cli.ServerOption = None,
+    set_: cli.SetOption = None,
     concurrency: Annotated[
         int, Option(min=1, help="Concurrent requests to the model server.")
     ] = 32,
@@ -109,17 +93,17 @@ def evaluate(
     Writes OUT/evaluation.json and OUT/episodes.jsonl, which 'python -m env_server verify OUT'
     replays.
     """
-    given = given_options(context)
+    given = cli.given_options(context)
     if greedy and "temperature" in given:
         raise typer.BadParameter("can't be combined with --greedy", param_hint="--temperature")
     if policy in ("random", "oracle") and (given & {"greedy", "temperature"} or model is not None):
         raise typer.BadParameter(
             f"{policy} plays without a model", param_hint="--model, --greedy and --temperature"
         )
-    overrides = settings_of(
+    overrides = cli.settings_of(
         context,
         set_,
-        **model_settings(model, adapter),
+        **cli.model_settings(model, adapter),
         data_dir=data,
         difficulty_filter=difficulty,
         standard=standard,
@@ -131,13 +115,13 @@ def evaluate(
     if model is None and policy == "openai":
         raise typer.BadParameter("name the model that the server serves", param_hint="--model")
 
-    with guarded():
+    with cli.guarded():
         from trainer.runtime.ranks import check_not_launched
 
         check_not_launched("evaluate")
-        choice, config = configured(preset, overrides, server, local=policy == "model")
+        choice, config = cli.configured(preset, overrides, server, local=policy == "model")
         if policy in ("model", "openai"):
-            print_line(console, str(choice))
+            print_line(cli.console, str(choice))
 
         from trainer.run.evaluation import EvaluationSettings, run_evaluation
 
@@ -149,4 +133,4 @@ def evaluate(
             out=out,
             **{name: context.params[name] for name in AS_GIVEN},
         )
-        run_evaluation(settings, console)
+        run_evaluation(settings, cli.console)

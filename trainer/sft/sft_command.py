@@ -10,22 +10,7 @@ from typer import Option
 from shared.console import print_line
 from trainer.config import GRPOConfig
 from trainer.config.presets import Choice
-from trainer.run.options import (
-    DATA,
-    AdapterOption,
-    ModelOption,
-    OutOption,
-    PresetOption,
-    SeedOption,
-    ServerOption,
-    SetOption,
-    StandardOption,
-    configured,
-    console,
-    guarded,
-    model_settings,
-    settings_of,
-)
+from trainer.run import options as cli
 from trainer.runtime.ranks import check_not_launched
 
 # settings that differ from those of reinforcement learning
@@ -44,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
 def warm_start_config(
     preset: str | None, overrides: Mapping[str, Any], servers: Sequence[str] | None = None
 ) -> tuple[Choice, GRPOConfig]:
-    choice, config = configured(preset, {**DEFAULTS, **overrides}, servers)
+    choice, config = cli.configured(preset, {**DEFAULTS, **overrides}, servers)
     if "learning_rate" in overrides:
         return choice, config
     small = config.lora_rank or choice.preset in SMALL
@@ -54,8 +39,8 @@ def warm_start_config(
 
 def sft(
     context: typer.Context,
-    model: ModelOption = None,
-    adapter: AdapterOption = None,
+    model: cli.ModelOption = None,
+    adapter: cli.AdapterOption = None,
     source: Annotated[
         list[str] | None,
         Option(
@@ -73,16 +58,16 @@ def sft(
     epochs: Annotated[
         int | None, Option(min=1, help="Passes over the demonstrations.", show_default="2")
     ] = None,
-    preset: PresetOption = None,
-    seed: SeedOption = None,
-    data: Annotated[Path | None, DATA] = None,
-    standard: StandardOption = None,
-    server: ServerOption = None,
-    out: OutOption = None,
+    preset: cli.PresetOption = None,
+    seed: cli.SeedOption = None,
+    data: Annotated[Path | None, cli.DATA] = None,
+    standard: cli.StandardOption = None,
+    server: cli.ServerOption = None,
+    out: cli.OutOption = None,
     resume: Annotated[
         Path | None, Option(help="Resume an interrupted warm start, with its settings.")
     ] = None,
-    set_: SetOption = None,
+    set_: cli.SetOption = None,
 ) -> None:
     """Fine-tune a model on demonstrations (SFT), the warm start of reinforcement learning.
 
@@ -91,18 +76,18 @@ def sft(
     which train, evaluate and play take as --model. Ctrl-C stops with a checkpoint; --resume
     continues from it.
     """
-    overrides = settings_of(
+    overrides = cli.settings_of(
         context,
         set_,
         refused=("source", "rows", "out", "preset"),
-        **model_settings(model, adapter),
+        **cli.model_settings(model, adapter),
         num_train_epochs=epochs,
         data_dir=data,
         standard=standard,
         seed=seed,
     )
 
-    with guarded():
+    with cli.guarded():
         check_not_launched("sft")
         servers, run = tuple(server or ()), None
         if resume is not None:
@@ -114,7 +99,7 @@ def sft(
             config, options = resumed_settings(run, servers, overrides, SftOptions)
         else:
             choice, config = warm_start_config(preset, overrides, server)
-            print_line(console, str(choice))
+            print_line(cli.console, str(choice))
             from trainer.sft.sft_job import SftOptions
             from trainer.sft.sources import check_source
 
@@ -128,4 +113,4 @@ def sft(
         from trainer.sft.sft_job import SftJob
 
         check_gpu(options.preset, config)
-        run_job(config, options, SftJob, resume=run, console=console)
+        run_job(config, options, SftJob, resume=run, console=cli.console)

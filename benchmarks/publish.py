@@ -14,8 +14,8 @@ from trainer.config.presets import TRAINED_MODEL
 from trainer.errors import RunError
 from trainer.pretraining.pretrain import rate_text, unseen_success, write_model
 from trainer.run.folder import Run, how_to_resume, read_json, write_text
-from trainer.run.inputs import resumed_settings
 from trainer.run.options import console, guarded
+from trainer.run.resume import resumed_settings
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
 

@@ -180,7 +180,7 @@ def train(
 
         servers, run, found = tuple(server or ()), None, ""
         if resume is not None:
-            from trainer.run.inputs import resumed_settings
+            from trainer.run.resume import resumed_settings
 
             run = open_run(resume)
             config, options = resumed_settings(run, servers, overrides)

@@ -56,8 +56,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A horizontal line."""
-
     label: str
     y: float
     colour: str = "grey"
@@ -266,7 +264,6 @@ def curve_label(rows: Sequence[Row], mode: str) -> str:
 def rate_of(
     summaries: Summaries, phase: str, mode: str, part: str = "overall"
 ) -> Mapping[str, Any] | None:
-    """Return `{rate, n, ci95}` of an evaluation of the whole eval set; None if there is none."""
     rate = _of(summaries, phase, mode).get(part)
     return rate if rate and rate["rate"] is not None else None
 
@@ -276,7 +273,6 @@ def _of(summaries: Summaries, phase: str, mode: str) -> Mapping[str, Any]:
 
 
 def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
-    """Return lines for random actions and before training; `value` takes phase and mode."""
     lines = [
         (f"before training, {mode}", value("before", mode), OF_MODE[mode]) for mode in MODES
     ] + [("random actions", value("random", "sampled"), OF_MODE["random"])]
@@ -284,7 +280,6 @@ def _baselines(value: Callable[[str, str], float | None]) -> list[Baseline]:
 
 
 def curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
-    """Return the eval curve's points with their intervals."""
     found = []
     for row in rows:
         rate, n = row.get(f"eval_{mode}_success"), row.get("eval_n")
@@ -294,7 +289,6 @@ def curve_points(rows: Sequence[Row], mode: str) -> list[Point]:
 
 
 def headline(name: str, seed: int, summaries: Summaries) -> str:
-    """Return a title for a run's charts: its result, once the model after training is measured."""
     changes = [
         f"{mode} {percent(before['rate'])} → {percent(after['rate'])}"
         for mode in MODES
@@ -308,10 +302,7 @@ def headline(name: str, seed: int, summaries: Summaries) -> str:
 def learning_curve(
     rows: Sequence[Row], summaries: Summaries, *, title: str, steps: int = 0
 ) -> bytes:
-    """Return a PNG of two charts over the training steps: success and reward.
-
-    `rows` are those of metrics.jsonl, `summaries` the evaluations of summary.json; any may be
-    missing. `steps` is the last step, where `after` is drawn.
-    """
+    """Return a PNG of two charts over the training steps, success and reward. `rows` are those of
+    metrics.jsonl; `steps` is the last step, where `after` is drawn."""
     charts = [success_chart(rows, summaries, steps), reward_chart(rows, summaries)]
     return png(charts, title, dpi=120)

@@ -36,10 +36,7 @@ class RankLost(SQLEnvError, code="rank_lost"):
 
 
 class RolloutError(SQLEnvError, code="rollout"):
-    """Infrastructure lost too many episodes of a batch; the run stops.
-
-    `details`: lost and episodes, their numbers.
-    """
+    """Infrastructure lost too many episodes. `details`: lost and episodes, their numbers."""
 
 
 class RunError(SQLEnvError, code="run"):

@@ -338,7 +338,7 @@ def record(**changes: Any) -> EpisodeRecord:
     """Return a record with the fields `changes`, of which `turns` are the texts and what its agent
     read. Steps and rewards follow from them by default."""
     turns, actions = changes.pop("turns", ()), changes.get("actions", ())
-    written = [turn.action for turn in turns] or actions
+    written = [text for text, _ in turns] or actions
     outcome = changes.get("outcome", "correct")
     lost = outcome == "infra_failed"
     correctness = None if lost else float(outcome == "correct")
@@ -365,7 +365,7 @@ def record(**changes: Any) -> EpisodeRecord:
         "texts": [
             None if text == action else text for text, action in zip_longest(written, actions)
         ],
-        "seen": ("Question: ?", *(turn.observation for turn in turns)) if turns else (),
+        "seen": ("Question: ?", *(observation for _, observation in turns)) if turns else (),
         **{name: [] for name in ("actions", "rewards", "observations", "parts")},
     }
     return EpisodeRecord.model_validate({**fields, **changes}, strict=False)

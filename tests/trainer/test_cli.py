@@ -15,7 +15,7 @@ from env_server.audit.verify import verify_run
 from tests.shared.client.test_diagnosis import Start, closed_port, other_program
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
-from trainer.run.inputs import DIGESTS
+from trainer.run.resume import DIGESTS
 
 __all__ = ["other_program"]  # a fixture
 ROOT = Path(__file__).parents[2]
@@ -305,7 +305,7 @@ def test_a_resumed_run_ignores_the_data_of_the_environment_and_takes_other_serve
         raise SystemExit(3)
 
     (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr("trainer.run.inputs.resumed_settings", resumed_settings)
+    monkeypatch.setattr("trainer.run.resume.resumed_settings", resumed_settings)
     options = ("--resume", str(tmp_path), "--server", "http://a:1")
     assert start(command, *options, SQLENV_DATA_DIR="/elsewhere")[0] == 3
     assert seen == {"servers": ("http://a:1",), "overrides": {}}

@@ -182,7 +182,6 @@ class GRPOConfig:
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts of one training step (one generation batch), over all processes."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
     def accumulation_steps(self, processes: int) -> int:

@@ -83,7 +83,6 @@ class GenerationServer:
             )
 
     def start(self, model: Any, folder: Path) -> None:
-        """Load the initial `model`, and compare the server with it; `folder` is for weights."""
         self._folder = folder.absolute()
         if self.config.lora_rank:
             self._step = 0  # the server's own weights
@@ -143,8 +142,6 @@ class GenerationServer:
             )
 
     def _compare(self, model: Any) -> None:
-        """Raise `ModelServerError` if turns that the server samples have other log-probabilities in
-        `model`."""
         text = "Question: How many rows does each table have?"
         messages = opening_messages(self.config.system_prompt)
         prompt = self._codec.prompt([*messages, {"role": "user", "content": text}])

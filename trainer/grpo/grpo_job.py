@@ -44,8 +44,6 @@ SHORTEST_INTERVAL = 5  # steps between two points
 
 @dataclass
 class GrpoJob(Job):
-    """GRPO between measurements of random actions and of the model before and after."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._curve_questions = choose(self.inputs.evaluation, self.options.eval_points)
@@ -215,7 +213,6 @@ class GrpoJob(Job):
 
 
 def curve_interval(steps: int) -> int:
-    """Return the steps between two points, so that a run of `steps` has about `CURVE_POINTS`."""
     return max(SHORTEST_INTERVAL, math.ceil(steps / CURVE_POINTS))
 
 

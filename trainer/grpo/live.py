@@ -24,12 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
-    """Redraws a picture and the latest episode below the running cell of a notebook.
-
-    `play` plays prompts greedily with the current model (`model_play`), from random streams of its
-    own: training is the same with and without this callback. `baselines` are the whole evaluations
-    by phase and mode. A failure here never ends the training: the first is logged, all are counted.
-    """
+    """Redraws a picture and the latest episode below the running cell of a notebook. `play` has
+    random streams of its own: training is the same with and without this callback. A failure here
+    never ends the training: the first is logged, all are counted."""
 
     def __init__(
         self,
@@ -109,10 +106,9 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def episode_markdown(step: int, question: str, one: EpisodeRecord) -> str:
-    """Return a whole episode, in a code block that shows any text literally."""
     texts = [question]
-    for turn in one.turns:
-        texts += [indent(turn.action, "> "), turn.observation]
+    for action, observation in one.turns:
+        texts += [indent(action, "> "), observation]
     where = f"{one.question_id} on {one.database} ({one.part}), {one.difficulty}"
     heading = f"## After {counted(step, 'step')}, greedy: {where}"
     block = indent("\n".join(filter(None, texts)), "    ", lambda line: True)

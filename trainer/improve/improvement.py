@@ -43,7 +43,6 @@ class Round:
 
     @property
     def measure(self) -> Rate:
-        """What the best round is chosen by."""
         return self.agreement or self.development
 
 
@@ -106,8 +105,6 @@ def title(result: Result) -> str:
 
 
 def charts(result: Result) -> list[Chart]:
-    """Return what the rounds reach on the development questions, with the eval questions at both
-    ends; and for agreement the number of labels."""
     rounds = result["rounds"]
     asked = f"{rounds[0]['development']['n']} development questions"
     names, heading = {"development": (asked, "blue")}, "Success, greedy"

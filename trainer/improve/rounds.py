@@ -43,11 +43,12 @@ from trainer.run.folder import (
     read_json,
     read_lines,
 )
-from trainer.run.inputs import load_inputs, resumed_settings
+from trainer.run.inputs import load_inputs
 from trainer.run.job import run_job
 from trainer.run.measurement import PromptRow, choose
 from trainer.run.options import configured
 from trainer.run.progress import Pace
+from trainer.run.resume import resumed_settings
 from trainer.runtime.interrupt import Interrupted
 from trainer.sft.recorded import AGREED, COMPLETED, CORRECTED, MENDED, RECOVERED, RUN
 from trainer.sft.sft_command import warm_start_config
@@ -217,8 +218,6 @@ class Improver:
         return Round(number, found["success"], agreement, labels, taught, model)
 
     def _play(self, one: Round) -> Rate | None:
-        """Play training questions with the model of a round; return how many got a label, and the
-        share of right ones, if that is what counts."""
         settings, number = self._settings, one.number
         count, seed = settings.questions, self._seed
         ids = practice_questions(self._rows, self._development, count, number, seed)
@@ -252,7 +251,6 @@ class Improver:
             return run_evaluation(settings, self._console, self._say_cost)
 
     def _say_cost(self, pace: Pace) -> None:
-        """Print what a round costs on this machine, once, after the first minute of play."""
         if not self._cost_said:
             self._cost_said = True
             settings, measured = self._settings, len(self._development)
@@ -284,7 +282,6 @@ class Improver:
         return Run((out / LATEST).resolve()).model
 
     def _keep_best(self, rounds: Sequence[Round]) -> None:
-        """Link to the best model, and delete the models of rounds that are not the best."""
         winner = best(rounds)
         for one in rounds:
             if one.model is not None and one.number != winner.number:
@@ -325,8 +322,6 @@ class Improver:
 
 
 def round_cost(pace: Pace, tokens: float, measured: int, practice: int, taught: int) -> str:
-    """Return the time of a first round as a line: `measured` and `practice` are numbers of
-    episodes, `taught` is that of the demonstrations, of `tokens` each."""
     seconds = {
         f"to play {practice} episodes": practice * pace.episode_s,
         "to fine-tune": taught * tokens * EPOCHS * LEARN_COST * pace.read_token_s,

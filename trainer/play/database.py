@@ -76,8 +76,6 @@ def examine(given: Path, notes: Path | None = None) -> Database:
 
 
 def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, list[str]]:
-    """Make `folder` a data directory of the database and questions; return the database's path in
-    it, and the questions' ids."""
     db_id = re.sub(r"\W+", "_", database.path.stem, flags=re.ASCII).strip("_")[:40] or "database"
     rows = [
         OpenQuestion(question_id=f"open-{number}", question_text=text, database_name=db_id)

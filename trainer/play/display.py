@@ -44,7 +44,6 @@ class Screen:
 
     @contextmanager
     def playing(self, title: str, attempts: int) -> Iterator[Bar]:
-        """Yield a bar of the attempts that have ended, which `question` shows."""
         shown = (self._brief or attempts > 1) and not self._console.quiet
         self._bar = Bar(errors if shown else SILENT, title, attempts)
         with ExitStack() as self._stack:
@@ -52,7 +51,6 @@ class Screen:
         self._bar.end()
 
     def question(self, played: PlayedQuestion) -> None:
-        """Show the question when its first episode has started."""
         self._several = self._brief or len(played.attempts) > 1
         if not self._brief:
             self._console.print()
@@ -73,7 +71,6 @@ class Screen:
             self._step(step)
 
     def _step(self, step: PlayStep) -> None:
-        """Show a step; an ANSWER is shown by `end`, if confirmed."""
         if step.action is ActionType.ANSWER:
             return
         cost = [] if step.tokens is None else [counted(step.tokens, "token")]
@@ -96,7 +93,6 @@ class Screen:
             self._indented(Text(printable(step.result)))
 
     def end(self, played: PlayedQuestion) -> None:
-        """Show how the question ended: of several attempts, the steps of one with the answer."""
         agreeing, attempt = played.leader
         several = len(played.attempts) > 1
         if self._brief:
@@ -142,7 +138,6 @@ class Screen:
     def _ask_back(
         self, played: PlayedQuestion, readings: Sequence[tuple[int, PlayedAttempt]]
     ) -> None:
-        """Show the attempts' other readings of the question, each by its query and result."""
         self._print(Text("do you mean ...?", "bold"))
         for number, (agreeing, attempt) in enumerate(readings, start=1):
             head = Text(f"{number}. {agreement(agreeing, played)}: ")
@@ -172,7 +167,6 @@ def agreement(agreeing: int, played: PlayedQuestion) -> str:
 
 
 def no_answer(played: PlayedQuestion) -> str:
-    """Return why there is no answer, or no confirmed one, in one line."""
     agreeing, attempt = played.leader
     if agreeing and agreeing < played.agree:
         return f"no answer: only {agreement(agreeing, played)}, and {played.agree} must (--agree)"

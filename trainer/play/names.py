@@ -31,7 +31,6 @@ def unknown_names(path: Path, question: str) -> list[str]:
 
 
 def names_in(question: str) -> Iterator[str]:
-    """Yield the texts in quotes, and the words with a capital that begin no sentence."""
     yield from QUOTED.findall(question)
     for before, word in pairwise(re.findall(r"[^\W_][\w-]*|[.?!:]", QUOTED.sub("", question))):
         name = word[0].isupper() and before not in ".?!:" and len(word) >= LEAST_LETTERS
@@ -40,7 +39,6 @@ def names_in(question: str) -> Iterator[str]:
 
 
 def _in(connection: sqlite3.Connection, name: str) -> bool:
-    """Return whether the schema or a value contains a name, or its singular."""
     stem = name.casefold().removesuffix("s")
     # LIKE ignores the case of ASCII letters only
     pattern = "%" + "".join(char if char.isascii() else "_" for char in stem) + "%"

@@ -43,7 +43,6 @@ class Notes(BaseModel):
         return found
 
     def hint(self, question: str) -> str:
-        """Return a text with the past questions that are most like a new one; "" without any."""
         asked = _words(question)
 
         def unlike(past: PastQuestion) -> float:

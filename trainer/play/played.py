@@ -29,8 +29,6 @@ REL_TOLERANCE = 0.01  # of a number that the answer rounds
 
 @dataclass(frozen=True)
 class PlayStep:
-    """One turn: the agent's text, the action parsed from it, and the environment's reply."""
-
     step: int
     text: str
     action: ActionType
@@ -94,7 +92,6 @@ class PlayedAttempt:
 
     @property
     def query(self) -> PlayStep | None:
-        """The query that the answer is taken from, or else the last one that worked."""
         return self.source or next(iter(self.queries), None)
 
     def as_json(self) -> dict[str, Any]:
@@ -133,7 +130,6 @@ class PlayedQuestion:
 
     @property
     def answer(self) -> str | None:
-        """The confirmed answer on which enough attempts agree, if there is one."""
         agreeing, attempt = self.leader
         return attempt.answer if agreeing >= self.agree else None
 
@@ -168,7 +164,6 @@ def total_tokens(steps: Sequence[PlayStep]) -> int | None:
 
 
 def _plain(argument: str) -> str:
-    """Return an argument without what makes no other action of it."""
     return " ".join(argument.split()).rstrip("; ")
 
 

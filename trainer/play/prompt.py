@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
@@ -18,19 +18,13 @@ except ImportError:  # some builds of Python lack it
 HELP = "One question per line; 'sql' to change the query and run it; Ctrl-D or 'quit' to leave."
 
 
-class Typed(NamedTuple):
-    text: str
-    is_sql: bool = False
-
-
 class Prompt:
-    """Reads what a user types. `query` is the one that 'sql' lets them change."""
-
     def __init__(self, terminal: Console) -> None:
         self._terminal = terminal
         self.query = ""
 
-    def __iter__(self) -> Iterator[Typed]:
+    def __iter__(self) -> Iterator[tuple[str, bool]]:
+        """Yield what the user types, and whether it is a query of their own."""
         print_line(self._terminal, HELP, "dim")
         while True:
             try:
@@ -40,9 +34,9 @@ class Prompt:
                 if text == "sql":
                     self.query = self._line("sql> ", self.query) or self.query
                     if self.query:
-                        yield Typed(self.query, is_sql=True)
+                        yield self.query, True
                 elif text:
-                    yield Typed(text)
+                    yield text, False
             except EOFError:
                 self._terminal.print()
                 return

@@ -69,7 +69,6 @@ class RetryingGenerator:
         return taken
 
     def _taken(self, row: int, sample: Sample) -> dict[int, Sample | None]:
-        """Return a row's turn, None if too many were refused, or nothing if it is drawn again."""
         attempt = self._attempts[row]
         refused = attempt.repeats_failure(self._codec.turn(sample.ids))
         if refused and self._refused[row] < RETRIES:

@@ -47,7 +47,6 @@ def play_questions(
     samples: int = 1,
     agree: int = 1,
 ) -> Iterator[PlayedQuestion]:
-    """Play `samples` attempts at each question in order, and yield each when it has ended."""
     questions = [text.strip().encode(errors="replace").decode() for text in questions]
     with hosted(database, questions, agent.config) as (path, question_ids, client):
         for number, (question_id, text) in enumerate(zip(question_ids, questions, strict=True), 1):
@@ -71,7 +70,6 @@ def play_questions(
 def hosted(
     database: Database, questions: list[str], config: GRPOConfig
 ) -> Iterator[tuple[Path, list[str], EpisodeClient]]:
-    """Yield the database's path, the questions' ids and a client, on a server that hosts both."""
     with TemporaryDirectory(prefix="sqlenv-play-") as scratch:
         data_dir, log = Path(scratch) / "data", Path(scratch) / "server.log"
         path, question_ids = host(database, questions, data_dir)
@@ -106,8 +104,6 @@ def ask(
     hint: str = "",
     shown: Bar | None = None,
 ) -> None:
-    """Play the attempts at one question that the client's server hosts, and record them. The agent
-    reads a `hint` with its instructions."""
     start = time.perf_counter()
     player: dict[str, Any] = {}
     attempts = played.attempts
@@ -158,7 +154,6 @@ def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAtt
 def _run(
     client: EpisodeClient, question_id: str, queries: Sequence[str], explain: Sequence[str]
 ) -> list[StepResult]:
-    """Return the replies to queries, each in an episode of its own with these explanations."""
     options = {"question_id": question_id, "explain": list(explain)}
     episodes = _all(client.reset_many([options] * len(queries)))
     steps = [

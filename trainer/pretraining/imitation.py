@@ -67,17 +67,6 @@ class Row:
     easy: bool
 
 
-@dataclass(frozen=True)
-class FitFigures:
-    """The cost of one fit, and the running mean of its loss; FLOPs are 6 x parameters x tokens."""
-
-    tokens: int
-    parameters: int
-    seconds: float
-    flops: float
-    loss: float
-
-
 def batches(rows: Sequence[Row], batch_tokens: int, stream: random.Random) -> list[list[Row]]:
     """Group rows by length into batches of at most `batch_tokens` padded tokens; shuffle them."""
     ordered = sorted(rows, key=lambda row: (len(row.ids), stream.random()))
@@ -95,7 +84,6 @@ def batches(rows: Sequence[Row], batch_tokens: int, stream: random.Random) -> li
 
 
 def plan_passes(rows: Sequence[Row], config: PretrainConfig) -> list[list[Row]]:
-    """Return the batches of `config.passes` passes over the rows, starting with easy questions."""
     stream = random.Random(config.seed)
     plan = curriculum(rows, config.easy_share, config.batch_tokens, stream)
     length = round(config.passes * len(plan))
@@ -107,7 +95,6 @@ def plan_passes(rows: Sequence[Row], config: PretrainConfig) -> list[list[Row]]:
 def curriculum(
     rows: Sequence[Row], easy_share: float, batch_tokens: int, stream: random.Random
 ) -> list[list[Row]]:
-    """Return the batches of one pass that starts with `easy_share` of its tokens in easy rows."""
     easy = [row for row in rows if row.easy]
     stream.shuffle(easy)
     total = sum(len(row.ids) for row in rows)
@@ -128,7 +115,6 @@ def collate(rows: Sequence[Row], pad_id: int, device: torch.device) -> tuple[Ten
 
 
 def imitation_loss(model: Qwen3ForCausalLM, ids: Tensor, learn: Tensor) -> Tensor:
-    """Return the mean cross-entropy, in nats, of the tokens that `learn` marks."""
     hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     marked = learn[:, 1:]
     logits = model.lm_head(hidden[marked])
@@ -136,7 +122,6 @@ def imitation_loss(model: Qwen3ForCausalLM, ids: Tensor, learn: Tensor) -> Tenso
 
 
 def make_optimizers(model: nn.Module, config: PretrainConfig) -> list[torch.optim.Optimizer]:
-    """Return Muon for the layers' matrices, and AdamW for embeddings (tied to the head), norms."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     return [
@@ -170,7 +155,6 @@ def use_float32() -> None:
 
 
 def lr_factor(step: int, steps: int, config: PretrainConfig) -> float:
-    """Return the share of the peak rate at `step`: linear warm-up, plateau, linear decay."""
     warmup = max(1, int(config.warmup_share * steps))
     decay = max(1, int(config.decay_share * steps))
     return min(1.0, (step + 1) / warmup, (steps - step) / decay)
@@ -182,7 +166,7 @@ def fit(
     config: PretrainConfig,
     pad_id: int,
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
-) -> FitFigures:
+) -> dict[str, float]:
     """Train `model`, in place, on each batch of `plan` once, in bfloat16 where the device computes
     so natively, and print lines of progress. `change` returns the row to train on in place of
     each."""
@@ -225,4 +209,10 @@ def fit(
     model.eval()
     parameters = sum(p.numel() for p in model.parameters())
     seconds, flops = time.perf_counter() - start, 6.0 * parameters * tokens
-    return FitFigures(tokens, parameters, seconds, flops, mean_loss.item())
+    return {
+        "tokens": tokens,
+        "parameters": parameters,
+        "seconds": seconds,
+        "flops": flops,
+        "loss": mean_loss.item(),
+    }

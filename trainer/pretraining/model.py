@@ -135,7 +135,6 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Q
 
 @torch.no_grad()
 def wire_induction(model: Qwen3ForCausalLM, seed: int = 0) -> None:
-    """Write the induction head into `model`'s embedding and first two layers, in place."""
     config = model.config
     heads, head_dim = config.num_attention_heads, config.head_dim
     previous_heads = heads // 2

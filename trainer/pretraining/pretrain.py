@@ -27,7 +27,7 @@ from shared.models import Outcome
 from shared.server_process import child_environment
 from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import SAVED_AS
-from trainer.pretraining.imitation import FitFigures, PretrainConfig, Row, fit, plan_passes
+from trainer.pretraining.imitation import PretrainConfig, Row, fit, plan_passes
 from trainer.pretraining.model import build_model, train_tokenizer, wire_induction
 from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.rollout.dataset import load_question_prompts
@@ -115,7 +115,7 @@ def pretrain(
             rows, counts = play_demonstrations(data_dir, tokenizer, log_path)
             print(f"{stage.name}: {len(rows):,} episodes, {counts['right']:,} of them right")
             figures = imitate(model, tokenizer, rows, config, stage)
-            record["stages"].append({**asdict(stage), **counts, **asdict(figures)})
+            record["stages"].append({**asdict(stage), **counts, **figures})
             setattr(model.config, SAVED_AS, kept_settings(GRPOConfig.preset("offline")))
             write_model(model, tokenizer, folder)
             write_json(folder / RECORD, record)
@@ -135,7 +135,7 @@ def imitate(
     rows: Sequence[Row],
     config: PretrainConfig,
     stage: Stage,
-) -> FitFigures:
+) -> dict[str, float]:
     config = replace(
         config,
         muon_lr=config.muon_lr * stage.rate,

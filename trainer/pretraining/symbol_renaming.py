@@ -46,7 +46,6 @@ class Renamer:
     any_capital: tuple[Part, ...]  # in place of `capital`, likewise
 
     def rename_some(self, config: PretrainConfig, row: Row, stream: random.Random) -> Row:
-        """Return `row` renamed with probability `config.renamed_share`, else unchanged."""
         return self.rename(row, config, stream) if stream.random() < config.renamed_share else row
 
     def rename(self, row: Row, config: PretrainConfig, stream: random.Random) -> Row:
@@ -149,6 +148,5 @@ def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Ren
 
 
 def _common_prefix(rows: Sequence[Row]) -> int:
-    """Return how many tokens all rows start with: the system prompt and the question's label."""
     columns = zip(*(row.ids for row in rows), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))

@@ -54,8 +54,6 @@ def browser(
     policies: Sequence[str] = (),
     first: int = 0,
 ) -> Markup:
-    """Return the browser of `items`, with a filter for each of `facets` and for the outcome of a
-    policy; empty without items. `first` is shown at the start."""
     if not items:
         return Markup("")
     index = {
@@ -75,7 +73,6 @@ def browser(
 
 
 def policies_of(run: LoadedRun) -> dict[str, dict[str, Sequence[EpisodeRecord]]]:
-    """Return the measurements of a run: greedy before and after first, as they are compared."""
     return {
         f"{NAMES[phase]}, {mode}": {key: [one] for key, one in result.by_question().items()}
         for mode in MODES
@@ -85,7 +82,6 @@ def policies_of(run: LoadedRun) -> dict[str, dict[str, Sequence[EpisodeRecord]]]
 
 
 def kinds_of(run: LoadedRun) -> dict[str, list[str]]:
-    """Return kind -> questions by what training changed, greedy; empty without both."""
     before, after = (run.evaluations.get(phase, {}).get("greedy") for phase in PHASES[1:])
     if before is None or after is None:
         return {}
@@ -98,8 +94,6 @@ def question_browser(
     questions: Mapping[str, AnyQuestion],
     kinds: Mapping[str, Sequence[str]],
 ) -> tuple[Markup, int]:
-    """Return the browser of the questions, those of `kinds` first, each with the episodes of every
-    policy, and their number."""
     kind_of = {key: kind for kind, keys in kinds.items() for key in keys}
     keys = dict.fromkeys([*kind_of, *(key for played in policies.values() for key in played)])
     template = templates.get_template("question.html.j2")
@@ -147,13 +141,14 @@ def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
     answer."""
     turns = []
     for turn, answered, reward in zip_longest(record.turns, record.actions, record.rewards):
-        action = turn.action if answered is None else answered
+        text, observation = turn
+        action = text if answered is None else answered
         turns.append(
             {
                 "action": action_markup(action),
-                "observation": observation_markup(action, result_of(turn.observation)),
+                "observation": observation_markup(action, result_of(observation)),
                 "reward": reward,
-                "raw_text": "" if action == turn.action else cut(turn.action, 600),
+                "raw_text": "" if action == text else cut(text, 600),
             }
         )
     return turns

@@ -34,7 +34,6 @@ class Group:
 
     @property
     def contrast(self) -> bool:
-        """Whether some rollouts are correct and some finished ones are not."""
         return 0 < self.correct < len(self.rewards)
 
     @property
@@ -85,7 +84,6 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
 
 
 def _rollouts(group: Group) -> list[dict[str, Any]]:
-    """Return a group's rollouts for its template; `same` is the first with the same actions."""
     rollouts = []
     first: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(group.rollouts, start=1):

@@ -120,7 +120,6 @@ def environment() -> Environment:
 
 
 def picture(chart: Chart) -> str:
-    """Return the chart as the address of an image; the page has its title and its note as text."""
     drawn = png([replace(chart, title="", note="")], dpi=150, inches=(5.6, 3.8))
     return f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
 

@@ -25,8 +25,6 @@ Row = dict[str, Any]
 
 
 class Gap(NamedTuple):
-    """Something that the page can't show, and how to add it."""
-
     what: str
     remedy: str = ""
 
@@ -100,7 +98,6 @@ def read_if_there(path: Path) -> Row:
 
 
 def training_episodes(folder: Run, steps: set[int]) -> dict[int, list[EpisodeRecord]]:
-    """Return step -> the episodes it trained on, in the generation batch's order."""
     found: dict[int, list[EpisodeRecord]] = defaultdict(list)
     for one in read_records(folder, lambda phase, step: phase == "train" and step in steps):
         found[one.step].append(one)
@@ -130,7 +127,6 @@ def read_questions(
 
 
 def _missing(run: LoadedRun) -> Iterator[Gap]:
-    """Yield what a finished run has and this one lacks."""
     if not run.finished:
         steps = f"{run.last_step} of {run.config.get('max_steps', '?')}"
         yield Gap(

@@ -77,7 +77,6 @@ def reward_layers(run: LoadedRun) -> Chart:
 
 
 def agreement(group: Mapping[str, Any]) -> Chart:
-    """Return the chart of accuracy against coverage, over how many attempts agree."""
     asked, rates = group["success"]["n"], group["agreement"].items()
     right = [
         Point(int(k), one["rate"], *one["ci95"]) for k, one in rates if one["rate"] is not None

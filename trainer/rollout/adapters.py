@@ -87,7 +87,6 @@ def rollout_func(
 
 
 def step_seed(config: GRPOConfig, step: int) -> int:
-    """Return the seed of the generation batch after `step` training steps."""
     return int(np.random.SeedSequence((config.seed, step)).generate_state(1, np.uint64)[0])
 
 

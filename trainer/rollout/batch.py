@@ -61,7 +61,6 @@ class EpisodeBatch:
         self._changed_s = 0.0  # when one of them started or ended
 
     def reset(self) -> None:
-        """Start every episode on its server; those that can't be started are lost."""
         options = {
             "step_budget": self._config.step_budget,
             "rewards": "step",
@@ -149,8 +148,6 @@ class EpisodeBatch:
     def _play_together(
         self, act: Callable[[Sequence[Episode]], Sequence[tuple[Episode, Text]]]
     ) -> None:
-        """Play rounds until every episode has ended; `act` writes turns' texts, of one episode or
-        more."""
         while live := [episode for episode in self.episodes if not episode.done]:
             with self._timed("generate_s"):
                 texts = act(live)
@@ -170,8 +167,6 @@ class EpisodeBatch:
     def _play_apart(
         self, loop: AsyncGenerator | AsyncPolicy, act: Callable[[Episode], Awaitable[Text]]
     ) -> None:
-        """Play every episode to its end on `loop`, without waiting for another; `act` writes the
-        text of a turn."""
 
         async def play(episode: Episode) -> None:
             row = episode.row

@@ -20,14 +20,11 @@ from trainer.rollout.tokens import ChatCodec, Transcript
 class EpisodeObserver:
     """Sees the episodes of a batch while they are played. An exception that it raises ends them."""
 
-    def on_start(self, episode: "Episode") -> None:
-        """See an episode after its first observation."""
+    def on_start(self, episode: "Episode") -> None: ...
 
-    def on_step(self, episode: "Episode", parsed: ParsedAction, reply: StepResult) -> None:
-        """See an answered step."""
+    def on_step(self, episode: "Episode", parsed: ParsedAction, reply: StepResult) -> None: ...
 
-    def on_lost(self, episode: "Episode", error: SQLEnvError) -> None:
-        """See the error of an episode that infrastructure lost."""
+    def on_lost(self, episode: "Episode", error: SQLEnvError) -> None: ...
 
     def on_tokens(self, read: int, written: int, turns: int) -> None:
         """See how many more tokens were read and written, and how many more turns have ended."""

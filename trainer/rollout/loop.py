@@ -51,12 +51,9 @@ def play_episodes(
     """Play one episode per prompt (`load_question_prompts`), all at once; return their rows.
 
     `model` samples, on its device and in eval mode, unless a `generator` or a `policy` plays; with
-    a policy, `tokenizer` may be None (the rows then hold no ids). `client` None opens one on
-    `config.server_urls`. An episode's random stream depends on `seed` (default `config.seed`), its
-    question and its number among the question's episodes (`repeats`, by default as in `prompts`).
-
-    Raises `RolloutError` if infrastructure lost more than `config.max_lost_fraction` of the
-    episodes, unless `check_lost` is False.
+    a policy, `tokenizer` may be None (the rows then hold no ids). `repeats` are the numbers of the
+    episodes among those of their questions, by default as in `prompts`. Raises `RolloutError` if
+    infrastructure lost more than `config.max_lost_fraction` of them, unless `check_lost` is False.
     """
     if not prompts:
         return []
@@ -108,7 +105,6 @@ def play_scripted(
 def sample_random_baseline(
     prompts: Sequence[Prompt], config: GRPOConfig, client: EpisodeClient | None = None
 ) -> list[RolloutRow]:
-    """Play random actions and return the rows, without ids: what chance alone achieves."""
     return play_episodes(prompts, None, None, config, client=client, policy=RandomPolicy())
 
 

@@ -9,11 +9,9 @@ from shared.models import Outcome
 
 @dataclass(slots=True)
 class RolloutRow:
-    """One played episode. P and C are the lengths of its prompt and completion in tokens.
-
-    The four rewards are None in an episode that infrastructure lost (outcome `infra_failed`), and
-    its completion is one EOS with mask 0. An episode played without a tokenizer has no token ids.
-    """
+    """One played episode. P and C are the lengths of its prompt and completion in tokens. The
+    rewards are None in an episode that infrastructure lost, whose completion is one EOS with mask
+    0. An episode played without a tokenizer has no token ids."""
 
     question_id: str
     repeat: int = 0  # its number among the episodes of this question

@@ -26,12 +26,10 @@ KEPT_PAIRS = 3  # of a turn and its observation, in a context that was cut
 
 
 def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int:
-    """Return how many of the newest pairs the next turn's context keeps.
-
-    All arguments are lengths in tokens; `pairs` is oldest first. All pairs are kept if `turn`
-    tokens fit behind them, else as many of the last `KEPT_PAIRS` as leave room for `turn` tokens.
-    If none does, the newest pair is kept if a single token fits behind it, else 0.
-    """
+    """Return how many of the newest pairs the next turn's context keeps: all if `turn` tokens fit
+    behind them, else as many of the last `KEPT_PAIRS` as leave room for `turn` tokens, or for a
+    single token behind the newest pair. All arguments are lengths in tokens; `pairs` is oldest
+    first."""
     kept: int
     for kept in (len(pairs), *range(min(KEPT_PAIRS, len(pairs) - 1), 0, -1)):
         if prompt + sum(pairs[-kept:]) + turn <= window:
@@ -51,11 +49,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Transcript:
-    """One episode as ids. `completion_ids`, `env_mask` and `logprobs` have one length, C.
-
-    env_mask is 1 for ids that the policy sampled, else 0, where logprobs are 0.0. These lists stop
-    growing when the context is first cut. The context is `prompt_ids` and all of `pairs`.
-    """
+    """One episode as ids. env_mask is 1 for ids that the policy sampled, else 0, where logprobs are
+    0.0. `completion_ids` and these have one length, C; they stop growing when the context,
+    `prompt_ids` and all of `pairs`, is first cut."""
 
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
@@ -74,7 +70,6 @@ class Transcript:
             self.logprobs += sample.logprobs
 
     def add_environment(self, ids: Sequence[int]) -> None:
-        """Add ids that the environment wrote, including those of the template."""
         self.pairs[-1] += ids
         if not self.truncations:
             self._mask(ids)
@@ -146,7 +141,6 @@ class ChatCodec:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end a sampled turn."""
         return frozenset((self.eos_id, self.turn_end))
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -162,7 +156,6 @@ class ChatCodec:
         return [*(ids[1:] if self._ends_turns and last_id == self.turn_end else ids)]
 
     def plain(self, text: str) -> tuple[int, ...]:
-        """Return the ids of `text`, with control tokens that it spells as plain text."""
         return self._encoded(("", ""), (text,))
 
     def action(self, text: str) -> list[int]:

@@ -119,7 +119,6 @@ def says_nothing(key: str) -> bool:
 
 
 def read_answer(said: str, results: Sequence[str] = ()) -> Rows:
-    """Return the rows of an answer's text, read by the `results` as in `answer_key`."""
     tables = [result_rows(result) for result in results]
     for result, table in zip(results, tables, strict=True):
         if said.strip() == result or said.strip() == "\n".join(" | ".join(row) for row in table):
@@ -151,7 +150,6 @@ def read_value(cell: Read) -> Value:
 
 
 def _exact(number: Decimal) -> int | float:
-    """Return a whole number exactly, and another to `DIGITS` digits."""
     whole = number == number.to_integral_value()
     number = number if whole else Decimal(f"{number:.{DIGITS}g}")
     return int(number) if number == number.to_integral_value() else float(number)
@@ -168,7 +166,6 @@ def _rounded(cell: Read, seen: Iterable[Value]) -> Value:
 
 
 def _rows(text: str) -> list[list[Read]]:
-    """Return the rows of a text of an unknown form; a list is rows of one cell."""
     value: Any = read_json(text)
     if isinstance(value, dict):
         value = rows_of_object(value)

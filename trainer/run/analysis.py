@@ -110,7 +110,6 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
 
 
 def _by_question(episodes: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
-    """Return question id -> its finished episodes in the order of their samples."""
     tries: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for one in sorted(episodes, key=lambda one: one.sample):
         if one.finished:
@@ -156,7 +155,6 @@ def vote_at_k(episodes: Episodes, k: int) -> float:
 
 
 def success_shares(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
-    """Return question id -> share of its finished episodes that were correct."""
     tries = success_by_question(episodes)
     return {question: sum(right) / len(right) for question, right in tries.items()}
 
@@ -176,7 +174,6 @@ def share(values: Sequence[float]) -> Rate:
 
 
 def unknown(values: Sequence[float]) -> Rate:
-    """Return the rate of open questions: only their number."""
     return {"rate": None, "n": len(values), "ci95": [0.0, 1.0]}
 
 

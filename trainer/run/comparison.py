@@ -26,8 +26,6 @@ LEFT_OUT = ("output_dir", "server_urls", "options.out")  # settings that decide 
 
 
 def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
-    """Print the comparison, and draw the curves to `out` if there are some. `RunError` names what
-    is no run and no evaluation."""
     if not 2 <= len(paths) <= len(CURVE_COLOURS):
         raise ConfigError(f"name 2 to {len(CURVE_COLOURS)} runs or evaluations to compare")
     found = [read_measured(path) for path in paths]
@@ -69,7 +67,6 @@ def comparison_table(found: Sequence[Measured]) -> RenderableType:
 
 
 def different_settings(paths: Sequence[Path]) -> dict[str, list[str]]:
-    """Return the settings of config.json that are not the same in all, with the value of each."""
     saved = [flat(read_json(Run(path).config)) for path in paths]
     names = dict.fromkeys(name for one in saved for name in one)
     values = {name: [str(one.get(name, "unset"))[:60] for one in saved] for name in names}

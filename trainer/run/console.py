@@ -33,7 +33,6 @@ def percent_number(share: float | None) -> str:
 
 
 def seconds_text(value: object) -> str:
-    """Format seconds: 12.3 s, 4 min 5 s, 1 h 12 min; "–" for anything else."""
     if not isinstance(value, int | float):
         return "–"
     if value < 60:

@@ -19,7 +19,6 @@ SINCE_START = ("train_s", "cpu_s", "server_cpu_s")
 
 
 def spent(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the seconds `SINCE_START` after these rows of metrics.jsonl; NaN for unknown."""
     found = dict.fromkeys(SINCE_START, 0.0)
     for row in rows:
         if "update_s" in row:

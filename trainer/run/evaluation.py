@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -43,8 +43,6 @@ EvaluationResult = dict[str, Any]  # evaluation.json, which docs/evaluate.md des
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """One evaluation. `config` has the prompt, budget, lengths, difficulties and model name."""
-
     config: GRPOConfig
     policy: PolicyName = "model"
     base_url: str = ""  # of the model server, for openai
@@ -122,8 +120,6 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class Measured:
-    """Another measurement to compare with. `success` is by question, the share of its episodes."""
-
     name: str
     settings: Mapping[str, Any]
     success: Mapping[str, float]
@@ -197,14 +193,14 @@ def run_evaluation(
         begin_or_resume(folder.config, as_saved(config, inputs, metadata, **named), _deciding)
         keep_records(folder, lambda row: True)  # without what a crash cut
         found = {one.key: one for one in read_records(folder, seen=False)}
-        playing = player(settings, inputs, connection.config, connection.client)
+        play, batch, usage = player(settings, inputs, connection.config, connection.client)
         # the samples of a question together: what they read alike is computed once
         tasks = [(row, sample) for row in rows for sample in range(settings.samples)]
         remedy = "check the servers, then give the same command again"
         started = monotonic()
         try:
             play_missing(
-                playing.play,
+                play,
                 tasks,
                 found,
                 inputs.book,
@@ -212,7 +208,7 @@ def run_evaluation(
                 mode=settings.mode,
                 logprobs=True,
                 keep=partial(append_records, folder),
-                batch=playing.batch,
+                batch=batch,
                 max_lost_fraction=config.max_lost_fraction,
                 remedy=remedy if out is None else f"{remedy}, which plays what is missing",
                 step_budget=config.step_budget,
@@ -226,10 +222,7 @@ def run_evaluation(
                 print_line(console, kept)
             raise
         keep_records(folder, lambda row: True)  # as one compressed member
-        session = {
-            "wall_s": round(monotonic() - started, 3),
-            "model_server": playing.usage() or None,
-        }
+        session = {"wall_s": round(monotonic() - started, 3), "model_server": usage() or None}
         result = build_result(settings, inputs, metadata, identity, tasks, found, other) | session
         show(result, console)
         if out is not None:
@@ -239,17 +232,8 @@ def run_evaluation(
 
 
 def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, of config.json, that a resumed evaluation must keep."""
     kept = settings.get("evaluation", {})
     return {name: value for name, value in kept.items() if name != "samples"}
-
-
-class Playing(NamedTuple):
-    """A policy ready to play, its batch size, and the running counts of a model server."""
-
-    play: Play
-    batch: int
-    usage: Callable[[], dict[str, int]] = dict
 
 
 def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow]:
@@ -275,12 +259,13 @@ def questions_of(settings: EvaluationSettings, inputs: Inputs) -> list[PromptRow
 
 def player(
     settings: EvaluationSettings, inputs: Inputs, config: GRPOConfig, client: EpisodeClient
-) -> Playing:
+) -> tuple[Play, int, Callable[[], dict[str, int]]]:
+    """Return the policy ready to play, its batch size, and the running counts of a model server."""
     seed = settings.seed
     if settings.policy == "model":
         mode, temperature = settings.mode, settings.temperature or EVAL_TEMPERATURE
         play = model_play(inputs.model, inputs.tokenizer, config, client, mode, seed, temperature)
-        return Playing(play, batch_of(inputs.model, config))
+        return play, batch_of(inputs.model, config), dict
     if settings.policy == "openai":
         from trainer.rollout.served import served_model
 
@@ -294,12 +279,12 @@ def player(
         )
         play = play_with(config, client, seed, **options)
         # two rounds of concurrent requests, so that a slow one doesn't hold up all
-        return Playing(play, 2 * settings.concurrency, partial(asdict, server.usage))
+        return play, 2 * settings.concurrency, partial(asdict, server.usage)
     policy: AnyPolicy = RandomPolicy()
     if settings.policy == "oracle":
         golds = load_questions(split_path(config.questions_path, settings.split))
         policy = oracle_policy(golds, config.step_budget)
-    return Playing(play_with(config, client, seed, policy=policy), BATCH)
+    return play_with(config, client, seed, policy=policy), BATCH, dict
 
 
 def _check_comparable(other: Measured, inputs: Inputs, rows: Sequence[PromptRow]) -> None:

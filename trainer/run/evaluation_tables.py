@@ -14,7 +14,6 @@ from trainer.run.console import number, percent_number, rate_text, table
 
 
 def named(groups: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return overall, seen, unseen and each difficulty, with its value."""
     first = [(name, groups[name]) for name in ("overall", "seen", "unseen")]
     return first + list(groups["by_difficulty"].items())
 

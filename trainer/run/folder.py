@@ -122,7 +122,6 @@ def begin_or_resume(
 
 
 def changes(first: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return which settings differ from the first ones, for example "seed was 2 and is 3"."""
     return [
         f"{name} was {short(first.get(name))} and is {short(value)}"
         for name, value in now.items()
@@ -154,7 +153,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop the rows that are not `wanted`, which a resumed run will write again."""
     if path.exists():
         write_text(path, "".join(to_json(row) + "\n" for row in read_lines(path) if wanted(row)))
 
@@ -195,7 +193,6 @@ def checkpoint_step(path: Path) -> int:
 
 
 def create_run(out: Path, label: str) -> Run:
-    """Create the folder `out`/<UTC time>-<label>. Call `point_latest` once it can be resumed."""
     path = out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}"
     if path.exists():  # two runs started in the same second
         path = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
@@ -220,7 +217,6 @@ def short_path(path: Path) -> Path:
 
 
 def runs_in(out: Path) -> list[Run]:
-    """Return the runs in a folder, those whose result, or else settings, are newest first."""
 
     def changed(run: Run) -> tuple[float, str]:
         return (run.summary if run.finished else run.config).stat().st_mtime, run.id
@@ -250,7 +246,6 @@ def how_to_resume(path: Path, settings: Mapping[str, Any], servers: Iterable[str
 
 
 def point_latest(run: Run) -> None:
-    """Make `latest`, beside the run, a relative link to it; log a warning if that fails."""
     link = run.path.parent / LATEST
     staged = link.with_name(f".{LATEST}.{secrets.token_hex(4)}")
     try:

@@ -1,6 +1,6 @@
 """The inputs of a job: settings, questions, databases, model, and the data of the servers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,37 +14,28 @@ from shared.dataset import (
     load_split,
     split_path,
 )
-from shared.errors import QuestionLoadError, SQLEnvError
+from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
 from trainer.config import GRPOConfig
-from trainer.errors import RunError
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
 from trainer.rollout.prompts import prompt_digest
-from trainer.run.folder import Run, read_json, write_json
+from trainer.run.folder import Run, write_json
 from trainer.run.measurement import PromptRow, choose
 from trainer.run.records import Book
 from trainer.run.summary import model_digest
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.runtime.precision import check_extras
 
-# these change how an update is computed, not its result
-FOR_MEMORY = (
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
-)
 # may differ between machines; data and models are compared by their digests
 MACHINE_SPECIFIC = (
     *("model_name", "questions_path", "db_dir", "output_dir", "server_urls", "out", "servers"),
     *("generation_url", "base_model"),
 )
-# results with equal ones compare
-DIGESTS = ("data_digest", "model_digest", "prompt_digest", "server_digest")
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options of a job besides the training's own settings."""
-
     command: ClassVar[str] = "train"  # of the command line
     taught: ClassVar[tuple[str, ...]] = ("train",)  # splits that may be learned from
     preset: str = "offline"
@@ -69,10 +60,8 @@ def shared_settings(config: GRPOConfig, options: JobOptions, resume: Run | None)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Read before a run starts, so that bad input leaves no folder behind.
-
-    `model_digest` is that of the model as it was read: training changes `model` in place.
-    """
+    """Read before a run starts, so that bad input leaves no folder behind. `model_digest` is that
+    of the model as it was read: training changes `model` in place."""
 
     train: Sequence[PromptRow]
     evaluation: Sequence[PromptRow]
@@ -151,7 +140,6 @@ def save_settings(
     metadata: ServerMetadata,
     processes: int = 1,
 ) -> None:
-    """Write config.json; a resumed run passed `check_resumed_data` before."""
     run.checksums.unlink(missing_ok=True)  # of a finished run that continues
     named = {"command": options.command, "preset": options.preset, "options": options.saved}
     write_json(run.config, as_saved(config, inputs, metadata, **named, processes=processes))
@@ -161,72 +149,12 @@ def as_saved(
     config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata, **more: Any
 ) -> dict[str, Any]:
     server = {"reward_version": metadata.reward_version, "server_rules": metadata.rules}
-    return {**more, "config": asdict(config), **server, **_digests(config, inputs, metadata)}
+    return {**more, "config": asdict(config), **server, **digests_of(config, inputs, metadata)}
 
 
-def resumed_settings(
-    run: Run,
-    servers: tuple[str, ...],
-    overrides: Mapping[str, Any],
-    kind: type[JobOptions] = JobOptions,
-) -> tuple[GRPOConfig, JobOptions]:
-    """Return the settings of a run to resume, whose options are of a `kind`. `overrides` may hold
-    `max_steps`, `FOR_MEMORY` and another `generation_url`."""
-    saved = read_json(run.config)
-    if isinstance(saved, dict) and (command := saved.get("command", "train")) != kind.command:
-        raise RunError(
-            f"{run.path} was made by 'python -m trainer {command}': resume it with that command"
-        )
-    if isinstance(saved, dict) and "config" in saved and (old := {*DIGESTS} - saved.keys()):
-        raise RunError(
-            f"{run.path} is of an older version (its config.json has no {min(old)}): resume it "
-            "with the version that wrote it, or start a run without --resume"
-        )
-    try:
-        config = GRPOConfig(**saved["config"])
-        options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
-        if missing := {"processes"} - saved.keys():
-            raise KeyError(min(missing))
-    except (KeyError, TypeError, SQLEnvError) as error:
-        raise RunError(f"{run.config} is not a run's settings: {error}") from error
-    if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):
-        raise RunError(
-            f"a resumed run keeps its settings, so {', '.join(changed)} can't change: "
-            "start a run without --resume"
-        )
-    other = config.override(**overrides)
-    if other.rollouts_per_step != config.rollouts_per_step:
-        raise RunError(
-            f"a resumed run keeps its {config.rollouts_per_step} rollouts per step, and "
-            "per_device_train_batch_size x gradient_accumulation_steps would be "
-            f"{other.rollouts_per_step}"
-        )
-    return other, options
-
-
-def check_resumed_data(
-    run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
-) -> None:
-    first, servers = read_json(run.config), ", ".join(config.server_urls)
-    named = {
-        "data_digest": f"the data in {config.data_dir}",
-        "model_digest": f"the model {config.model_name}",
-        "prompt_digest": "what the model reads, or how its turns are read (by its code)",
-        "server_digest": f"the environment server at {servers} (its rules, limits or SQLite)",
-    }
-    for name, digest in _digests(config, inputs, metadata).items():
-        if first[name] != digest:
-            if name == "server_digest" and metadata is not None:
-                was = first.get("server_rules", {})
-                parts = [part for part, now in metadata.rules.items() if was.get(part) != now]
-                named[name] += f": {', '.join(parts)}"
-            raise RunError(
-                f"{named[name]} has changed since {run.id} started, so its results would not be "
-                "comparable: start a run without --resume"
-            )
-
-
-def _digests(config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata | None) -> dict[str, str]:
+def digests_of(
+    config: GRPOConfig, inputs: Inputs, metadata: ServerMetadata | None
+) -> dict[str, str]:
     digests = {
         "data_digest": inputs.data_digest,
         "model_digest": inputs.model_digest,

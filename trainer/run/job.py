@@ -30,19 +30,12 @@ from trainer.run.folder import (
     point_latest,
     write_json,
 )
-from trainer.run.inputs import (
-    Inputs,
-    JobOptions,
-    check_resumed_data,
-    load_inputs,
-    save_settings,
-    shared_settings,
-)
+from trainer.run.inputs import Inputs, JobOptions, load_inputs, save_settings, shared_settings
 from trainer.run.measurement import Results, summaries_of
 from trainer.run.metrics_log import MetricsCallback, StepProgress
 from trainer.run.players import Connection, connected
 from trainer.run.progress import bar
-from trainer.run.resume import finished_result, shared_checkpoint
+from trainer.run.resume import check_resumed_data, finished_result, shared_checkpoint
 from trainer.run.summary import build_summary, git_state, versions
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.interrupt import Interrupted, Interrupts
@@ -85,7 +78,6 @@ class Job:
         return nullcontext()
 
     def run(self) -> RunSummary:
-        """Do every phase and return the contents of summary.json, in every process."""
         raise NotImplementedError
 
     def train(
@@ -124,7 +116,6 @@ class Job:
                 print_line(self.console, f"{name:12} {path}")
 
     def write_summary(self, steps: int, trained_digest: str, **more: Any) -> RunSummary:
-        """Write summary.json, with the extra keys `more`, and seal the run's folder."""
         metadata = self.connection.metadata
         summary = build_summary(
             self.folder,
@@ -198,7 +189,16 @@ def run_job(
         connection = stack.enter_context(
             connected(config, options.servers, inputs, folder.server_log, ranks)
         )
-        ranks.first(lambda: _write_settings(folder, connection, options, inputs, ranks, resume))
+        settings, metadata = connection.config, connection.metadata
+
+        def begin() -> None:
+            if resume is not None:
+                check_resumed_data(folder, inputs, settings, metadata)
+            save_settings(folder, settings, options, inputs, metadata, ranks.local_count)
+            if resume is None:
+                point_latest(folder)
+
+        ranks.first(begin)
         summary = kind(folder, connection, options, inputs, console, ranks, sampler).run()
         if ranks.main:
             finish(folder)
@@ -217,22 +217,6 @@ def _describe(
     described = inputs.model.config.to_dict() if ranks.main else {}
     if ranks.main and (warning := shortage(described, config, ranks.local_count, ranks.count)):
         print_line(console, f"warning: {warning}")
-
-
-def _write_settings(
-    folder: Run,
-    connection: Connection,
-    options: JobOptions,
-    inputs: Inputs,
-    ranks: Ranks,
-    resume: Run | None,
-) -> None:
-    config, metadata = connection.config, connection.metadata
-    if resume is not None:
-        check_resumed_data(folder, inputs, config, metadata)
-    save_settings(folder, config, options, inputs, metadata, ranks.local_count)
-    if resume is None:
-        point_latest(folder)
 
 
 @contextmanager

@@ -79,12 +79,9 @@ def play_missing(
     processes: int = 1,
 ) -> list[EpisodeRecord]:
     """Play the tasks that are not `found`, `batch` at a time, and show the progress on a `console`.
-
     `keep` gets the episodes as they end, which are added to `found`. Returns those that
     infrastructure lost; `RolloutError` as soon as it is certain that they are more than
-    `max_lost_fraction` of all. `logprobs` is that of `Book.episode`; `on_pace` and `processes` are
-    those of `PlayProgress`.
-    """
+    `max_lost_fraction` of all."""
 
     def recorded(rows: Collection[RolloutRow]) -> list[EpisodeRecord]:
         return [book.episode(row, phase, mode, step, logprobs=logprobs) for row in rows]
@@ -132,8 +129,8 @@ def evaluate(
     keep: Keep = lambda episodes: None,
     **how: Any,
 ) -> EvalResult:
-    """Play every prompt once, `found` episodes of an interrupted call aside; lost episodes count
-    in no rate. `how` are further options of `play_missing`."""
+    """Play every prompt once, without the `found` ones; lost episodes count in no rate. `how` are
+    further options of `play_missing`."""
     started, tasks, known = time.monotonic(), [(row, 0) for row in prompts], dict(found or {})
     lost = play_missing(play, tasks, known, book, phase=phase, mode=mode, keep=keep, **how)
     if lost:
@@ -144,5 +141,4 @@ def evaluate(
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:
-    """Return `limit` of the prompts, as `shared.subset` chooses them; all for 0."""
     return subset.choose(prompts, limit, lambda row: (row["difficulty"], row["database_name"]))

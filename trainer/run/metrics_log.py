@@ -105,9 +105,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class StepProgress(TrainerCallback):  # type: ignore[misc]
-    """Shows on a bar of training steps how far a step is; `plays` is the observer of its
-    rollout."""
-
     def __init__(self, shown: Bar, processes: int = 1) -> None:
         self._bar, self._step, self._updates = shown, 0, 0
         self.plays = PlayCounts(self._playing, processes)

@@ -142,11 +142,8 @@ OPTION_OF = {
 def settings_of(
     context: typer.Context, items: list[str] | None, refused: Iterable[str] = (), **named: Any
 ) -> dict[str, Any]:
-    """Return the settings of the `--set` options, and those of `named` that are given, not None.
-
-    A field that has an option of its own is refused in `--set`. With `--resume`, the options
-    `refused` are added, if given, for `resumed_settings` to refuse.
-    """
+    """Return the settings of the `--set` options, and those of `named` that are not None. With
+    `--resume`, the options `refused` are added, if given, for `resumed_settings` to refuse."""
     settings = {}
     if context.params.get("resume") is not None:
         given = given_options(context)
@@ -180,11 +177,9 @@ def configured(
     *,
     local: bool = True,
 ) -> tuple[Choice, GRPOConfig]:
-    """Return the preset of a command's model and its settings; `local`: loaded in this process.
-
-    `ModelLoadError` if a local model can't be found, and an error for a URL of `servers` that can't
-    work, before torch is imported, which takes seconds.
-    """
+    """Return the preset of a command's model and its settings; `local`: loaded in this process. A
+    model that can't be found, or a URL that can't work, is refused before torch is imported, which
+    takes seconds."""
     from trainer.rollout.servers import look_at
     from trainer.runtime.models import find_model, preset_of
 

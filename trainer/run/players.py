@@ -73,8 +73,7 @@ def play_with(
     tokenizer: Any = None,
     **how: Any,
 ) -> Play:
-    """Play with a model as it is at that moment, or with the policy or generator in `how`, which
-    has options of `play_episodes`."""
+    """Play with a model as it is at that moment, or with the policy or generator in `how`."""
 
     def play(
         prompts: Sequence[Any],
@@ -98,7 +97,6 @@ def model_play(
     seed: int = EVAL_SEED,
     temperature: float = EVAL_TEMPERATURE,
 ) -> Play:
-    """Play with a model; `temperature` applies to `sampled`, instead of the training's own."""
     config = replace(config, temperature=temperature)
     greedy = mode == "greedy"
     return play_with(config, client, seed, model=model, tokenizer=tokenizer, greedy=greedy)

@@ -21,8 +21,6 @@ EVIDENCE_S = 60.0  # of play, before it says what more of it will cost
 
 
 class _BarAndNote(Progress):
-    """A bar, and its note on a line of its own."""
-
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
         for task in self.tasks:
@@ -105,8 +103,9 @@ class Pace:
 
 
 class PlayCounts(EpisodeObserver):
-    """Counts a batch's episodes, turns and tokens while they are played, and calls `changed` after
-    each change, with whether episodes ended."""
+    """Counts a batch's episodes, turns and tokens while they are played; `changed` is called after
+    each change, with whether episodes ended. With several `processes`, it counts what this one
+    plays."""
 
     def __init__(self, changed: Callable[[bool], None], processes: int = 1) -> None:
         self._changed, self.processes = changed, processes
@@ -150,11 +149,9 @@ class PlayCounts(EpisodeObserver):
 
 
 class PlayProgress(PlayCounts):
-    """Shows on a bar how far `total` episodes are, of which `done` were played before.
-
-    `keep` gets the rows of episodes as they end, without those that infrastructure lost; `on_pace`
-    is called once, after `EVIDENCE_S` or at the end. `correct` is None for open questions.
-    """
+    """Shows on a bar how far `total` episodes are, of which `done` were played before. `keep` gets
+    the rows of those that end, without lost ones; `on_pace` is called once, after `EVIDENCE_S` or
+    at the end. `correct` is None for open questions."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import reduce
 from itertools import zip_longest
 from operator import add
@@ -36,15 +36,7 @@ PLACE = ("phase", "mode", "step", "question_id", "sample")  # no two episodes of
 Key = tuple[str, int]  # question id, number of the sample
 
 
-@dataclass(frozen=True)
-class Turn:
-    action: str
-    observation: str
-
-
 class EpisodeRecord(EpisodeLine):
-    """A played episode. Only turns before the first truncation are trained."""
-
     prompt_tokens: int = 0  # read by a model
     sampled_tokens: int = 0  # written by a model
     answer: str | None = None  # `trainer.rollout.vote.answer_key`
@@ -63,24 +55,22 @@ class EpisodeRecord(EpisodeLine):
         return Attempt(self.answer, self.logprob)
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[tuple[str, str], ...]:
+        """What the model wrote in each turn, and what it read next (empty after the last)."""
         written = [
             action or "" if text is None else text
             for text, action in zip_longest(self.texts, self.actions)
         ]
         replies = [*self.seen[1:], *[""] * len(written)]
-        return tuple(map(Turn, written, replies))
+        return tuple(zip(written, replies, strict=False))
 
     def sealed(self) -> dict[str, Any]:
         return with_seal(self.model_dump())
 
 
 class Book:
-    """All questions of a run by id, which turn the row of a rollout into an `EpisodeRecord`.
-
-    `train` are all training and open questions, filtered or not: the databases that they touch are
-    `seen`.
-    """
+    """All questions of a run by id, which turn a rollout's row into an `EpisodeRecord`. `train` are
+    all training and open questions, filtered or not: the databases that they touch are `seen`."""
 
     def __init__(self, train: Iterable[AnyQuestion], others: Iterable[AnyQuestion]) -> None:
         train = list(train)
@@ -184,7 +174,6 @@ def keep_records(run: Run, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
 
 
 def read_observations(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines, none if the file is missing, without those of a member cut by a crash."""
     if not path.exists():
         return
     with opened(path) as packed, gzip.open(packed) as file:

@@ -6,18 +6,88 @@ from pathlib import Path
 from typing import Any, cast
 
 from shared.dataset import data_digest
+from shared.errors import SQLEnvError
+from shared.models import ServerMetadata
 from shared.run_files import RunSummary
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
 from trainer.run.folder import Run, changes, keep_lines, read_json, runs_in
-from trainer.run.inputs import FOR_MEMORY, Inputs, JobOptions, check_resumed_data, resumed_settings
+from trainer.run.inputs import Inputs, JobOptions, digests_of
 from trainer.run.records import keep_records, read_observations
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.training import finished
 
+# these change how an update is computed, not its result
+FOR_MEMORY = (
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "gradient_checkpointing"),
+)
+# results with equal ones compare
+DIGESTS = ("data_digest", "model_digest", "prompt_digest", "server_digest")
+
+
+def resumed_settings(
+    run: Run,
+    servers: tuple[str, ...],
+    overrides: Mapping[str, Any],
+    kind: type[JobOptions] = JobOptions,
+) -> tuple[GRPOConfig, JobOptions]:
+    """Return the settings of a run to resume, whose options are of a `kind`. `overrides` may hold
+    `max_steps`, `FOR_MEMORY` and another `generation_url`."""
+    saved = read_json(run.config)
+    if isinstance(saved, dict) and (command := saved.get("command", "train")) != kind.command:
+        raise RunError(
+            f"{run.path} was made by 'python -m trainer {command}': resume it with that command"
+        )
+    if isinstance(saved, dict) and "config" in saved and (old := {*DIGESTS} - saved.keys()):
+        raise RunError(
+            f"{run.path} is of an older version (its config.json has no {min(old)}): resume it "
+            "with the version that wrote it, or start a run without --resume"
+        )
+    try:
+        config = GRPOConfig(**saved["config"])
+        options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
+        if missing := {"processes"} - saved.keys():
+            raise KeyError(min(missing))
+    except (KeyError, TypeError, SQLEnvError) as error:
+        raise RunError(f"{run.config} is not a run's settings: {error}") from error
+    if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):
+        raise RunError(
+            f"a resumed run keeps its settings, so {', '.join(changed)} can't change: "
+            "start a run without --resume"
+        )
+    other = config.override(**overrides)
+    if other.rollouts_per_step != config.rollouts_per_step:
+        raise RunError(
+            f"a resumed run keeps its {config.rollouts_per_step} rollouts per step, and "
+            "per_device_train_batch_size x gradient_accumulation_steps would be "
+            f"{other.rollouts_per_step}"
+        )
+    return other, options
+
+
+def check_resumed_data(
+    run: Run, inputs: Inputs, config: GRPOConfig, metadata: ServerMetadata | None = None
+) -> None:
+    first, servers = read_json(run.config), ", ".join(config.server_urls)
+    named = {
+        "data_digest": f"the data in {config.data_dir}",
+        "model_digest": f"the model {config.model_name}",
+        "prompt_digest": "what the model reads, or how its turns are read (by its code)",
+        "server_digest": f"the environment server at {servers} (its rules, limits or SQLite)",
+    }
+    for name, digest in digests_of(config, inputs, metadata).items():
+        if first[name] != digest:
+            if name == "server_digest" and metadata is not None:
+                was = first.get("server_rules", {})
+                parts = [part for part, now in metadata.rules.items() if was.get(part) != now]
+                named[name] += f": {', '.join(parts)}"
+            raise RunError(
+                f"{named[name]} has changed since {run.id} started, so its results would not be "
+                "comparable: start a run without --resume"
+            )
+
 
 def finished_result(folder: Run, inputs: Inputs, config: GRPOConfig) -> RunSummary | None:
-    """Return the result of a run that has nothing left to train, or None if it can resume."""
     check_resumed_data(folder, inputs, config)
     next(read_observations(folder.observations), None)  # raises for the format of older versions
     if not folder.finished:

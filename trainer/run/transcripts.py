@@ -70,9 +70,9 @@ def _cell(text: str, limit: int, mark: str = "") -> str:
 def _turn(episode: EpisodeRecord | None, index: int) -> str:
     if episode is None or index >= len(episode.turns):
         return ""
-    turn = episode.turns[index]
-    action = _cell(turn.action, ACTION_CHARS, "**")
-    return "<br>".join(filter(None, (action, _cell(turn.observation, RESULT_CHARS))))
+    action, observation = episode.turns[index]
+    cells = _cell(action, ACTION_CHARS, "**"), _cell(observation, RESULT_CHARS)
+    return "<br>".join(filter(None, cells))
 
 
 def verdict(episode: EpisodeRecord | None) -> str:
@@ -86,8 +86,6 @@ def verdict(episode: EpisodeRecord | None) -> str:
 def transcripts(
     texts: Mapping[str, str], random: Episodes, before: Episodes, after: Episodes, *, heading: str
 ) -> str:
-    """Return the Markdown page. `texts` are the questions by id; `before`, `after` are greedy, and
-    `random` may be empty."""
     policies = {"random": random} if random else {}
     policies |= {"before": before, "after": after}
     sections = []

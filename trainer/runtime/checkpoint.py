@@ -66,7 +66,6 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         return control
 
     def restore(self, state: Any) -> None:
-        """Reset trl's counts and the random generators to the end of the last whole step."""
         if self._rng is None:
             return
         state.num_input_tokens_seen = self._tokens_seen

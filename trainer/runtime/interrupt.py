@@ -49,23 +49,18 @@ class Interrupts:
             raise Interrupted(clean=not self._deferred)
 
     @contextmanager
-    def deferred(self) -> Iterator[None]:
+    def deferred(self, deferred: bool = True) -> Iterator[None]:
         """Defer signals in the block: the caller checks `requested` where it can stop."""
-        with self._set_deferred(True):
-            yield
-
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Let signals interrupt the block, also inside `deferred()`."""
-        with self._set_deferred(False):
-            if self.requested:
-                raise Interrupted
-            yield
-
-    @contextmanager
-    def _set_deferred(self, deferred: bool) -> Iterator[None]:
         before, self._deferred = self._deferred, deferred
         try:
             yield
         finally:
             self._deferred = before
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let signals interrupt the block, also inside `deferred()`."""
+        with self.deferred(False):
+            if self.requested:
+                raise Interrupted
+            yield

@@ -26,7 +26,6 @@ WHOLE_MODEL = ("model*.safetensors", "pytorch_model*.bin")
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether a folder has an adapter and no whole model."""
     whole = any(file for pattern in WHOLE_MODEL for file in folder.glob(pattern))
     return (folder / CONFIG).is_file() and not whole
 
@@ -100,7 +99,6 @@ def adapted(model: Any, config: GRPOConfig) -> Any:
 
 
 def continues(config: GRPOConfig) -> bool:
-    """Return whether the start model is an adapter that training goes on with: see `adapted`."""
     folder, new = Path(config.model_name), lora_config(config)
     if new is None or not is_adapter(folder):
         return False

@@ -29,11 +29,8 @@ DRAWING_BYTES = 28  # per row and vocabulary entry, while ids are drawn
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes at the peak of each kind of work.
-
-    `measuring` has all weights in float32 and their copies in the number format of computations,
-    before and after training, where episodes are played as memory allows.
-    """
+    """Bytes at the peak of each kind of work; `measuring` is before and after training, where
+    episodes are played as memory allows."""
 
     measuring: int
     rollout: int

@@ -160,7 +160,6 @@ def _warn_of_another_prompt(saved: Mapping[str, Any] | None, config: GRPOConfig)
 
 
 def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
-    """Load the tokenizer of a model that another process runs; a directory needs no weights."""
     folder = model_path(name)
     source = str(folder) if (folder / "tokenizer.json").is_file() else find_model(name)
     with _loading("tokenizer of", name):
@@ -193,7 +192,6 @@ def _loading(what: str, name: str) -> Iterator[None]:
 
 
 def _load(source: str, base: str = "", trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Load a model in float32 on the CPU, and its tokenizer, from what `find_model` returned."""
     import torch
     from transformers import AutoModelForCausalLM
 

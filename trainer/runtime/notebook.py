@@ -49,7 +49,6 @@ def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> boo
 
 
 def keep_torch(constraints: str) -> str:
-    """Return constraints without those of torch and its packages, if torch is installed."""
     if _version("torch") is None:
         return constraints
     cuda = re.compile(rf"^(?:{'|'.join(TORCH_PACKAGES)}|nvidia-[\w-]+)\s*==.*\n?", re.MULTILINE)

@@ -20,7 +20,6 @@ _SIGNS = re.compile(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python, numpy, torch, CUDA or the operating system ran out of memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # torch's own class by its name, without importing it
@@ -33,7 +32,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def reporting_out_of_memory(config: GRPOConfig, doing: str) -> Iterator[None]:
-    """Raise `OOMError`, which names `doing`, for any out-of-memory error in the block."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:

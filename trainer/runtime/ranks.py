@@ -48,7 +48,6 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the run's files, starts its server and prints."""
         return self.index == 0
 
     def deferred(self) -> AbstractContextManager[None]:
@@ -60,7 +59,6 @@ class Ranks:
         return self.interrupts.interruptible() if self.count == 1 else nullcontext()
 
     def gather(self, value: T) -> list[T]:
-        """Return every process's `value`, by index. Raises `RankLost` where a process is gone."""
         if self.count == 1:
             return [value]
         from torch.distributed import all_gather_object
@@ -142,7 +140,6 @@ def joined(config: GRPOConfig, interrupts: Interrupts) -> Iterator[Ranks]:
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process is one of several that a launcher started."""
     return all(name in environment for name in LAUNCHER) and int(environment["WORLD_SIZE"]) > 1
 
 
@@ -152,11 +149,9 @@ def check_not_launched(command: str) -> None:
 
 
 def run_and_exit(work: Callable[[], Any]) -> NoReturn:
-    """Do `work` and end the process with its exit code, before the interpreter is torn down.
-
-    gloo's threads may still free Python objects then, even after `destroy_process_group`: that
-    aborts one process in five (https://github.com/pytorch/pytorch/issues/190489).
-    """
+    """Do `work` and end the process with its exit code, before the interpreter is torn down: gloo's
+    threads may still free Python objects then, which aborts one process in five
+    (https://github.com/pytorch/pytorch/issues/190489)."""
     code = 1
     try:
         try:
@@ -241,7 +236,6 @@ def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
 
 
 def rank_lost(error: BaseException) -> RankLost | None:
-    """Return the `RankLost` for torch's error where a process no longer answers, else None."""
     from torch.distributed import DistError
 
     broken = isinstance(error, RuntimeError) and CONNECTION.search(str(error))

@@ -64,8 +64,6 @@ def ignore_renamed() -> None:
 
 
 def save_trained(trainer: Any, path: Path) -> Any:
-    """Save the model and the tokenizer to `path`, LoRA merged in and its adapter beside it, in
-    adapter/; return the model."""
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     if hasattr(model, "merge_and_unload"):
         if trainer.is_world_process_zero():
@@ -88,7 +86,6 @@ def finished(checkpoint: Path, max_steps: int) -> bool:
 
 
 def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
-    """Train to the end from `checkpoint`, or from the start; return the training steps done."""
     if checkpoint is not None and finished(checkpoint, max_steps):
         trainer._load_from_checkpoint(str(checkpoint))  # train() would do one more step
         return int(_state_of(checkpoint)["global_step"])
@@ -99,13 +96,10 @@ def train_from(trainer: Any, checkpoint: Path | None, max_steps: int) -> int:
 def run_training_with_metrics(
     trainer: Any, *, resume_from: Path | None = None
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Train to the end, from the checkpoint folder `resume_from`; return trl's output and one dict
-    per log event.
-
-    If training is stopped by a signal (`Interrupted`), or by lost servers, a lost process, lack of
-    memory or a diverging loss (`SQLEnvError`), the last whole step is saved, unless it stopped
-    between the updates of a step.
-    """
+    """Train to the end, from the checkpoint folder `resume_from`; return trl's output and a dict
+    per log event. If a signal (`Interrupted`), or lost servers, a lost process, lack of memory or a
+    diverging loss (`SQLEnvError`) stops it, the last whole step is saved, unless it stopped between
+    the updates of a step."""
     guard = guard_of(trainer)
     ranks = guard.ranks
     with ranks.interrupts.deferred():

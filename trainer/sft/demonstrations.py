@@ -1,7 +1,7 @@
 """Demonstrations: scripts played against a server, as token rows with a mask of what to learn."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -35,10 +35,6 @@ class Demonstration:
     learn: list[int] = field(repr=False)
 
 
-def longest_turn(learn: Sequence[int]) -> int:
-    return max((len(list(run)) for one, run in groupby(learn) if one), default=0)
-
-
 def taught(row: RolloutRow, context: int = 0) -> list[int]:
     """Return 1 for every id of the demonstrator, [P + C], but 0 in the first `context` actions, and
     in actions that the environment answered with an error: what is learned is to recover from it.
@@ -54,15 +50,14 @@ def taught(row: RolloutRow, context: int = 0) -> list[int]:
 
 
 def problem_of(row: RolloutRow, script: Script, config: GRPOConfig, window: int) -> str | None:
-    """Return why a played script must not be taught; None if it may be."""
     if script.label is not None and attempt_of(row).key != script.label:
         return NOT_AGREED
     if script.label is None and row.outcome != Outcome.CORRECT:
         return NOT_CORRECT
     if len(row.ids) > window:
         return LONG_ROW
-    longest = longest_turn(taught(row, script.context))
-    return LONG_TURN if longest > config.max_new_tokens else None
+    turns = (len(list(run)) for one, run in groupby(taught(row, script.context)) if one)
+    return LONG_TURN if max(turns, default=0) > config.max_new_tokens else None
 
 
 def demonstrate(

@@ -40,7 +40,6 @@ class Played:
     label: str | None = None
 
     def reply(self, action: int) -> str:
-        """Return what the agent read after an action; empty if that was not kept."""
         return "".join(self.record.seen[action + 1 : action + 2])
 
     @property
@@ -96,7 +95,6 @@ class Played:
 
     @property
     def first_query(self) -> int:
-        """The place of the first query or answer; the number of actions if there is none."""
         said = (ActionType.QUERY, ActionType.ANSWER)
         places = (at for at, action in enumerate(self.actions) if action.startswith(said))
         return next(places, len(self.actions))
@@ -120,13 +118,11 @@ def answer_shown(observation: str) -> str | None:
 
 
 def found_nothing(observation: str) -> bool:
-    """Return whether a query's result has no rows, or one row of NULLs and zeros."""
     _, *lines = _lines(observation)
     return len(lines) == 1 and {*lines[0].split(" | ")} <= {NO_ROWS, "NULL", "0"}
 
 
 def _lines(observation: str) -> list[str]:
-    """Return the lines of a result, without notes and what follows it."""
     lines = observation.partition(f"\n{STEPS_LEFT}")[0].split("\n")
     return [line for line in lines if not line.startswith(NOTE)]
 
@@ -188,7 +184,6 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
 
 def labelled(episodes: Iterable[Played]) -> list[Played]:
-    """Return the episodes of the questions whose attempts agree enough, with their label."""
     tries: dict[str, list[Played]] = defaultdict(list)
     for one in episodes:
         tries[one.question.question_id].append(one)
@@ -198,14 +193,6 @@ def labelled(episodes: Iterable[Played]) -> list[Played]:
         if (label := label_of([one.record for one in played])) is not None
         for one in played
     ]
-
-
-def agreed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    return successes(source, labelled(episodes))
-
-
-def mended(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
-    return recovered(source, labelled(episodes))
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
@@ -250,7 +237,7 @@ _KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {
     COMPLETED: completed,
     RECOVERED: recovered,
     CORRECTED: corrected,
-    AGREED: agreed,
-    MENDED: mended,
+    AGREED: lambda source, episodes: successes(source, labelled(episodes)),
+    MENDED: lambda source, episodes: recovered(source, labelled(episodes)),
 }
 RECORDED = tuple(_KINDS)  # kinds of sources that read the episodes of a folder

@@ -22,11 +22,9 @@ _TABLE = re.compile(
 
 @dataclass(frozen=True)
 class Script:
-    """The actions of one episode, of which the last is the answer.
-
-    The first `context` actions are replayed, but not taught. The answer must be correct, or with a
-    `label`, the key of an answer (`trainer.rollout.vote`), hold the same values.
-    """
+    """The actions of one episode, of which the last is the answer. The first `context` ones are
+    replayed, but not taught. The answer must be correct, or with a `label`, the key of an answer,
+    hold the same values."""
 
     source: str
     question_id: str

@@ -92,7 +92,7 @@ def sft(
         servers, run = tuple(server or ()), None
         if resume is not None:
             from trainer.run.folder import open_run
-            from trainer.run.inputs import resumed_settings
+            from trainer.run.resume import resumed_settings
             from trainer.sft.sft_job import SftOptions
 
             run = open_run(resume)

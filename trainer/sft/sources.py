@@ -41,8 +41,6 @@ def scripts_of(source: str, config: GRPOConfig) -> list[Script]:
 
 
 def consistent(scripts: Iterable[Script], labels: dict[str, str]) -> Iterator[Script]:
-    """Yield the scripts whose question has no other label yet; `labels` are those by question, to
-    which theirs are added."""
     for one in scripts:
         if one.label is None or labels.setdefault(one.question_id, one.label) == one.label:
             yield one

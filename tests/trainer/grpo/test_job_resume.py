@@ -32,9 +32,9 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.run.folder import open_run, read_json, read_lines
-from trainer.run.inputs import JobOptions, check_resumed_data, load_inputs, resumed_settings
+from trainer.run.inputs import JobOptions, load_inputs
 from trainer.run.records import read_records
-from trainer.run.resume import drop_after
+from trainer.run.resume import check_resumed_data, drop_after, resumed_settings
 from trainer.runtime.interrupt import Interrupted
 
 pytestmark = pytest.mark.usefixtures("blank_charts")

@@ -16,7 +16,6 @@ from trainer.grpo.live import LiveVisualizationCallback, episode_markdown
 from trainer.grpo.train import build_trainer
 from trainer.run.inputs import JobOptions, load_inputs
 from trainer.run.players import model_play
-from trainer.run.records import Turn
 from trainer.runtime.training import run_training_with_metrics
 
 pytest.importorskip("IPython")
@@ -130,7 +129,7 @@ def test_a_failure_is_logged_once_and_counted_and_training_continues(
 
 def test_an_episode_is_shown_literally() -> None:
     nasty = "ANSWER: <script>alert(1)</script> `|` [red]\n```\n# heading"
-    episode = record(outcome="correct", turns=(Turn(nasty, "x" * 5000), Turn("ANSWER: 1", "")))
+    episode = record(outcome="correct", turns=((nasty, "x" * 5000), ("ANSWER: 1", "")))
     heading, _, *block, _, end = episode_markdown(1, "<b>?", episode).splitlines()
     assert heading.startswith("## After 1 step, greedy: ")
     assert "correct" in end

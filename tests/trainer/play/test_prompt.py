@@ -10,7 +10,7 @@ import time
 import pytest
 from rich.console import Console
 
-from trainer.play.prompt import Prompt, Typed
+from trainer.play.prompt import Prompt
 
 
 @pytest.mark.parametrize("last", ["quit", "exit", None])
@@ -27,7 +27,7 @@ def test_lines_are_questions_until_the_user_leaves(
     terminal = Console(file=io.StringIO())
     monkeypatch.setattr(terminal, "input", read)
     # 'sql' without a query before it asks for one
-    assert [*Prompt(terminal)] == [Typed("And now?"), Typed("How many?", is_sql=True)]
+    assert [*Prompt(terminal)] == [("And now?", False), ("How many?", True)]
     assert [*lines] == ["more"]
 
 
@@ -40,7 +40,7 @@ def test_without_an_editor_the_query_is_shown_and_may_be_kept(
     prompt = Prompt(terminal)
     prompt.query = "SELECT 1 -- one\nFROM t"
     typed = [*prompt]
-    assert typed == [Typed("SELECT 1 -- one\nFROM t", True), Typed("SELECT 2", True)]
+    assert typed == [("SELECT 1 -- one\nFROM t", True), ("SELECT 2", True)]
     assert "SELECT 1 FROM t\n" in file.getvalue()
 
 

@@ -106,7 +106,7 @@ def test_fit_learns_and_counts_what_a_row_is_changed_to():
         for one in (row, other)
     ]
     assert losses[1] < 1 < losses[0]
-    assert figures.tokens == 60 * 4 * len(other.ids)
+    assert figures["tokens"] == 60 * 4 * len(other.ids)
 
 
 @pytest.mark.parametrize("shape", [(24, 64), (64, 24), (32, 32)])

@@ -25,7 +25,7 @@ from trainer.run.folder import (
     write_json,
     write_text,
 )
-from trainer.run.records import Turn, append_records, keep_records, read_observations, read_records
+from trainer.run.records import append_records, keep_records, read_observations, read_records
 
 
 def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ RECORD = record(
     step=3,
     operational=0.01,
     reward=1.01,
-    turns=(Turn("describe orders", "id, price"), Turn("ANSWER: 1", "")),
+    turns=(("describe orders", "id, price"), ("ANSWER: 1", "")),
     actions=("DESCRIBE: orders", "ANSWER: 1"),
     rewards=(0.01, 1.0),
     observations=("0" * 16, "1" * 16, "2" * 16),
@@ -143,11 +143,11 @@ def test_records_are_read_back(tmp_path: Path) -> None:
     append_records(run, [RECORD])
     append_records(run, [lost])
     assert list(read_records(run)) == [RECORD, lost]
-    assert RECORD.turns == (Turn("describe orders", "id, price"), Turn("ANSWER: 1", ""))
+    assert RECORD.turns == (("describe orders", "id, price"), ("ANSWER: 1", ""))
     assert lost.turns == ()
     assert list(read_records(run, lambda phase, step: step == 3)) == [RECORD]
     (without,) = read_records(run, lambda phase, step: step == 3, seen=False)
-    assert [turn.observation for turn in without.turns] == ["", ""]
+    assert [observation for _, observation in without.turns] == ["", ""]
 
 
 def test_observations_of_an_older_version_are_refused(tmp_path: Path) -> None:

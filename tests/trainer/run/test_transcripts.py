@@ -3,12 +3,14 @@ import re
 import pytest
 
 from tests.trainer.conftest import record
-from trainer.run.records import EpisodeRecord, Turn
+from trainer.run.records import EpisodeRecord
 from trainer.run.transcripts import COUNT, pick, transcripts
 
 
 def episode(
-    question_id: str, outcome: str = "wrong", turns: tuple[Turn, ...] = (Turn("ANSWER: 1", ""),)
+    question_id: str,
+    outcome: str = "wrong",
+    turns: tuple[tuple[str, str], ...] = (("ANSWER: 1", ""),),
 ) -> EpisodeRecord:
     return record(question_id=question_id, outcome=outcome, turns=turns)
 
@@ -53,15 +55,13 @@ def test_lost_episodes_are_not_shown() -> None:
 
 
 def test_the_page_shows_all_three_side_by_side() -> None:
-    turns = (Turn("DESCRIBE: orders", "id | total\n1 | 2.5\nSteps left: 9"), Turn("ANSWER: 42", ""))
+    turns = (("DESCRIBE: orders", "id | total\n1 | 2.5\nSteps left: 9"), ("ANSWER: 42", ""))
     page = transcripts(
         {"a": "How many <b>orders</b>?"},
         {"a": episode("a", "budget")},
         {
             "a": episode(
-                "a",
-                "wrong",
-                (Turn("QUERY: SELECT `x|y` FROM *a*_b", "Error: no such column: `x|y`"),),
+                "a", "wrong", (("QUERY: SELECT `x|y` FROM *a*_b", "Error: no such column: `x|y`"),)
             )
         },
         {"a": episode("a", "correct", turns)},

@@ -16,7 +16,7 @@ from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RunError
 from trainer.grpo.train import build_trainer
 from trainer.run.folder import read_lines
-from trainer.run.inputs import resumed_settings
+from trainer.run.resume import resumed_settings
 from trainer.runtime.checkpoint import guard_of
 from trainer.runtime.out_of_memory import is_out_of_memory, remedies, reporting_out_of_memory
 from trainer.runtime.ranks import Ranks

@@ -20,8 +20,8 @@ from trainer.config.presets import OFFLINE_MODEL
 from trainer.errors import RunError
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import Run, read_json, read_lines
-from trainer.run.inputs import resumed_settings
 from trainer.run.records import EpisodeRecord, append_records
+from trainer.run.resume import resumed_settings
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.sft.demonstrations import demonstrate
 from trainer.sft.scripts import Script

@@ -31,15 +31,13 @@ class Generator(Protocol):
         """Append ids to rows (first their whole prompts), start a turn for each, and return those
         that have ended: all of them, or at least one while the others continue in the next call.
 
-        A row that is absent and has no turn under way is finished: its context is dropped, and it
-        must not come back. An error in place of a turn means that infrastructure failed, and the
-        episode is lost; None ends the episode without an answer.
+        A row that is absent and has no turn under way is finished. An error in place of a turn
+        means that infrastructure failed, and the episode is lost; None ends the episode without an
+        answer.
         """
 
 
 class Loop(Protocol):
-    """An event loop in another thread."""
-
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
         """Return the results of `calls`, which run together; the first that raises cancels the
         others."""
@@ -47,10 +45,7 @@ class Loop(Protocol):
 
 @runtime_checkable
 class AsyncGenerator(Generator, Loop, Protocol):
-    """A `Generator` that can sample the turns of a batch's episodes apart from each other."""
-
-    async def sample_one(self, index: int, appended: Sequence[int]) -> Sample | SQLEnvError:
-        """Append ids to a row and sample a turn for it, as `sample` does for many."""
+    async def sample_one(self, index: int, appended: Sequence[int]) -> Sample | SQLEnvError: ...
 
 
 class Policy(Protocol):

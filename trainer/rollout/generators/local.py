@@ -160,7 +160,6 @@ class LocalGenerator:
         return logits[places.to(self._device)]
 
     def _take(self, slots: Tensor, room: int) -> None:
-        """Keep the rows of `slots`, in that order, each with room for `room` more tokens."""
         self._lengths = self._lengths[slots]
         used = int(self._lengths.max())
         self._cache.take(slots.to(self._device), used, used + room)
@@ -231,7 +230,6 @@ class LocalGenerator:
             logits = self._advance(ids, live)
 
     def _record(self, ids: list[int], logprobs: list[float]) -> list[int]:
-        """Append one id to each live slot's sample; return the slots whose turn ends with it."""
         finished = []
         for slot, (token, logprob) in enumerate(zip(ids, logprobs, strict=True)):
             row = self._rows[self._order[slot]]

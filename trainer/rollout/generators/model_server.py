@@ -114,8 +114,7 @@ class ModelServer:
             )
         self._listed(next((model for model in models if model.id == self.model), None))
 
-    def _listed(self, model: Any) -> None:
-        """Use what the server's list says of the model, None if it has no list."""
+    def _listed(self, model: Any) -> None: ...
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
         url, method = self.base_url.removesuffix("/v1") + path, "GET" if body is None else "POST"
@@ -208,7 +207,6 @@ class ModelServer:
                 return ModelServerError(f"{self.base_url} {tries}: {reason}")
 
     def _fatal(self, error: openai.APIError) -> ModelServerError:
-        """Return the error, with its remedy, of what every other request would meet too."""
         url, reason = self.base_url, _server_message(error)
         status = getattr(error, "status_code", None)
         if isinstance(error, openai.APIConnectionError):
@@ -244,7 +242,6 @@ def _overflows(error: openai.APIStatusError) -> bool:
 
 
 def _server_message(error: openai.APIError) -> str:
-    """Return the server's own message on one line, whatever body its version sends."""
     text = error.message
     if error.body and re.fullmatch(r"Error code: \d+", text):
         text += f" - {error.body}"

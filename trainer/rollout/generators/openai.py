@@ -33,12 +33,9 @@ def cut_down(messages: Messages) -> list[Messages]:
 
 
 class OpenAIPolicy(ModelServer):
-    """Plays by chat completions; `connection` is passed to `ModelServer`.
-
-    If `temperature` is above 0, each request has a seed from its episode's own stream, so a server
-    that honours it repeats its texts. `thinking` is passed to the server's chat template; a turn's
-    thinking is in its text, within <think> tags, whether the server separates it or not.
-    """
+    """Plays by chat completions. If `temperature` is above 0, each request has a seed from its
+    episode's own stream. `thinking` is passed to the server's chat template; a turn's thinking is
+    in its text, within <think> tags, whether the server separates it or not."""
 
     endpoint = "chat.completions"
     alternative = "--api completions"
@@ -89,7 +86,6 @@ class OpenAIPolicy(ModelServer):
         return None
 
     def _text(self, choice: Any) -> str:
-        """Return what the model wrote; its thinking is at the start, within <think> tags."""
         message = choice.message
         text: str = message.content or ""
         thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
@@ -112,12 +108,9 @@ class _Row:
 
 
 class CompletionsGenerator(ModelServer):
-    """An `AsyncGenerator` over a model server; `connection` is passed to `ModelServer`.
-
-    `codec` is that of the served model's tokenizer. Turn n of a row has a seed of the stream (row's
-    stream, n). Log-probabilities are the server's: vLLM's are those of the temperature-scaled
-    distribution with `--logprobs-mode processed_logprobs`, llama.cpp's those of temperature 1.
-    """
+    """An `AsyncGenerator` over a model server, with the `codec` of the served model's tokenizer.
+    Log-probabilities are the server's: vLLM's are those of the temperature-scaled distribution with
+    `--logprobs-mode processed_logprobs`, llama.cpp's those of temperature 1."""
 
     endpoint = "completions"
     alternative = "--api chat"
@@ -156,7 +149,6 @@ class CompletionsGenerator(ModelServer):
         del self._rows[row].context[kept:]
 
     def sample(self, appended: Mapping[int, Sequence[int]]) -> dict[int, Sample | SQLEnvError]:
-        """Sample a turn for each of these rows, outside a batch of episodes."""
         turns = self.run_all([partial(self.sample_one, row, ids) for row, ids in appended.items()])
         return dict(zip(appended, turns, strict=True))
 
@@ -205,7 +197,6 @@ class CompletionsGenerator(ModelServer):
         return Sample(ids, logprobs)  # ended by the server, or by the limit on tokens
 
     def _check_tokenizer(self, ids: Sequence[int], text: str) -> None:
-        """Raise `ModelServerError` if the ids of the first text mean another text here."""
         if self._same_tokenizer or not text.strip("\ufffd"):
             return
         own = self._codec.text(ids)

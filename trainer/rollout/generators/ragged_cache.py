@@ -72,8 +72,6 @@ class _RaggedLayer(CacheLayerMixin):  # type: ignore[misc]
 
 
 class RaggedCache(Cache):  # type: ignore[misc]
-    """The cache of a batch of `slots` rows. The caller sets `plan` before every forward pass."""
-
     def __init__(self, layers: int, slots: int, capacity: int) -> None:
         self.slots, self.capacity = slots, _rounded(capacity)
         self.plan: Plan | None = None

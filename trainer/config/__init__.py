@@ -1,8 +1,4 @@
-"""`GRPOConfig`: every setting of a training run.
-
-A field can be set by name from text (`GRPOConfig.preset("offline", seed="2",
-difficulty_filter="easy,medium")`), so a command line and a notebook share one path.
-"""
+"""`GRPOConfig`: every setting of a training run, by name and from text."""
 
 import difflib
 import re
@@ -29,6 +25,8 @@ DType = Literal["auto", "float32", "bfloat16", "float16"]
 PROMPTS = ("full", "short")  # the names of system prompts; others are given as a file
 PolicyName = Literal["random", "oracle", "model", "openai"]  # what `evaluate` measures
 LabelsName = Literal["gold", "rewards", "agreement"]  # what `improve` takes as right
+# what stdout of `play` shows: every step and the answer, or the answers alone
+FormatName = Literal["text", "table", "csv", "json"]
 ApiName = Literal["chat", "completions"]  # what a model server exchanges: texts or ids
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"

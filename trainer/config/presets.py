@@ -1,7 +1,4 @@
-"""The presets, and the rule by which every command takes one.
-
-`GRPOConfig.preset(name)` makes settings of a preset; `choose_preset` says which one a model gets.
-"""
+"""The presets, and the rule by which every command takes one."""
 
 import math
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""The training job: evaluations before training, GRPO over HTTP, evaluations after it, results.
-
-A resumed run reads measurements back and continues training from the last checkpoint.
-"""
+"""The training job: evaluations before training, GRPO over HTTP, evaluations after it, results."""
 
 import math
 import time
@@ -212,19 +209,17 @@ class GrpoJob(Job):
         return summary
 
 
-def curve_interval(steps: int) -> int:
-    return max(SHORTEST_INTERVAL, math.ceil(steps / CURVE_POINTS))
-
-
 class EvalCallback(TrainerCallback):  # type: ignore[misc]
-    """Calls `measure(step)` every `every` steps; 0: never; None: as `curve_interval` says. All
+    """Calls `measure(step)` every `every` steps; 0: never; None: about `CURVE_POINTS` times. All
     processes call `measure`, which must leave the global random generators alone."""
 
     def __init__(self, every: int | None, ranks: Ranks, measure: Callable[[int], None]) -> None:
         self._every, self._ranks, self._measure = every, ranks, measure
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        every = curve_interval(state.max_steps) if self._every is None else self._every
+        every = self._every
+        if every is None:
+            every = max(SHORTEST_INTERVAL, math.ceil(state.max_steps / CURVE_POINTS))
         if every > 0 and state.global_step > 0 and state.global_step % every == 0:
             with self._ranks.interruptible():
                 self._measure(state.global_step)

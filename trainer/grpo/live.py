@@ -10,6 +10,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from shared.console import counted
+from shared.run_stats import success
 from trainer.charts import Point, Series, png, reward_chart, success_chart
 from trainer.config import GRPOConfig
 from trainer.run.inputs import Inputs
@@ -90,16 +91,16 @@ class LiveVisualizationCallback(TrainerCallback):  # type: ignore[misc]
 
     def _picture(self, state: Any) -> bytes:
         step, steps = int(state.global_step), int(state.max_steps)
-        rates = [(at, result.rate()) for at, result in self._measured]
+        rates = [(at, success(result.episodes)) for at, result in self._measured]
         points = [
             Point(at, one["rate"], *one["ci95"]) for at, one in rates if one["rate"] is not None
         ]
         label = f"{counted(len(self._prompts), 'eval question')}, greedy"
         line = Series(label, points, "violet", "marked", band=True)
-        success = success_chart(state.log_history, self._summaries, step)
+        measured = success_chart(state.log_history, self._summaries, step)
         charts = [
             reward_chart(state.log_history, self._summaries),
-            replace(success, series=[*success.series, line]),
+            replace(measured, series=[*measured.series, line]),
         ]
         title = f"{self._name}: step {step} of {steps}"
         return png([replace(chart, steps=steps) for chart in charts], title)

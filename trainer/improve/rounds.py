@@ -296,7 +296,8 @@ class Improver:
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
         print_line(self._console, phase)
-        wall, cpu = time.monotonic(), _cpu_s()
+        # of this process and of its children that have ended
+        wall, cpu = time.monotonic(), sum(os.times()[:4])
         try:
             yield
         except Interrupted:
@@ -304,7 +305,7 @@ class Improver:
             raise
         finally:
             gc.collect()  # models of this phase
-            seconds = {"wall_s": time.monotonic() - wall, "cpu_s": _cpu_s() - cpu}
+            seconds = {"wall_s": time.monotonic() - wall, "cpu_s": sum(os.times()[:4]) - cpu}
             row = {name: round(value, 1) for name, value in seconds.items()}
             append_lines(self._out / "phases.jsonl", [{"phase": phase, **row}])
 
@@ -336,7 +337,3 @@ def round_cost(pace: Pace, tokens: float, measured: int, practice: int, taught: 
 
 def best(rounds: Sequence[Round]) -> Round:
     return max(rounds, key=lambda one: (one.measure["rate"] or 0.0, -one.number))
-
-
-def _cpu_s() -> float:
-    return sum(os.times()[:4])

@@ -10,16 +10,14 @@ import typer
 from shared.console import counted, errors, print_line
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
-from trainer.config import AGREE_SHARE
+from trainer.config import AGREE_SHARE, FormatName
 from trainer.config.presets import TRAINED_MODEL
-from trainer.play.answer_format import Format
 from trainer.run import options as cli
 
 SAMPLES = 5  # attempts of a real model at a question
 TOY = "offline"  # preset of models that play one attempt: they are greedy, and quick to be wrong
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
 NO_ANSWER = 3  # exit code if a question got no confirmed answer
-ANY_JSON = (Format.TEXT, Format.JSON)
 WITHOUT_EFFECT = ("server_urls", "temperature")  # a server is started; see `Agent`
 
 
@@ -83,13 +81,13 @@ def play(
         ),
     ] = None,
     form: Annotated[
-        Format,
+        FormatName,
         typer.Option(
             "--format",
             help="What stdout shows: text is every step and the answer; table, csv and json are "
             "the answers alone, with the progress on stderr.",
         ),
-    ] = Format.TEXT,
+    ] = "text",
     json_file: Annotated[
         typer.FileTextWrite | None,
         typer.Option(
@@ -110,9 +108,9 @@ def play(
         ("--question", "is missing, and there is no terminal to prompt on",
          not question and not sys.stdin.isatty()),
         ("--question", "is empty", any(not text.strip() for text in question or ())),
-        ("--format", "is json with --json", json_file is not None and form not in ANY_JSON),
+        ("--format", "is json with --json", json_file is not None and form not in ("text", "json")),
         ("--format", "csv is for one --question: each has columns of its own",
-         form is Format.CSV and len(question or ()) > 1),
+         form == "csv" and len(question or ()) > 1),
         *(("--set", f"{name} has no effect here", name in settings) for name in WITHOUT_EFFECT),
     ]  # fmt: skip
     for option, problem, holds in refused:
@@ -137,13 +135,13 @@ def play(
         from trainer.play.prompt import Prompt
         from trainer.play.session import play_questions, run_query
 
-        form = Format.JSON if json_file is not None else form
+        form = "json" if json_file is not None else form
         from trainer.play.output import Output
 
         output = Output(
             form, json_file or sys.stdout, {"database": str(db), "agent": config.model_name}
         )
-        brief = form is not Format.TEXT
+        brief = form != "text"
         screen, prompt = Screen(errors if brief else cli.console, brief=brief), Prompt(errors)
         where = f"served by {base_url}; " if base_url else ""
         screen.start(examine(db, notes), f"{config.model_name}, {where}{choice}")

@@ -6,7 +6,6 @@ DESCRIBE shows the descriptions. The past questions that are most like a new one
 import re
 import sqlite3
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -98,8 +97,3 @@ def check_notes(notes: Notes, path: Path, connection: sqlite3.Connection) -> Non
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.casefold()))
-
-
-def with_hint(prompt: Sequence[dict[str, str]], hint: str) -> list[dict[str, str]]:
-    system, *rest = prompt
-    return [{**system, "content": f"{system['content']}\n\n{hint}"}, *rest] if hint else [*prompt]

@@ -1,8 +1,4 @@
-"""Another action in place of one that failed before in the same attempt.
-
-The player is asked again at a temperature, a few times. If it keeps to actions that failed, the
-attempt ends without an answer.
-"""
+"""Another action, asked for at a temperature, in place of one that failed before in the attempt."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Plays one question after another on an environment server that hosts them.
-
-The attempts at a question are episodes of the training loop's `play_episodes`, played together and
-recorded step by step.
-"""
+"""Plays one question after another, in attempts, on an environment server that hosts them."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +19,6 @@ from trainer.play.agent import RETRY_TEMPERATURE, Agent
 from trainer.play.database import Database, host
 from trainer.play.display import SILENT, Screen
 from trainer.play.names import unknown_names
-from trainer.play.notes import with_hint
 from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
 from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.rollout.dataset import prompt_of
@@ -114,8 +109,11 @@ def ask(
     else:
         assert agent.retry is not None
         player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
+    prompt = prompt_of(question_id, played.question, agent.config)
+    if hint:
+        prompt[0]["content"] += f"\n\n{hint}"
     rows = play_episodes(
-        [with_hint(prompt_of(question_id, played.question, agent.config), hint)] * len(attempts),
+        [prompt] * len(attempts),
         None,
         agent.tokenizer,
         agent.config,

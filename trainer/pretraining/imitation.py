@@ -1,8 +1,5 @@
-"""Imitation learning of a small Qwen3 from scratch, on demonstrations as token rows.
-
-The loss counts only the demonstrator's tokens. Muon trains the matrices, AdamW the embeddings and
-norms.
-"""
+"""Imitation of demonstrations by a small Qwen3, from scratch. Muon trains the matrices, AdamW the
+embeddings and norms."""
 
 import math
 import random

@@ -1,8 +1,4 @@
-"""Reads a run's folder for the report, finished or not.
-
-A folder without settings is not a run. Everything else that is missing becomes a `Gap`, which the
-page lists.
-"""
+"""Reads a run's folder for the report; what is missing becomes a `Gap`, which the page lists."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

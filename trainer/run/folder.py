@@ -204,16 +204,13 @@ def create_run(out: Path, label: str) -> Run:
 
 
 def open_run(path: Path) -> Run:
-    run, remedy = Run(short_path(path.resolve())), "name the folder of a run, such as runs/latest"
+    whole, remedy = path.resolve(), "name the folder of a run, such as runs/latest"
+    run = Run(whole.relative_to(Path.cwd()) if Path.cwd() in whole.parents else whole)
     if not run.path.is_dir():
         raise RunError(f"no run at {path}; {remedy}")
     if not run.config.is_file():
         raise RunError(f"{path} is not a run: it has no {run.config.name}; {remedy}")
     return run
-
-
-def short_path(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path
 
 
 def runs_in(out: Path) -> list[Run]:

@@ -1,8 +1,4 @@
-"""The frame of a job: processes, inputs, servers, the run's folder, and how it ends or resumes.
-
-A kind of job (`Job`) gives its phases. A resumed run reads what earlier sessions measured, and
-continues training from the last checkpoint.
-"""
+"""The frame of a job: processes, inputs, servers, the run's folder, and how it ends or resumes."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

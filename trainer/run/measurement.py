@@ -10,7 +10,7 @@ from rich.console import Console
 from shared import subset
 from shared.dataset import OPEN
 from shared.run_files import TimedMeasurement
-from shared.run_stats import Mode, Rate, measurement, success
+from shared.run_stats import Mode, measurement
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
@@ -33,9 +33,6 @@ class EvalResult:
     mode: Mode
     episodes: tuple[EpisodeRecord, ...]
     wall_s: float = 0.0
-
-    def rate(self) -> Rate:
-        return success(self.episodes)
 
     def summary(self) -> TimedMeasurement:
         return {**measurement(self.episodes), "wall_s": round(self.wall_s, 3)}

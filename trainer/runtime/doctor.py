@@ -1,8 +1,5 @@
-"""`python -m trainer doctor`: what this machine has for a training run, what is missing, and how to
-get it.
-
-Every check imports what it needs itself, so a missing package fails only that check.
-"""
+"""What this machine has for a training run. Every check imports what it needs itself, so a missing
+package fails only that check."""
 
 import importlib.metadata
 import sys

@@ -211,18 +211,13 @@ def _load(source: str, base: str = "", trust_remote_code: bool = False) -> tuple
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # refused below
     )
-    _check_weights(loaded, source)
-    return model, tokenizer
-
-
-def _check_weights(loaded: Mapping[str, Any], name: str) -> None:
-    names = sorted([*loaded["missing_keys"], *(one[0] for one in loaded["mismatched_keys"])])
-    if names:
+    if names := sorted([*loaded["missing_keys"], *(one[0] for one in loaded["mismatched_keys"])]):
         raise ModelLoadError(
-            f"the weights of {name!r} don't fit its config.json, missing or of another shape: "
+            f"the weights of {source!r} don't fit its config.json, missing or of another shape: "
             f"{', '.join(names[:3])}; copy or download the whole model again, its config.json and "
             "its weights from the same place"
         )
+    return model, tokenizer
 
 
 def kept_settings(config: GRPOConfig) -> dict[str, Any]:

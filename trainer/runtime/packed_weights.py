@@ -1,8 +1,5 @@
-"""Weights packed for the products of a decoding step on a CPU.
-
-A CPU's kernels rearrange a matrix first, by default again for every token. Here that is done once,
-for as long as the weights do not change.
-"""
+"""Weights packed for the products of a decoding step on a CPU, whose kernels would by default
+rearrange a matrix again for every token."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,5 +1,4 @@
-"""What every training by transformers shares: its arguments, and training from a checkpoint to the
-end, or to a checkpoint where it is stopped."""
+"""What every training by transformers shares: its arguments, training from a checkpoint, saving."""
 
 import json
 import sys

@@ -138,15 +138,10 @@ def recorded_scripts(
 ) -> list[Script]:
     """Return the scripts of a `kind` that a folder's episodes about `questions` yield, each once.
     Episodes of other questions, such as those that a run measures on, are never taught."""
-    episodes = list(read_played(folder, questions))
-    return list(dict.fromkeys(_KINDS[kind](source, episodes)))
-
-
-def read_played(folder: Path, questions: Iterable[AnyQuestion]) -> Iterator[Played]:
     asked = {one.question_id: one for one in questions}
-    for record in read_records(Run(folder)):
-        if record.question_id in asked:
-            yield Played(asked[record.question_id], record)
+    records = (one for one in read_records(Run(folder)) if one.question_id in asked)
+    episodes = [Played(asked[one.question_id], one) for one in records]
+    return list(dict.fromkeys(_KINDS[kind](source, episodes)))
 
 
 def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:

@@ -1,7 +1,4 @@
-"""The job of `python -m trainer sft`: play demonstrations and imitate them.
-
-Its folder is like a training run's (`trainer.run.folder`), with demonstrations.jsonl in addition.
-"""
+"""The job of `python -m trainer sft`: play demonstrations and imitate them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

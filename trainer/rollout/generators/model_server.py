@@ -38,6 +38,8 @@ MAX_ERROR_CHARS = 400  # of a server's own words
 TRANSIENT = {408, 409, 429, *range(500, 600)} - {501}
 # the model's own distribution, as a local model is sampled; servers have other defaults
 NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+# of a request that was too long, in the words of OpenAI, vLLM, llama.cpp, SGLang
+OVERFLOW = re.compile(r"context[_ ](length|size|window)", re.IGNORECASE)
 # parameters that may be left out, or renamed, if a server refuses them
 OPTIONAL = {"seed", "max_tokens", "chat_template_kwargs", *NEUTRAL}
 
@@ -188,7 +190,7 @@ class ModelServer:
                 self.usage.cut += reply.choices[0].finish_reason == "length"
                 return reply
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                if _overflows(error):
+                if OVERFLOW.search(f"{error.code} {_server_message(error)}"):
                     raise ContextOverflow(_server_message(error)) from error
                 words = re.findall(r"\w+", f"{error.param} {_server_message(error)}")
                 refused = OPTIONAL.intersection(words, sent)
@@ -233,12 +235,6 @@ class ModelServer:
         return ModelServerError(
             f"{url} refuses the request for {self.model!r} ({status} {reason}){remedy}"
         )
-
-
-def _overflows(error: openai.APIStatusError) -> bool:
-    """Return whether the request was too long, by the words of OpenAI, vLLM, llama.cpp, SGLang."""
-    words = re.compile(r"context[_ ](length|size|window)", re.IGNORECASE)
-    return words.search(f"{error.code} {_server_message(error)}") is not None
 
 
 def _server_message(error: openai.APIError) -> str:

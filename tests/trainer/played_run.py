@@ -120,7 +120,7 @@ def record_run(
             return episodes
 
         def measure(phase: str, mode: Mode, step: int, skill: float, seed: int) -> None:
-            result = EvalResult(mode, play(evaluation, skill, seed, phase, mode, step), 1.5)
+            result = EvalResult(play(evaluation, skill, seed, phase, mode, step), 1.5)
             results.setdefault(phase, {})[mode] = result
 
         def curve_point(step: int, skill: float) -> None:

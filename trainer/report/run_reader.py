@@ -69,7 +69,7 @@ def read_run(path: Path) -> LoadedRun:
     for one in sorted(measured, key=lambda one: one.key):  # not by when they ended
         played.setdefault(one.phase, {}).setdefault(one.mode, []).append(one)
     evaluations: Results = {
-        phase: {mode: EvalResult(mode, tuple(modes[mode])) for mode in MODES if mode in modes}
+        phase: {mode: EvalResult(tuple(modes[mode])) for mode in MODES if mode in modes}
         for phase in PHASES
         if (modes := played.get(phase))
     }

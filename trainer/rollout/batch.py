@@ -25,8 +25,7 @@ from shared.errors import (
 )
 from shared.models import Outcome, StepResult
 from trainer.config import GRPOConfig
-from trainer.rollout.dataset import Prompt
-from trainer.rollout.episode import Episode, EpisodeObserver, start_episodes
+from trainer.rollout.episode import Episode, EpisodeObserver
 from trainer.rollout.generators.base import AnyPolicy, AsyncGenerator, AsyncPolicy, Generator
 from trainer.rollout.parsing import ParsedAction, parse_with_fallback
 from trainer.rollout.row import RolloutRow, RolloutStats
@@ -45,16 +44,14 @@ class EpisodeBatch:
 
     def __init__(
         self,
-        prompts: Sequence[Prompt],
-        seed: int,
+        episodes: Sequence[Episode],
         codec: ChatCodec | None,
         config: GRPOConfig,
         client: EpisodeClient,
         stats: RolloutStats,
-        repeats: Sequence[int] | None = None,
         observer: EpisodeObserver | None = None,
     ) -> None:
-        self.episodes = start_episodes(prompts, seed, repeats)
+        self.episodes = episodes
         self._codec, self._config, self._client, self._stats = codec, config, client, stats
         self._observer = observer or EpisodeObserver()
         self._busy: Counter[Busy] = Counter()  # turns and steps under way

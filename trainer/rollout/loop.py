@@ -15,7 +15,7 @@ from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch
 from trainer.rollout.batch import EpisodeClient as EpisodeClient
 from trainer.rollout.dataset import Prompt, prompt_of
-from trainer.rollout.episode import EpisodeObserver
+from trainer.rollout.episode import EpisodeObserver, start_episodes
 from trainer.rollout.generators.base import AnyPolicy, Generator
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow
@@ -64,7 +64,8 @@ def play_episodes(
     codec = None if tokenizer is None else codec_of(tokenizer, config.thinking)
     with open_client(config) if client is None else nullcontext(client) as client:
         start, rebuilds = time.perf_counter(), client.stats.rebuilds
-        batch = EpisodeBatch(prompts, seed, codec, config, client, stats, repeats, observer)
+        episodes = start_episodes(prompts, seed, repeats)
+        batch = EpisodeBatch(episodes, codec, config, client, stats, observer)
         try:
             if policy is not None:
                 batch.reset()

@@ -69,8 +69,8 @@ def measure_group(episodes: Episodes, ks: Sequence[int]) -> dict[str, Any]:
     """Return success and behaviour of a group of finished episodes, which docs/evaluate.md
     describes. Rates are means over questions, those of k over questions with at least k episodes;
     of open questions only `winning_share` is known."""
-    tries = success_by_question(episodes).values()
     attempts = _by_question(episodes).values()
+    tries = [[one.correct for one in played] for played in attempts]
     votes = [voted(one) for one in attempts]
     success_of = share if all(one.judged for one in episodes) else unknown
     kinds = Counter(action.partition(":")[0] for one in episodes for action in one.actions)
@@ -117,12 +117,6 @@ def _by_question(episodes: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRec
     return dict(tries)
 
 
-def success_by_question(episodes: Iterable[EpisodeRecord]) -> dict[str, list[bool]]:
-    """Return question id -> is each finished episode correct."""
-    tries = _by_question(episodes)
-    return {question: [one.correct for one in played] for question, played in tries.items()}
-
-
 def voted(episodes: Episodes) -> tuple[int, bool]:
     """Return how many episodes of a question agree with the vote's winner, and whether it is right;
     (0, False) if none has an answer."""
@@ -155,8 +149,8 @@ def vote_at_k(episodes: Episodes, k: int) -> float:
 
 
 def success_shares(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
-    tries = success_by_question(episodes)
-    return {question: sum(right) / len(right) for question, right in tries.items()}
+    tries = _by_question(episodes)
+    return {key: sum(one.correct for one in played) / len(played) for key, played in tries.items()}
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

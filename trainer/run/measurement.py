@@ -30,7 +30,6 @@ Keep = Callable[[Sequence[EpisodeRecord]], None]
 class EvalResult:
     """One measurement: the episodes, and the seconds that they took."""
 
-    mode: Mode
     episodes: tuple[EpisodeRecord, ...]
     wall_s: float = 0.0
 
@@ -134,7 +133,7 @@ def evaluate(
         keep(lost)
         known.update((one.key, one) for one in lost)
     episodes = tuple(known[key_of(task)] for task in tasks)
-    return EvalResult(mode, episodes, time.monotonic() - started)
+    return EvalResult(episodes, time.monotonic() - started)
 
 
 def choose(prompts: Sequence[PromptRow], limit: int) -> list[PromptRow]:

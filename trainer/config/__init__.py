@@ -208,8 +208,7 @@ class GRPOConfig:
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """Return the settings of a preset, with `overrides` by field name; `data_dir` sets both
-        data paths."""
+        """Return the settings of a preset, with `overrides` as of `override`."""
         if name not in PRESETS:
             raise ConfigError(f"no preset {name!r}; the presets are {', '.join(PRESETS)}")
         return cls().override(**{**PRESETS[name], **overrides})

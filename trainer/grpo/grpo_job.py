@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from shared.run_stats import MODES, PHASES, Mode, eval_row
 from trainer.charts import headline, learning_curve
 from trainer.config import GRPOConfig
 from trainer.errors import RunError
-from trainer.grpo.generation import GenerationServer, generation_server
+from trainer.grpo.generation import generation_server
 from trainer.grpo.train import build_trainer, check_enough_questions
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
@@ -49,11 +49,7 @@ class GrpoJob(Job):
     def check(config: GRPOConfig, inputs: Inputs) -> None:
         check_enough_questions(len(inputs.train), config)
 
-    @staticmethod
-    def sampled_by(
-        config: GRPOConfig, tokenizer: Any, ranks: Ranks
-    ) -> AbstractContextManager[GenerationServer | None]:
-        return generation_server(config, tokenizer, ranks)
+    sampled_by = staticmethod(generation_server)
 
     def run(self) -> RunSummary:
         base = self.inputs.model

@@ -12,10 +12,10 @@ from shared.run_stats import Rate
 from trainer.charts import Baseline, Chart, Point, Series, png
 from trainer.config import GRPOConfig, LabelsName
 from trainer.rollout.vote import AGREE_SHARE
+from trainer.run.console import markdown
 from trainer.run.evaluation import EvaluationResult
 from trainer.run.evaluation_tables import named, p_text
 from trainer.run.folder import Run, write_bytes, write_json, write_text
-from trainer.run.markdown import markdown
 from trainer.run.records import read_records
 from trainer.run.transcripts import transcripts
 
@@ -25,9 +25,6 @@ HOW: Mapping[LabelsName, str] = {
     "rewards": "from rewards alone",
     "agreement": "from agreement alone",
 }
-
-
-NEW_LABELS = "New labels that the round learned from"
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,14 @@ def charts(result: Result) -> list[Chart]:
     counts = [Point(row["round"], row["labels"]["n"]) for row in rounds if row["labels"]]
     labels = Series("labels", counts, "green", "marked")
     last = rounds[-1]["round"]
-    found = Chart("labels", NEW_LABELS, [labels], bounds=(0.0, None), x_label="round", steps=last)
+    found = Chart(
+        "labels",
+        "New labels that a round learned from",
+        [labels],
+        bounds=(0.0, None),
+        x_label="round",
+        steps=last,
+    )
     return [shown, found]
 
 

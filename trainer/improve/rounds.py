@@ -236,7 +236,7 @@ class Improver:
     def _evaluate(
         self, phase: str, out: Path, model: Path | None, **named: Any
     ) -> EvaluationResult:
-        """Return a finished evaluation's result, whose model may be gone, or play what is
+        """Return a finished evaluation's result (its model may be gone), or play what is
         missing."""
         folder = Run(out)
         if folder.result.exists():

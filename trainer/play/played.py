@@ -70,14 +70,13 @@ class PlayedAttempt:
 
     @property
     def source(self) -> PlayStep | None:
-        """The query that the answer is taken from: the last one that holds it, if possible one
-        without doubts."""
+        """The last query whose result holds the answer, if possible one without doubts."""
         return min(self.sources, key=lambda one: bool(self.doubts.get(one.argument)), default=None)
 
     @property
     def answer(self) -> str | None:
-        """What the agent answered, if the result of one of its queries holds it, and nothing makes
-        that query doubtful."""
+        """What the agent answered, if a query's result holds it and nothing makes that query
+        doubtful."""
         source = self.source
         return self.said if source is not None and not self.doubts.get(source.argument) else None
 

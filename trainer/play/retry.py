@@ -15,8 +15,8 @@ Act = Callable[[Episode], Awaitable[str | SQLEnvError | None]]
 
 
 class RetryingPolicy:
-    """An `AsyncPolicy` for the attempts at one question; `retry` is awaited where `player` repeats
-    what failed."""
+    """An `AsyncPolicy` that awaits `retry` where `player` repeats what failed in the same
+    attempt."""
 
     def __init__(self, player: AsyncPolicy, retry: Act, attempts: Sequence[PlayedAttempt]) -> None:
         self._acts, self._attempts = (player.act_one, *[retry] * RETRIES), attempts

@@ -24,8 +24,7 @@ REPORT_EVERY = 50  # batches
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Size and schedule of the base model. The learning rates are peaks: both warm up, and later
-    decay to zero, linearly."""
+    """Size and schedule of the base model. Learning rates rise to these and decay, linearly."""
 
     hidden_size: int = 192  # a multiple of head_dim
     layers: int = 4
@@ -165,8 +164,7 @@ def fit(
     change: Callable[[Row, random.Random], Row] = lambda row, stream: row,
 ) -> dict[str, float]:
     """Train `model`, in place, on each batch of `plan` once, in bfloat16 where the device computes
-    so natively, and print lines of progress. `change` returns the row to train on in place of
-    each."""
+    so natively. `change` returns the row to train on in place of each row."""
     name, number_format = precision("auto", "auto")
     device, native = torch.device(name), number_format is torch.bfloat16
     model.to(device).train()

@@ -33,9 +33,9 @@ from trainer.pretraining.symbol_renaming import find_symbols
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import format_observation, get_system_prompt
+from trainer.run.console import markdown
 from trainer.run.evaluation import EvaluationSettings, run_evaluation
 from trainer.run.folder import begin_or_resume, read_json, write_json, write_text
-from trainer.run.markdown import markdown
 from trainer.run.measurement import choose
 from trainer.runtime.models import kept_settings
 from trainer.runtime.server import SupervisedServer

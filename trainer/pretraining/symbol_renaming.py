@@ -31,7 +31,6 @@ NOVEL_SHARE = 0.1
 # Tries to find a name that no other symbol of the row has; the last one is taken.
 DRAWS = 20
 
-
 Part = tuple[int, ...]  # of a name: one token, or the two of an accented letter
 
 
@@ -94,9 +93,8 @@ class Renamer:
 
 
 def find_symbols(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Renamer:
-    """Find the tokens that can be renamed in `rows` without changing the questions: those of
-    letters that questions and observations share and that actions copy, by the statistics of
-    `rows`."""
+    """Find the tokens that can be renamed in `rows` without changing the questions: letters that
+    questions and observations share and that actions copy."""
     texts = {token: tokenizer.decode([token]) for token in range(len(tokenizer))}
     pattern = re.compile(r"[A-Za-z]|[A-Za-z]?[a-z]+")
     letters = {token for token, text in texts.items() if pattern.fullmatch(text)}

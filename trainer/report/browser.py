@@ -1,9 +1,6 @@
-"""Lists of items that can be filtered, of which one is shown at a time, and the list of questions
-that were measured, each with the episodes of every policy that played it.
-
-All items are in the page: their markup is compressed in chunks, of which the page's script unpacks
-the one that it shows. Without scripts the first items are lists to open.
-"""
+"""Lists of items that can be filtered, of which one is shown at a time, such as the questions that
+were measured. All items are in the page: their markup is compressed in chunks, of which the page's
+script unpacks the one that it shows. Without scripts the first items are lists to open."""
 
 import base64
 import gzip
@@ -137,8 +134,7 @@ def question_browser(
 
 def turns_markup(record: EpisodeRecord) -> list[dict[str, Any]]:
     """Return the actions with their results and rewards for their template. `raw_text` is the
-    model's own text if it differs from the action's canonical one; the reward is None without an
-    answer."""
+    model's own text if it differs from the action; the reward is None without a reply."""
     turns = []
     for turn, answered, reward in zip_longest(record.turns, record.actions, record.rewards):
         text, observation = turn

@@ -55,8 +55,7 @@ def groups(step: int, rows: Sequence[EpisodeRecord], size: int) -> list[Group]:
 
 def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     """Return the browser of the training steps' groups in order, and a sentence on what is left
-    out: of a run of more than `MAX_EPISODES` some steps are shown, evenly spaced, and the last
-    one."""
+    out: a page shows about `MAX_EPISODES`, of steps evenly spaced."""
     episodes = run.totals["by_phase"].get("train", {}).get("episodes", 0)
     every = math.ceil(episodes / MAX_EPISODES) or 1
     wanted = sorted({*run.steps[::every], *run.steps[-1:]})

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,18 +65,16 @@ def rollout_func(
             "for a TRL trainer"
         )
     chats, stats = as_prompts(prompts, config), stats or RolloutStats()
+    play = partial(play_episodes, client=client, stats=stats, observer=observer)
     if tokenizer is None:
         if not hasattr(model, "processing_class"):
             raise ValueError("rollout_func needs a tokenizer beside the model, or a TRL trainer")
-        own = on_rows, ranks or Ranks(), sampler, observer
-        return _for_trl(chats, model, config, client, stats, *own)
+        return _for_trl(chats, model, config, play, stats, on_rows, ranks or Ranks(), sampler)
     with (
         serving(config) if client is None else nullcontext(client) as client,
         sampling(model, config, f"playing {len(chats)} episodes"),
     ):
-        rows = play_episodes(
-            chats, model, tokenizer, config, client=client, stats=stats, observer=observer
-        )
+        rows = play(chats, model, tokenizer, config, client=client)
     return [
         {
             "question": str(chat[-1]["content"]).removeprefix("Question: "),
@@ -94,12 +93,11 @@ def _for_trl(
     chats: Sequence[Prompt],
     trainer: Any,
     config: GRPOConfig,
-    client: EpisodeClient | None,
+    play: Callable[..., list[RolloutRow]],
     stats: RolloutStats,
     on_rows: OnRows | None,
     ranks: Ranks,
     sampler: Sampler | None,
-    observer: EpisodeObserver | None,
 ) -> dict[str, list[Any]]:
     from trl.models import unwrap_model_for_generation
 
@@ -120,18 +118,15 @@ def _for_trl(
                 # the trainer's own autocast, so that both compute the same log-probabilities
                 number_format = trainer.accelerator.autocast()
                 stack.enter_context(sampling(model, config, doing, number_format))
-            rows = play_episodes(
+            rows = play(
                 chats,
                 model,
                 trainer.processing_class,
                 config,
-                client=client,
                 seed=step_seed(config, step),
-                stats=stats,
                 generator=generator,
                 check_lost=False,
                 repeats=repeats,
-                observer=observer,
             )
             return rows, time.perf_counter()
 

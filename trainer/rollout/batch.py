@@ -190,9 +190,9 @@ class EpisodeBatch:
     def _appended(
         self, generator: Generator, codec: ChatCodec, episode: Episode
     ) -> list[int] | None:
-        """Return the ids to append to an episode's context before its next turn: first the prompt,
-        later the bridge, or what follows the prompt in a context that was cut. None if the context
-        window has no room for a turn."""
+        """Return the ids to append to an episode's context before its next turn: the prompt, the
+        bridge, or what follows the prompt in a context that was cut. None if there is no room for a
+        turn."""
         transcript = episode.transcript
         room, ids = generator.room(episode.index), transcript.prompt_ids
         if not transcript.pairs:

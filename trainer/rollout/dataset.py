@@ -14,8 +14,8 @@ Prompt = list[dict[str, Any]]
 
 
 def prompt_of(question_id: str, question_text: str, config: GRPOConfig) -> Prompt:
-    """Return the messages of one question. TRL keeps the extra key `question_id`, by which the
-    rollout finds its episode; the rollout replaces the user's text by the server's first
+    """Return the messages of one question. The rollout finds its episode by the extra key
+    `question_id`, which TRL keeps, and replaces the user's text by the server's first
     observation."""
     return [
         *opening_messages(config.system_prompt),
@@ -35,9 +35,8 @@ def question_id_of(prompt: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prompt]:
-    """Return chat prompts; a text becomes the prompt of the question that has it, of all splits
-    beside `config.questions_path`, white space ignored. `PromptError` for the text of none or of
-    several."""
+    """Return chat prompts; a text becomes the prompt of the question that has it, white space
+    ignored. `PromptError` for the text of none of `config`'s questions or of several."""
     if isinstance(prompts, str):
         raise PromptError("rollout_func takes a list of prompts: put the text into a list")
     questions: list[Question] = []

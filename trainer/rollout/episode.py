@@ -80,9 +80,8 @@ class Episode:
 def start_episodes(
     prompts: Sequence[Prompt], seed: int, repeats: Sequence[int] | None = None
 ) -> list[Episode]:
-    """Return the episodes of a batch, each with its own random stream: (seed, question, repeat).
-    `repeats` has the number of each episode among those of its question, by default that in
-    `prompts`."""
+    """Return the episodes of a batch. The random stream of each is (seed, question, repeat), its
+    number among those of its question, by default that in `prompts`."""
     names = [question_id_of(prompt) for prompt in prompts]
     episodes = []
     for index, (name, repeat) in enumerate(zip(names, repeats or occurrences(names), strict=True)):

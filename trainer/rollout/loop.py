@@ -112,8 +112,7 @@ def sample_random_baseline(
 @contextmanager
 def open_client(config: GRPOConfig, digest: str | None = None) -> Iterator[EpisodeClient]:
     """Open a client of the config's servers, and wait `config.server_wait_s` for lost ones. With
-    the `digest` of the run's servers, an episode that could only be rebuilt on others raises
-    `DigestMismatch`."""
+    the run's `digest`, a server of another one rebuilds no episode: `DigestMismatch`."""
     limits = ClientLimits(max_attempts=LEAST_ATTEMPTS, patience_s=config.server_wait_s)
     with SQLEnvClient(config.server_urls, limits, digest=digest).sync() as client:
         yield client
@@ -126,9 +125,8 @@ def sampling(
     doing: str,
     number_format: AbstractContextManager[Any] | None = None,
 ) -> Iterator[None]:
-    """Put the model in eval mode and a number format, that of `config` by default, for the block,
-    which must not change its weights, as a CPU computes with packed copies of them, nor compute
-    gradients."""
+    """Put the model in eval mode and a number format, by default that of `config`, for the block,
+    which must compute no gradients and change no weights, of which a CPU has packed copies."""
     # these import torch, which policies don't need
     from trainer.runtime.packed_weights import packed_weights
     from trainer.runtime.precision import autocast

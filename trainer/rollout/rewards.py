@@ -1,12 +1,9 @@
-"""The reward functions that TRL calls: they return the server's own values.
-
-`trainer.grpo.train` weights them 1, 0.15 and 1, so that a row's reward is the total of the
-server's ledger. None from all three, as for a lost episode, takes the row out of its group's
-baseline and out of training.
+"""The reward functions that TRL calls: they return the server's own values. `trainer.grpo.train`
+weights them, so that a row's reward is the total of the server's ledger. None from all three, as
+for a lost episode, takes the row out of its group's baseline and out of training.
 
 A function takes the completions, which it only counts, and the episodes' results: a list with one
-value per completion, as TRL passes them, or `metadata`, a list of dicts such as `rollout_func`
-returns.
+value per completion, as TRL passes them, or `metadata`, a list of dicts as `rollout_func` returns.
 """
 
 from collections.abc import Sequence

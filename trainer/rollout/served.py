@@ -19,8 +19,7 @@ def served_model(
     **connection: Any,
 ) -> tuple[ModelServer, dict[str, Any]]:
     """Return the server of `config.model_name` at `base_url`, and what `play_episodes` takes of it:
-    a policy, or for the `api` of token ids a generator with its tokenizer. `connection`: see
-    `ModelServer`."""
+    a policy, or to exchange ids a generator with its tokenizer. `connection`: see `ModelServer`."""
     name = config.model_name
     if api != "completions":
         policy = OpenAIPolicy(

@@ -51,8 +51,7 @@ def check_servers(
 
 
 def look_at(urls: Sequence[str]) -> None:
-    """Raise the error of a URL that can't work, and log who does not answer yet, without importing
-    torch."""
+    """Raise the error of a URL that can't work, and log who does not answer yet, without torch."""
     try:
         with SQLEnvClient(urls).sync() as probe:
             probe.wait_ready(LOOK_S)
@@ -86,9 +85,8 @@ def _wait_for(urls: Sequence[str], wait_s: float) -> ServerMetadata:
 
 @contextmanager
 def serving(config: GRPOConfig) -> Iterator[EpisodeClient]:
-    """Open a client of the config's servers, after `check_servers`; if their URL is the default and
-    no server with the config's data and standard answers there, of one that is started for the
-    block."""
+    """Open a client of the config's servers, after `check_servers`. If their URL is the default and
+    no such server answers there, start one for the block."""
     digest = data_digest(config.data_dir)
     with ExitStack() as stack:
         if config.server_urls == [DEFAULT_SERVER_URL]:

@@ -27,9 +27,8 @@ KEPT_PAIRS = 3  # of a turn and its observation, in a context that was cut
 
 def pairs_kept(prompt: int, pairs: Sequence[int], window: int, turn: int) -> int:
     """Return how many of the newest pairs the next turn's context keeps: all if `turn` tokens fit
-    behind them, else as many of the last `KEPT_PAIRS` as leave room for `turn` tokens, or for a
-    single token behind the newest pair. All arguments are lengths in tokens; `pairs` is oldest
-    first."""
+    behind them, else as many of the last `KEPT_PAIRS` as leave room for them, or for a single token
+    behind the newest. All arguments are lengths in tokens; `pairs` is oldest first."""
     kept: int
     for kept in (len(pairs), *range(min(KEPT_PAIRS, len(pairs) - 1), 0, -1)):
         if prompt + sum(pairs[-kept:]) + turn <= window:
@@ -75,8 +74,8 @@ class Transcript:
             self._mask(ids)
 
     def truncate(self, kept: int, ids: Sequence[int]) -> list[int]:
-        """Add the environment's `ids`, cut the context to the prompt and its `kept` newest pairs,
-        and return these."""
+        """Add the environment's `ids`, cut the context to its `kept` newest pairs, and return
+        these."""
         self.truncations += 1
         self.pairs[-1] += ids
         self.pairs = self.pairs[-kept:]

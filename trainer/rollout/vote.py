@@ -49,7 +49,6 @@ from trainer.rollout.row import RolloutRow
 Value = int | float | str | None
 Rows = list[tuple[Value, ...]]
 
-# Share of the attempts that must agree before their answer is believed. Of the shipped adapters'
 NOTHING = "[]"  # the key of an answer without a value
 DIGITS = 9  # that count of a fraction: the last ones depend on the order of a sum
 

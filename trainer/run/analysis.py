@@ -15,7 +15,6 @@ from trainer.run.records import EpisodeRecord
 
 LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agrees with itself
 
-
 Episodes = Sequence[EpisodeRecord]
 
 
@@ -42,8 +41,7 @@ def analyse(
 
 
 def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
-    """Compare every group with `before`, success by question; a question's group is that of
-    `after`."""
+    """Compare every group of `after` with `before`, success by question."""
 
     def of(group: Iterable[EpisodeRecord]) -> dict[str, Any]:
         return compare(before, success_shares(group))
@@ -231,8 +229,7 @@ def difference_interval(pairs: list[tuple[float, float]]) -> tuple[float, float]
 
 
 def _correlation(firsts: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return Pearson's r (phi for 0 and 1) with method 10's continuity correction, 0 if a side is
-    constant."""
+    """Return Pearson's r with method 10's continuity correction; 0 if a side is constant."""
     n = len(firsts)
     mean1, mean2 = math.fsum(firsts) / n, math.fsum(seconds) / n
     both = math.fsum((a - mean1) * (b - mean2) for a, b in zip(firsts, seconds, strict=True))

@@ -1,8 +1,10 @@
-"""Terminal output of the commands: tables and numbers."""
+"""Output of the commands: tables and numbers for the terminal, and pages in Markdown."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -98,3 +100,17 @@ def limit_lines(summary: RunSummary) -> list[str]:
         for name, what in limits.items()
         if (count := summary.get(name))
     ]
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("trainer.run"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+)
+_TEMPLATES.filters |= {"percent": percent_number, "rate": rate_text, "seconds": seconds_text}
+
+
+def markdown(template: str, **values: Any) -> str:
+    return _TEMPLATES.get_template(template).render(values)

@@ -1,8 +1,5 @@
-"""What training costs: seconds, CPU-seconds per episode, the split of a step.
-
-The sums follow from metrics.jsonl, whose rows have the time of training steps only: no evaluation,
-no loading, no writing of checkpoints. A resumed run drops the rows of steps that it plays again.
-"""
+"""What training costs, by metrics.jsonl, whose rows have the time of training steps only: no
+evaluation, no loading, no writing of checkpoints."""
 
 import math
 import time

@@ -68,8 +68,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Lock a folder for the block, as far as its file system has locks; `RunError` if another
-    process holds it."""
+    """Lock a folder for the block, where locks exist; `RunError` if another process holds it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         try:

@@ -5,15 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shared.dataset import (
-    OPEN,
-    AnyQuestion,
-    check_databases,
-    data_digest,
-    has_split,
-    load_split,
-    split_path,
-)
+from shared import dataset
 from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
@@ -86,7 +78,7 @@ def load_inputs(
     tokenizer are None, and the digest is empty.
     """
     path = Path(config.questions_path)
-    known = [one for one in ("train", OPEN) if has_split(path, one)]
+    known = [one for one in ("train", dataset.OPEN) if dataset.has_split(path, one)]
     taught = [one for one in options.taught if one in known]
     if training and not taught and shipped_path(path.parent).is_dir():
         raise QuestionLoadError(
@@ -95,19 +87,20 @@ def load_inputs(
         )
     # a missing file has its own error
     needed = known or (["train"] if training else [])
-    train_questions = [question for one in needed for question in load_split(path, one)]
-    eval_questions: Sequence[AnyQuestion] = []
+    train_questions = [question for one in needed for question in dataset.load_split(path, one)]
+    eval_questions: Sequence[dataset.AnyQuestion] = []
     evaluation: Sequence[PromptRow] = []
     if split is not None:
-        if known and not has_split(path, split):
+        if known and not dataset.has_split(path, split):
             remedy = "--eval-questions" if split == "eval" else "--questions"
             raise QuestionLoadError(
-                f"{path.parent} has no {split} questions ({split_path(path, split).name}) to "
-                f"measure on: name other data with --data, or import some with {remedy}"
+                f"{path.parent} has no {split} questions "
+                f"({dataset.split_path(path, split).name}) to measure on: name other data with "
+                f"--data, or import some with {remedy}"
             )
-        eval_questions = load_split(path, split)
+        eval_questions = dataset.load_split(path, split)
         evaluation = choose(load_question_prompts(config, split), options.eval_limit)
-    check_databases(config.data_dir, [*train_questions, *eval_questions])
+    dataset.check_databases(config.data_dir, [*train_questions, *eval_questions])
     if training:
         check_extras(config)
     splits = taught if training else ()
@@ -125,7 +118,7 @@ def load_inputs(
         train=train,
         evaluation=evaluation,
         book=Book(train_questions, eval_questions),
-        data_digest=data_digest(config.data_dir),
+        data_digest=dataset.data_digest(config.data_dir),
         model_digest=model_digest(model) if with_model else "",
         model=model,
         tokenizer=tokenizer,

@@ -74,10 +74,9 @@ def play_missing(
     on_pace: Callable[[Pace], None] | None = None,
     processes: int = 1,
 ) -> list[EpisodeRecord]:
-    """Play the tasks that are not `found`, `batch` at a time, and show the progress on a `console`.
-    `keep` gets the episodes as they end, which are added to `found`. Returns those that
-    infrastructure lost; `RolloutError` as soon as it is certain that they are more than
-    `max_lost_fraction` of all."""
+    """Play the tasks that are not `found`, `batch` at a time, show the progress on a `console`, and
+    add them to `found` and to `keep` as they end. Returns those that infrastructure lost;
+    `RolloutError` as soon as they are certainly more than `max_lost_fraction` of all."""
 
     def recorded(rows: Collection[RolloutRow]) -> list[EpisodeRecord]:
         return [book.episode(row, phase, mode, step, logprobs=logprobs) for row in rows]

@@ -20,7 +20,6 @@ from trainer.runtime.ranks import launched
 
 console = Console()
 
-
 DATA = typer.Option(
     "--data",
     envvar="SQLENV_DATA_DIR",
@@ -74,7 +73,6 @@ TokenizerOption = Annotated[
     ),
 ]
 
-
 ModelOption = Annotated[
     str | None,
     typer.Option(help="Model directory or Hugging Face name.", show_default="the preset's"),
@@ -110,7 +108,6 @@ AdapterOption = Annotated[
     ),
 ]
 
-
 PLAYED_MODEL = f"{TRAINED_MODEL}; with --preset, that of the preset"  # by evaluate and play
 
 
@@ -124,7 +121,6 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set a field of GRPOConfig; repeatable."),
 ]
-
 
 # the fields whose options have other names
 OPTION_OF = {
@@ -178,8 +174,7 @@ def configured(
     local: bool = True,
 ) -> tuple[Choice, GRPOConfig]:
     """Return the preset of a command's model and its settings; `local`: loaded in this process. A
-    model that can't be found, or a URL that can't work, is refused before torch is imported, which
-    takes seconds."""
+    missing model or a bad URL is refused before torch is imported, which takes seconds."""
     from trainer.rollout.servers import look_at
     from trainer.runtime.models import find_model, preset_of
 

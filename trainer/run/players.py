@@ -45,9 +45,8 @@ def connected(
     log_path: Path,
     ranks: Ranks | None = None,
 ) -> Iterator[Connection]:
-    """Connect to `servers`; without any, start one for the block, which logs to `log_path`. Raises
-    as `check_servers`. Of several processes the first starts the server, and each has its own
-    client."""
+    """Connect to `servers` after `check_servers`; without any, start one for the block. Of several
+    processes the first starts the server, and each has its own client."""
     ranks, own = ranks or Ranks(), None
     with ExitStack() as stack:
 

@@ -142,9 +142,8 @@ def append_records(run: Run, records: Sequence[EpisodeRecord]) -> None:
 def read_records(
     run: Run, wanted: Callable[[str, int], bool] = lambda phase, step: True, *, seen: bool = True
 ) -> Iterator[EpisodeRecord]:
-    """Yield the episodes whose phase and step are `wanted`, in the file's order, without a last
-    line that a crash cut; without `seen`, what their agents read is left out. `RunError` names a
-    line that was changed."""
+    """Yield the episodes whose phase and step are `wanted`, without a last line that a crash cut;
+    without `seen`, what their agents read is left out. `RunError` names a line that was changed."""
     read: dict[tuple[Any, ...], tuple[str, ...]] = {}
     for line in read_observations(run.observations) if seen else ():
         if wanted(line["phase"], line["step"]):

@@ -5,7 +5,7 @@ import html
 from collections.abc import Mapping
 
 from shared.console import counted
-from trainer.run.markdown import markdown
+from trainer.run.console import markdown
 from trainer.run.records import EpisodeRecord
 
 Episodes = Mapping[str, EpisodeRecord]  # by question_id

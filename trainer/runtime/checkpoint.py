@@ -50,8 +50,8 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             self._diverged_step = state.global_step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raise `TrainingDiverged` if the last loss was not finite: fp16's loss scaling would skip
-        this and all later steps."""
+        """Raise `TrainingDiverged` if the last loss was not finite: fp16 would skip all later
+        steps."""
         if self._diverged_step:
             raise diverged("loss", self._diverged_step, state.global_step, args.learning_rate)
 

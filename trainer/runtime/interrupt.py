@@ -24,8 +24,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Handles SIGINT and SIGTERM in its block; outside the main thread, where Python can't, it does
-    nothing."""
+    """Handles SIGINT and SIGTERM in its block, in the main thread; elsewhere it does nothing."""
 
     def __init__(self) -> None:
         self.requested = False

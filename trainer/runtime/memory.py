@@ -144,8 +144,7 @@ def shortage(
 
 
 def cache_token_bytes(shape: Any, compute: torch.dtype) -> int:
-    """Return the bytes of one token in the KV cache, by the transformers configuration of a text
-    model."""
+    """Return the bytes of a token in the KV cache, by transformers' config of a text model."""
     head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     return int(2 * shape.num_hidden_layers * heads * head_dim * compute.itemsize)

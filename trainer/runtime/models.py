@@ -124,8 +124,8 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
 
 def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
     """Load `config.model_name`, in float32 on its device, and its tokenizer, or raise
-    `ModelLoadError`. The model's own config gets the settings that it is played by, so that every
-    copy saved of it keeps them."""
+    `ModelLoadError`. The model's own config, and so every copy, gets the settings that it is played
+    by."""
     from transformers.utils import logging
 
     from trainer.runtime.precision import compute_logits_in_float32, precision

@@ -1,8 +1,5 @@
-"""The setup of a notebook: install what is missing, and describe the machine.
-
-Imports only the standard library before `install_missing` has run. As a program, it writes the
-pictures of a notebook's outputs beside it, for the walkthrough.
-"""
+"""The setup of a notebook: before `install_missing` has run, it needs only the standard library. As
+a program, it writes the pictures of a notebook's outputs beside it, for the walkthrough."""
 
 import base64
 import importlib
@@ -27,9 +24,8 @@ PRELOADED = ("numpy", "matplotlib", "rich")
 
 
 def install_missing(root: Path, run: Callable[..., Any] = subprocess.run) -> bool:
-    """Install the project in `root` under its constraints, but an installed torch stays, if a
-    package is missing. Returns whether it installed; `RuntimeError` if the session must be
-    restarted."""
+    """Install the project in `root` under its constraints if a package is missing; an installed
+    torch is kept. Return whether it installed; `RuntimeError` if the session must be restarted."""
     if all(importlib.util.find_spec(name) for name in NEEDED):
         return False
     with tempfile.TemporaryDirectory(prefix="sqlenv-install-") as folder:

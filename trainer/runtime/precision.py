@@ -14,9 +14,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
-    """Return the device and the number format of computations for these settings, or raise
-    `ConfigError`. Weights that are trained are always float32, as a 16-bit weight rounds most
-    updates away."""
+    """Return the device and the number format of computations, or raise `ConfigError`. Weights that
+    are trained are always float32, as a 16-bit weight rounds most updates away."""
     cuda = torch.cuda.is_available()
     if device == "auto":
         device = "cuda" if cuda else "cpu"

@@ -76,8 +76,7 @@ class Ranks:
         return any(self.gather(flag))
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` on every process and return this one's result, or raise the first one's error
-        in all."""
+        """Do `work` on every process and return this one's result, or raise one's error in all."""
         if self.count == 1:
             with self.interrupts.interruptible():
                 return work()
@@ -182,8 +181,8 @@ def average_gradients(model: Any, processes: int) -> None:
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:
-    """Return the device for `count` processes, `local_count` of them on this machine's `gpus` GPUs,
-    or raise `ConfigError`."""
+    """Return the device for `count` processes, `local_count` of them on this machine's `gpus`
+    GPUs."""
     from trainer.runtime.precision import precision
 
     if any(os.environ.get(name, "false").lower() == "true" for name in SHARDING):
@@ -203,9 +202,8 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
 
 
 def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> None:
-    """Raise `ConfigError` where a single process sees several GPUs: TRL refuses to train so, but
-    only after the model has been measured. Without `training`, the device's index may choose
-    one."""
+    """Raise `ConfigError` where a single process sees several GPUs, which TRL refuses too late.
+    Without `training`, the device's index may choose one."""
     from trainer.runtime.precision import precision
 
     device, _ = precision(config.device, config.dtype)

@@ -20,8 +20,7 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Return what the child runs before exec so that, on Linux, a killed trainer leaves no server
-    behind."""
+    """Return what the child runs before exec so that, on Linux, it ends with a killed trainer."""
     if not sys.platform.startswith("linux"):
         return None
     # looked up here: a child between fork and exec must not load anything

@@ -22,7 +22,6 @@ from trainer.runtime.ranks import rank_lost
 
 NO_SAVE_STEPS = 10**9  # with save_steps 0, transformers still saves the last step
 
-
 CHECKPOINTS_KEPT = 2
 
 

@@ -69,8 +69,7 @@ def demonstrate(
     client: EpisodeClient,
 ) -> tuple[list[Demonstration], Counter[str]]:
     """Play scripts, balanced over databases, until `wanted` may be taught; 0: all of them. Return
-    the demonstrations and the counts of dropped scripts by reason. `window` is the length of the
-    longest row."""
+    these and the counts of dropped scripts by reason. `window`: length of the longest row."""
     kept: list[Demonstration] = []
     dropped: Counter[str] = Counter()
     pending = []

@@ -191,9 +191,8 @@ def labelled(episodes: Iterable[Played]) -> list[Played]:
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
-    """Mend an episode of each question, if possible a short one with a failed query, by the gold
-    (`oracle_script`), so that a model learns to correct its own mistakes (DAgger: Ross et al. 2011,
-    arXiv:1011.0686)."""
+    """Mend an episode of each question, if possible a short one with a failed query, by the gold:
+    so a model learns to correct its own mistakes (DAgger: Ross et al. 2011, arXiv:1011.0686)."""
     ordered = sorted(episodes, key=lambda one: (one.failed_query is None, one.record.steps))
     scripts: dict[str, Script] = {}
     for script in _mended(source, ordered, _by_gold):

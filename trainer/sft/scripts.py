@@ -22,9 +22,8 @@ _TABLE = re.compile(
 
 @dataclass(frozen=True)
 class Script:
-    """The actions of one episode, of which the last is the answer. The first `context` ones are
-    replayed, but not taught. The answer must be correct, or with a `label`, the key of an answer,
-    hold the same values."""
+    """The actions of one episode, the last of which is the answer. The first `context` are not
+    taught. The answer must be correct, or hold the values of `label`, the key of an answer."""
 
     source: str
     question_id: str

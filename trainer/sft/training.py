@@ -26,8 +26,7 @@ Tensor = torch.Tensor
 
 
 class LengthBuckets(Sampler[int]):
-    """Order rows so that a batch holds rows of similar length; each epoch, that of the updates done
-    so far, has its own order."""
+    """Order rows, anew in each epoch, so that a batch holds rows of similar length."""
 
     def __init__(
         self, lengths: Sequence[int], batch: int, seed: int, updates_done: Callable[[], int]
@@ -64,8 +63,7 @@ def collate(rows: Sequence[Demonstration], pad_id: int) -> dict[str, Tensor]:
 
 
 class DemonstrationTrainer(WholeCheckpoints):
-    """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt in an
-    update."""
+    """`transformers.Trainer` with the mean cross-entropy, in nats, of the ids learnt."""
 
     def __init__(self, *arguments: Any, batch: int, seed: int, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -15,8 +15,7 @@ T = TypeVar("T")
 
 
 class Generator(Protocol):
-    """Samples the turns of a batch's unfinished episodes, its rows, together, and keeps their
-    contexts between turns."""
+    """Samples the turns of a batch's unfinished episodes, its rows, and keeps their contexts."""
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None: ...
 
@@ -39,8 +38,7 @@ class Generator(Protocol):
 
 class Loop(Protocol):
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-        """Return the results of `calls`, which run together; the first that raises cancels the
-        others."""
+        """Return the results of `calls`, run together; the first that raises cancels the others."""
 
 
 @runtime_checkable

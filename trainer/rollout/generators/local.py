@@ -249,8 +249,8 @@ class LocalGenerator:
     def _retire(
         self, finished: list[int], live: int, uniforms: Tensor | None
     ) -> tuple[int, Tensor]:
-        """Move the finished slots behind the others. Return the number of live slots, and their
-        former slots in order."""
+        """Move the finished slots behind the others. Return the live slots' number and former
+        places."""
         done = set(finished)
         remaining = live - len(done)
         holes = [slot for slot in finished if slot < remaining]

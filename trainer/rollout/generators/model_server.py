@@ -98,8 +98,14 @@ class ModelServer:
     def check(self, *, any_name: bool = False) -> None:
         """Raise `ModelServerError` if the server can't be reached or lists other models. With
         `any_name`, a server's only model is used whatever its name, adapters aside."""
+
+        async def listed() -> list[Any]:
+            # few retries: some servers without a list reply with 500
+            client = self._client.with_options(max_retries=min(1, self._max_attempts - 1))
+            return [model async for model in client.models.list()]
+
         try:
-            [models] = self.run_all([self._models])
+            [models] = self.run_all([listed])
         except (openai.AuthenticationError, openai.APIConnectionError) as error:
             raise self._fatal(error) from error
         except openai.APIError:
@@ -109,14 +115,15 @@ class ModelServer:
         if any_name and len(own) == 1:
             self.model = own[0]
         if names and self.model not in names:
-            listed = ", ".join(names[:LISTED_MODELS]) + ", ..." * (len(names) > LISTED_MODELS)
+            shown = ", ".join(names[:LISTED_MODELS]) + ", ..." * (len(names) > LISTED_MODELS)
             raise ModelServerError(
-                f"the server at {self.base_url} has no model {self.model!r}; it has {listed}: "
+                f"the server at {self.base_url} has no model {self.model!r}; it has {shown}: "
                 "name one of these with --model, or serve yours"
             )
         self._listed(next((model for model in models if model.id == self.model), None))
 
-    def _listed(self, model: Any) -> None: ...
+    def _listed(self, model: Any) -> None:
+        """Use what the server's list says of the model, None if it has no list."""
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
         url, method = self.base_url.removesuffix("/v1") + path, "GET" if body is None else "POST"
@@ -133,11 +140,6 @@ class ModelServer:
                 "it, or correct the address"
             ) from error
         return reply.status_code, reply.text
-
-    async def _models(self) -> list[Any]:
-        # few retries: some servers without a list reply with 500
-        client = self._client.with_options(max_retries=min(1, self._max_attempts - 1))
-        return [model async for model in client.models.list()]
 
     def run_all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
 

@@ -1,11 +1,5 @@
-"""What plays on an OpenAI-compatible server: a policy by chat completions, and a generator by token
-ids, which vLLM and llama.cpp exchange.
-
-Each turn of the policy is one chat completion of the conversation so far, in the messages that a
-local model reads. The server renders them with its own chat template and returns text, so these
-episodes have no ids to train on. A conversation longer than the server's context window is cut to
-the question and its last turns.
-"""
+"""What plays on an OpenAI-compatible server: a policy by chat completions, whose episodes have no
+ids to train on, and a generator by token ids, which vLLM and llama.cpp exchange."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

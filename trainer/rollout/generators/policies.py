@@ -38,8 +38,7 @@ def oracle_policy(questions: Iterable[Question], step_budget: int) -> ScriptedPo
 
 
 class RandomPolicy:
-    """The random baseline: valid actions over the tables, columns and cells that it has seen, and
-    a random cell as the answer."""
+    """The random baseline: valid actions over what it has seen, and a random cell as the answer."""
 
     def act(self, episodes: Sequence[Episode]) -> list[str | None]:
         return list(map(self._act, episodes))

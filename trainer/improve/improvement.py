@@ -142,15 +142,8 @@ def charts(result: Result) -> list[Chart]:
         return [shown]
     counts = [Point(row["round"], row["labels"]["n"]) for row in rounds if row["labels"]]
     labels = Series("labels", counts, "green", "marked")
-    last = rounds[-1]["round"]
-    found = Chart(
-        "labels",
-        "New labels that a round learned from",
-        [labels],
-        bounds=(0.0, None),
-        x_label="round",
-        steps=last,
-    )
+    last, name = rounds[-1]["round"], "New labels that the round learned from"
+    found = Chart("labels", name, [labels], bounds=(0.0, None), x_label="round", steps=last)
     return [shown, found]
 
 

@@ -75,8 +75,7 @@ def load_notes(path: Path) -> Notes:
 
 
 def check_notes(notes: Notes, path: Path, connection: sqlite3.Connection) -> None:
-    """Raise `PlayError` if notes are of a table or column that a database lacks, or if the query
-    of a past question is none that it can run."""
+    """Raise `PlayError` if notes name what a database lacks, or a past question's query fails."""
     listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
     tables = {str(name).casefold(): name for (name,) in connection.execute(listed)}
     for table in (*notes.tables, *notes.columns):

@@ -147,8 +147,7 @@ def read_measured(path: Path) -> Measured:
 
 
 def mixed_questions(path: Path) -> list[str]:
-    """Return the ids of the training questions that an evaluation got right in some of their
-    episodes, but not in all; `RunError` if there are none."""
+    """Return the ids of an evaluation's training questions with both right and wrong episodes."""
     found = read_measured(path)
     remedy = "make it with 'python -m trainer evaluate --split train --samples 8'"
     if found.settings["split"] != "train":

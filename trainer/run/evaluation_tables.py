@@ -39,8 +39,6 @@ def success_table(groups: Mapping[str, Any], title: str) -> RenderableType:
 
 
 def attempts_table(group: Mapping[str, Any]) -> RenderableType:
-    """Return for each k: pass@k and vote@k, and how many questions have at least k attempts that
-    agree with their vote, with the share of them that it gets right."""
     asked = group["success"]["n"]
     headings = ("k", "pass@k", "vote@k", "at least k agree", "% of all", "right %")
     rows = [

@@ -103,9 +103,8 @@ class Pace:
 
 
 class PlayCounts(EpisodeObserver):
-    """Counts a batch's episodes, turns and tokens while they are played; `changed` is called after
-    each change, with whether episodes ended. With several `processes`, it counts what this one
-    plays."""
+    """Counts a batch's episodes, turns and tokens while this process plays them; `changed` is
+    called after each change, with whether episodes ended."""
 
     def __init__(self, changed: Callable[[bool], None], processes: int = 1) -> None:
         self._changed, self.processes = changed, processes

@@ -46,8 +46,8 @@ def resumed_settings(
     try:
         config = GRPOConfig(**saved["config"])
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
-        if missing := {"processes"} - saved.keys():
-            raise KeyError(min(missing))
+        if "processes" not in saved:
+            raise KeyError("processes")
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
     if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):
@@ -109,21 +109,17 @@ def find_run(config: GRPOConfig, options: JobOptions) -> tuple[Run | None, str]:
     other = ""
     for run in runs_in(options.out):
         try:
-            differing = _differences(run, config, options)
+            first = _deciding(*resumed_settings(run, (), {}))
         except RunError:  # of another command
             continue
+        differing = changes(first, _deciding(config, options))
+        if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
+            differing.append(f"the data in {config.data_dir} have changed")
         if not differing:
             state = "finished: nothing is trained" if run.finished else "not finished: resuming it"
             return run, f"{run.path} has these settings and is {state}"
         other = other or f": {run.path} has other settings ({', '.join(differing)})"
     return None, f"starting a new run{other or f': {options.out} holds none with these settings'}"
-
-
-def _differences(run: Run, config: GRPOConfig, options: JobOptions) -> list[str]:
-    differing = changes(_deciding(*resumed_settings(run, (), {})), _deciding(config, options))
-    if not differing and read_json(run.config)["data_digest"] != data_digest(config.data_dir):
-        differing.append(f"the data in {config.data_dir} have changed")
-    return differing
 
 
 def _deciding(config: GRPOConfig, options: JobOptions) -> dict[str, Any]:

@@ -49,8 +49,8 @@ from rich.console import Console
 from trainer.play.prompt import Prompt
 prompt = Prompt(Console(stderr=True))
 prompt.query = "SELECT 1"
-for typed in prompt:
-    print("ran", repr(typed.text), typed.is_sql)
+for text, is_sql in prompt:
+    print("ran", repr(text), is_sql)
 """
 
 

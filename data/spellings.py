@@ -135,6 +135,7 @@ for _pair in (
 ):
     for _number, _word in enumerate(reversed(_pair.split())):
         _BOOLEANS[_word]["boolean", _pair] = _number
+_currencies = cache(list_currencies)
 # what the name of a column says of its numbers: for `name_words`
 CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
 DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])")
@@ -150,18 +151,22 @@ class Column:
 
     `note` is what a user should know: how it is read, or two cells that keep it text. `decimal` is
     the mark of decimals that its numbers show: "" if they show none, None if it may be either.
+    `day` reads its numbers further, if they are days.
     """
 
     kind: str = "TEXT"
     spelling: Spelling | None = None
     note: str = ""
     decimal: str | None = ""
+    day: Callable[[Value | None], str | None] | None = None
 
     def read(self, cell: str | None) -> Value | None:
         """Return the value of a cell: NULL for one that is missing, or empty."""
         if cell is None or self.spelling is None:
             return plain((cell or "").replace("\0", "")) or None
         value = None if is_missing(cell) else readings(cell, self.spelling[0])[self.spelling]
+        if self.day:
+            return self.day(value)
         return float(value) if self.kind == "REAL" and value is not None else value
 
 
@@ -171,13 +176,12 @@ def plain(text: str) -> str:
 
 
 def is_missing(cell: str) -> bool:
-    """Return whether a cell stands for no value."""
     return plain(cell).lower() in MISSING
 
 
 @lru_cache(maxsize=1 << 15)
 def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
-    """Return what a cell is in each spelling that it fits, of `kind` at least."""
+    """Return what a cell is in each spelling that it fits, of `kind` if one is given."""
     text = " ".join(cell.translate(_ASCII).split())
     found = dict(_BOOLEANS.get(text.lower(), {}))
     if len(text) < 80 and any(map(str.isdigit, text)):
@@ -185,7 +189,7 @@ def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
             found.update(_numbers(text))
         if kind in (None, "date", "time"):
             found.update(_times(text))
-    return found
+    return {one: value for one, value in found.items() if kind in (None, one[0])}
 
 
 def column_of(cells: Callable[[], Iterable[tuple[str, int]]], decimal: str = "") -> Column:
@@ -326,11 +330,6 @@ def _is_unit(text: str, spaced: bool) -> bool:
 
 
 @cache
-def _currencies() -> frozenset[str]:
-    return frozenset(list_currencies())
-
-
-@cache
 def months() -> dict[str, str]:
     """Return the words of dates in several languages, in lower case: months -> '%b' in English,
     and those that say nothing more -> ''."""
@@ -391,7 +390,7 @@ def name_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def days_of(numbers: Sequence[float]) -> tuple[Callable[[float], str], str] | None:
+def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value | None], str | None], str] | None:
     """Return what reads the numbers of a column of `DAYS`, and a note; None if they are no days.
 
     They are YYYYMMDD, or days as Excel counts them.
@@ -401,11 +400,15 @@ def days_of(numbers: Sequence[float]) -> tuple[Callable[[float], str], str] | No
     least, most = min(numbers), max(numbers)
     whole = all(float(one).is_integer() for one in numbers)
 
-    def compact(number: float) -> str:
-        return datetime.strptime(f"{number:.0f}", "%Y%m%d").date().isoformat()
+    def compact(number: Value | None) -> str | None:
+        if number is None:
+            return None
+        return datetime.strptime(f"{float(number):.0f}", "%Y%m%d").date().isoformat()
 
-    def serial(number: float) -> str:
-        moment = datetime(1899, 12, 30) + timedelta(seconds=round(number * 86_400))
+    def serial(number: Value | None) -> str | None:
+        if number is None:
+            return None
+        moment = datetime(1899, 12, 30) + timedelta(seconds=round(float(number) * 86_400))
         return moment.date().isoformat() if whole else moment.isoformat(" ")
 
     if whole and COMPACT[0] <= least and most <= COMPACT[1]:

@@ -64,7 +64,6 @@ class Noun:
         return _snake(self.singular)
 
     def named(self, pattern: str) -> str:
-        """Fill in a pattern of `Style`."""
         return pattern.format(one=self.one, many=_snake(self.plural))
 
 
@@ -320,13 +319,12 @@ def _integers(rng: random.Random, word: str, null: float) -> Maker:
 def _reals(rng: random.Random, word: str, null: float) -> Maker:
     decimals = rng.choice((1, 2, 2))
     if word in words.RANGES:
-        return values.even_reals(*words.RANGES[word], decimals, null)
+        return values.reals(*words.RANGES[word], decimals, null)
     low = rng.choice((0.5, 1.0, 2.0, 10.0, 40.0))
     high = low + rng.choice((10.0, 50.0, 100.0, 400.0, 2000.0))
     if word in ("price", "cost", "fee", "rent"):
         return values.prices(low, high, null)
-    make = values.even_reals if rng.random() < 0.5 else values.reals
-    return make(low, high, decimals, null)
+    return values.reals(low, high, decimals, null, skew=rng.random() >= 0.5)
 
 
 def _texts(rng: random.Random, null: float) -> Maker:

@@ -87,15 +87,14 @@ def integers(lo: int, hi: int, null: float = 0.0, *, skew: bool = False) -> Make
     return column(draw, null=null)
 
 
-def reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0) -> Maker:
-    """Return a maker of rounded numbers in [lo, hi]; small ones are more frequent, as in prices."""
-    span = hi - lo
-    return column(lambda rng: round(lo + span * rng.random() * rng.random(), decimals), null=null)
+def reals(lo: float, hi: float, decimals: int, null: float = 0.0, *, skew: bool = False) -> Maker:
+    """Return a maker of rounded numbers in [lo, hi]; with `skew`, small ones are more frequent."""
 
+    def draw(rng: random.Random) -> float:
+        number = lo + (hi - lo) * rng.random() * rng.random() if skew else rng.uniform(lo, hi)
+        return round(number, decimals)
 
-def even_reals(lo: float, hi: float, decimals: int = 2, null: float = 0.0) -> Maker:
-    """Return a maker of numbers spread evenly over [lo, hi], as ratings and temperatures are."""
-    return column(lambda rng: round(rng.uniform(lo, hi), decimals), null=null)
+    return column(draw, null=null)
 
 
 def prices(lo: float, hi: float, null: float = 0.0) -> Maker:

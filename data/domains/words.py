@@ -19,7 +19,6 @@ def listed(text: str) -> tuple[str, ...]:
 
 
 def word_lists(table: dict[str, str]) -> Lists:
-    """Apply `listed` to each text of a TOML table."""
     return {name: listed(text) for name, text in table.items()}
 
 

@@ -73,6 +73,8 @@ class Reason(StrEnum):
     RUNAWAY = "runaway"  # over MAX_VM_STEPS
     UNDECIDED = "undecided"  # values can be read in another way, with another answer
     UNSTABLE = "unstable"  # non-deterministic, or a value that is not a finite number or UTF-8 text
+    UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
+    DIALECT = "dialect"  # SQLite answers otherwise than the database that the SQL is for
 
 
 KEEP_EMPTY = frozenset((Reason.EMPTY, Reason.NULL))

@@ -76,13 +76,9 @@ def _meaning(cells: tuple[str, ...], mixed: bool) -> Meaning | None:
     if all(cell.strip().lower() in _PLACES for cell in known) and len(known) > 1:
         return Meaning("word", _place)
     others = [cell for cell in known if _bound(cell) is None]
-    if len(others) < len(known) and all(map(_numbers, others)):
+    if len(others) < len(known) and all(readings(one, "number") for one in others):
         return Meaning("range", _reader("number", None))
     return None
-
-
-def _numbers(cell: str) -> list[Value]:
-    return [value for one, value in readings(cell, "number").items() if one[0] == "number"]
 
 
 def _reader(kind: str, best: Spelling | None) -> Callable[[object], Value | None]:
@@ -94,11 +90,9 @@ def _reader(kind: str, best: Spelling | None) -> Callable[[object], Value | None
         if is_missing(cell):
             return None
         found = readings(cell, kind)
-        if best in found:
-            return found[best] if kind != "number" else _scaled(best, found[best])
-        for spelling, value in found.items():
-            if spelling[0] == kind:
-                return _scaled(spelling, value)
+        spelling = best if best in found else next(iter(found), None)
+        if spelling is not None:
+            return _scaled(spelling, found[spelling])
         return _bound(cell) if kind == "number" else cell
 
     return read
@@ -114,8 +108,8 @@ def _bound(cell: str) -> float | None:
     found = _BOUND.fullmatch(cell.strip())
     if not found:
         return None
-    ends = [_numbers(one) for one in (found[1] or found[2], found[3]) if one]
-    numbers = [float(one[0]) for one in ends if one]
+    ends = [readings(one, "number") for one in (found[1] or found[2], found[3]) if one]
+    numbers = [float(next(iter(one.values()))) for one in ends if one]
     rising = len(numbers) == len(ends) and numbers == sorted(set(numbers))
     return numbers[0] if numbers and rising else None
 

@@ -236,7 +236,7 @@ def _meant_by(text: str, column: exp.Column, connection: apsw.Connection) -> Val
     with suppress(ValueError):
         float(text)  # SQLite, too, reads it as a number
         return None
-    return next((value for one, value in readings(text).items() if one[0] == "number"), None)
+    return next(iter(readings(text, "number").values()), None)
 
 
 def _put_nulls_last(query: exp.Query, _connection: apsw.Connection, _: Readers) -> str | None:
@@ -287,9 +287,7 @@ def _steps(node: exp.Div) -> bool:
     return back or any(one == node for key in keys for one in key.find_all(exp.Div))
 
 
-_READINGS = (
-    *(_read_values, _read_booleans, _read_literals, _put_nulls_last, _read_missing, _divide),
-)
+_READINGS = _read_values, _read_booleans, _read_literals, _put_nulls_last, _read_missing, _divide
 
 
 def same_rows(
@@ -309,8 +307,7 @@ def _comparable(cell: object, readers: Readers) -> object:
             cell = value
             break
     if isinstance(cell, str):
-        numbers = (value for one, value in readings(cell, "number").items() if one[0] == "number")
-        cell = next(numbers, cell)
+        cell = next(iter(readings(cell, "number").values()), cell)
     return float(f"{cell:.9g}") if isinstance(cell, int | float) else cell
 
 

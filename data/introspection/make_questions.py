@@ -8,7 +8,7 @@ databases. Then the questions go the way of every import, but their golds do not
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,24 +221,21 @@ def _rows(
 
 def _capped(questions: Sequence[Question], most: int) -> list[Question]:
     """Return up to `most` questions per database, no answer too often for the audit."""
-    size = len(questions)
+    kept = list(questions)
     while True:
+        size = len(kept)
         limit = max(MAX_ANSWER_COUNT, int(MAX_ANSWER_SHARE * size))
-        kept = list(_limited(questions, most, limit))
+        answers: Counter[str] = Counter()
+        databases: Counter[str] = Counter()
+        kept = []
+        for question in questions:
+            answer = repr(question.gold_answer)
+            if answers[answer] < limit and databases[question.database_name] < most:
+                answers[answer] += 1
+                databases[question.database_name] += 1
+                kept.append(question)
         if len(kept) == size or limit == MAX_ANSWER_COUNT:
             return kept
-        size = len(kept)
-
-
-def _limited(questions: Iterable[Question], most: int, limit: int) -> Iterator[Question]:
-    answers: Counter[str] = Counter()
-    databases: Counter[str] = Counter()
-    for question in questions:
-        answer = repr(question.gold_answer)
-        if answers[answer] < limit and databases[question.database_name] < most:
-            answers[answer] += 1
-            databases[question.database_name] += 1
-            yield question
 
 
 def _left_out(pool: _Pool) -> dict[str, list[str]]:

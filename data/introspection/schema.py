@@ -173,11 +173,9 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
 
 
 def _number_kind(cells: Cells, last: str) -> Kind:
-    if not LISTS["ordinals"].isdisjoint(cells.words):
-        return Kind.TEXT
-    if last in LISTS["codes"] and cells.words[0] not in ("number", "total"):
-        return Kind.TEXT
-    if not LISTS["aggregates"].isdisjoint(cells.words):  # not 'the highest average'
+    unfit = LISTS["ordinals"] | LISTS["aggregates"]  # not 'the highest average'
+    code = last in LISTS["codes"] and cells.words[0] not in ("number", "total")
+    if code or not unfit.isdisjoint(cells.words):
         return Kind.TEXT
     return Kind.REAL if cells.counts["real"] else Kind.INTEGER
 

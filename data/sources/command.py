@@ -1,5 +1,6 @@
 """`python -m data import` and `python -m data fetch`."""
 
+import inspect
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -75,9 +76,8 @@ MEND = "mending", "--mend", "Mend names and cells as 'import csv' does, and repo
 def _add_own(
     name: str, about: str, sources_are: str, reader: Reader, own: tuple[str, str, str] | None = None
 ) -> None:
-    argument, flag, helped = own or ("", "--none", "")
+    argument, flag, helped = own or ("", "--more", "")
 
-    @import_app.command(name, help=about)
     def command(
         sources: Annotated[list[str], typer.Argument(help=sources_are)],
         questions: Questions = None,
@@ -87,14 +87,19 @@ def _add_own(
         seed: Seed = Splitting.seed,
         force: Force = False,
         keep: Keep = "",
-        more: Annotated[bool, typer.Option(flag, help=helped, hidden=own is None)] = False,
+        more: Annotated[bool, typer.Option(flag, help=helped)] = False,
     ) -> None:
         def read(target: Path) -> Source:
             asked = [path for path in (questions, eval_questions) if path]
-            found = reader(sources, asked, target, **({argument: True} if more and own else {}))
+            found = reader(sources, asked, target, **({argument: True} if more else {}))
             return add_questions(found, questions, eval_questions)
 
         _import(read, sources[0], out, force, keep, Splitting(eval_share, seed))
+
+    if own is None:
+        *parameters, _more = inspect.signature(command).parameters.values()
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    import_app.command(name, help=about)(command)
 
 
 SQLITE = "Import your own SQLite databases with questions about them."

@@ -25,7 +25,7 @@ from data.golds.hardness import difficulty_of, tables_of
 from data.golds.undecided import same_rows, short_rows
 from data.sources.dialects import to_sqlite
 from data.sources.questions import Row
-from data.sources.report import DIALECT, UNPARSED, ImportReport, SplitCount
+from data.sources.report import ImportReport, SplitCount
 from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from shared.console import counted, progress_bar
@@ -71,10 +71,6 @@ class Source:
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     answers: Mapping[str, list[SqlRow]] = field(default_factory=dict)
-
-
-class _OtherAnswer(Exception):
-    """SQLite answers a gold otherwise than the database that it is for."""
 
 
 class _Kept(NamedTuple):
@@ -244,12 +240,10 @@ def _convert_row(
         )
         return _Kept(row, question, gold)
     except GoldRejected as error:
-        reason, detail = str(error.reason), error.detail
+        reason, detail = error.reason, error.detail
     except (SqlglotError, RecursionError) as error:
-        reason, detail = UNPARSED, str(error).splitlines()[0]
-    except _OtherAnswer as error:
-        reason, detail = DIALECT, str(error)
-    source.report.drop(row.flagged(reason, detail))
+        reason, detail = Reason.UNPARSED, str(error).splitlines()[0]
+    source.report.drop(row.flagged(str(reason), detail))
     return None
 
 
@@ -265,16 +259,17 @@ def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, Go
             if wanted is None and error.reason is not Reason.FAILING:
                 break
             continue
+        ordered = wanted and parse_sql(sql, source.dialect).args.get("order") is not None
         if (
             wanted is None
             or Reason.TIED in gold.kept
-            or _agree(gold.rows, wanted, sql, source.dialect)
+            or same_rows(gold.rows, wanted, bool(ordered))
         ):
             source.report.translated += candidate != sql
             return candidate, gold
         other = f"SQLite answers {short_rows(gold.rows)}, and its own database {short_rows(wanted)}"
     if failed is None or (other and failed.reason is Reason.FAILING):
-        raise _OtherAnswer(other)
+        raise GoldRejected(Reason.DIALECT, other)
     raise failed
 
 
@@ -287,12 +282,6 @@ def _candidates(source: Source, sql: str) -> Iterator[str]:
             yield to_sqlite(sql, source.names, booleans, source.dialect, source.columns)
 
 
-def _agree(rows: Sequence[SqlRow], wanted: Sequence[SqlRow], sql: str, dialect: str) -> bool:
-    """Return whether two databases answer the same: in the same order if the gold has one."""
-    ordered = parse_sql(sql, dialect).args.get("order") is not None
-    return same_rows(rows, wanted, ordered)
-
-
 def _write_splits(
     source: Source, kept: Sequence[_Kept], folder: Path, splitting: Splitting | None
 ) -> None:
@@ -303,24 +292,21 @@ def _write_splits(
     if splitting and unsplit and not chosen:
         remedy = "name eval questions with --eval-questions"
         report.notes.append(f"too few different questions to hold any out: {remedy}")
-    lines: dict[str, dict[str, str]] = defaultdict(dict)  # split -> question_id -> its JSON
-    for row, question, gold in kept:
+    lines: dict[str, list[str]] = defaultdict(list)
+    place = {row.question_id: at for at, row in enumerate(source.rows)}
+    for row, question, gold in sorted(kept, key=lambda one: place[one.row.question_id]):
         split = row.split or (EVAL if row.question_id in chosen else TRAIN)
         content = question.model_dump(exclude_defaults=True)
-        lines[split][row.question_id] = json.dumps(content, ensure_ascii=False)
+        lines[split].append(json.dumps(content, ensure_ascii=False))
         report.splits[split].rows += 1
         report.splits[split].kept += 1
         report.hard += question.difficulty == "hard"
         for reason, detail in gold.kept.items():
             report.keep_flagged(replace(row.flagged(str(reason), detail), split=split))
-    ordered = {
-        split: [own[r.question_id] for r in source.rows if r.question_id in own]
-        for split, own in lines.items()
-    }
     if source.open:
-        ordered[OPEN] = [json.dumps(one.model_dump(), ensure_ascii=False) for one in source.open]
+        lines[OPEN] = [json.dumps(one.model_dump(), ensure_ascii=False) for one in source.open]
         report.splits[OPEN] = SplitCount(len(source.open), len(source.open))
-    for split, rows in ordered.items():
+    for split, rows in lines.items():
         path = questions_path(folder, split)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("[\n{}\n]\n".format(",\n".join(rows)), encoding="utf-8")

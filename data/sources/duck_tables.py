@@ -77,7 +77,6 @@ def connect(scratch: Path) -> Duck:
 
 
 def check_width(shown: str, columns: int) -> None:
-    """Raise `DataError` for a table of too many columns."""
     if columns > MAX_COLUMNS:
         raise DataError(
             f"{shown} has {columns:,} columns, more than {MAX_COLUMNS}: leave some out, or make"
@@ -191,11 +190,7 @@ def _text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded 
         numbers = [float(one) for one, _ in _cells(duck, cell) if not is_missing(one)]
         if found := days_of(numbers):
             day, note = found
-
-            def read(text: str | None) -> str | None:
-                return None if text is None else day(float(text))
-
-            return Loaded(name, "TEXT", values, read, _joined(note, nulls))
+            return Loaded(name, "TEXT", values, day, _joined(note, nulls))
     if wholes == known:
         return Loaded(name, "INTEGER", f"CAST({values} AS BIGINT)", None, nulls)
     note = f"is read with decimals: {example!r} is {float(example)}" if example else ""
@@ -211,13 +206,11 @@ def load_typed(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
     """Load a Parquet file, or one of JSON objects, into the table t; return its columns."""
     if found.suffix in JSON:
         return _load_json(duck, found, scratch)
-    described = duck.execute("DESCRIBE FROM read_parquet(?)", [str(found.path)]).fetchall()
-    check_width(found.shown, len(described))
-    duck.execute("CREATE TABLE t AS FROM read_parquet(?)", [str(found.path)])
-    kinds = duck.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 't'"
-    ).fetchall()
-    return [_typed_column(duck, str(name), str(kind).partition("(")[0]) for name, kind in kinds]
+    table = duck.read_parquet(str(found.path))
+    check_width(found.shown, len(table.columns))
+    table.create("t")
+    kinds = (str(kind).partition("(")[0] for kind in table.types)
+    return [_typed_column(duck, *one) for one in zip(table.columns, kinds, strict=True)]
 
 
 def _typed_column(duck: Duck, name: str, kind: str) -> Loaded:
@@ -253,18 +246,17 @@ def _load_json(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
     )
     for _ in range(2):
         try:
-            described = duck.execute(
-                f"DESCRIBE FROM {read}", [str(path), 4 * MAX_LINE_CHARS]
-            ).fetchall()
+            objects = duck.sql(f"FROM {read}", params=[str(path), 4 * MAX_LINE_CHARS])
         except duckdb.BinderException as error:
             remedy = "write an array of objects, or one object per line"
             raise DataError(f"{found.shown} holds no objects: {remedy}") from error
-        names = [str(one[0]) for one in described]
+        names = objects.columns
         check_width(found.shown, len(names))
-        duck.execute(f"CREATE OR REPLACE TABLE raw AS FROM {read}", [str(path), 4 * MAX_LINE_CHARS])
+        duck.execute("DROP TABLE IF EXISTS raw")
+        objects.create("raw")
         cells = list(map(quote_identifier, names))
-        objects = [f"coalesce(json_type({cell}->0) = 'OBJECT', false)" for cell in cells]
-        wrapped = duck.execute(f"SELECT {', '.join(objects)} FROM raw LIMIT 2").fetchall()
+        tests = [f"coalesce(json_type({cell}->0) = 'OBJECT', false)" for cell in cells]
+        wrapped = duck.execute(f"SELECT {', '.join(tests)} FROM raw LIMIT 2").fetchall()
         if len(wrapped) != 1 or sum(wrapped[0]) != 1:
             break
         cell, path = cells[wrapped[0].index(True)], scratch / "unwrapped"

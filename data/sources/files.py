@@ -4,11 +4,11 @@ import bz2
 import gzip
 import lzma
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from zlib import error as ZlibError
 
 import python_calamine as calamine
 
@@ -18,12 +18,12 @@ from shared.errors import DataError
 
 TEXTS = (".csv", ".tsv", ".txt", ".tab", ".psv", ".dat")
 SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-OPENERS: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.GzipFile,
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-}
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 PACKED = (*OPENERS, ".zip")
+DAMAGES = (
+    *(OSError, EOFError, RuntimeError, NotImplementedError),
+    *(ZlibError, lzma.LZMAError, zipfile.BadZipFile),
+)
 CHUNK_BYTES = 1 << 20
 MAX_UNPACKED_BYTES = 1 << 33
 MAX_SHEET_BYTES = 1 << 28  # of a workbook's parts unpacked, which are in memory together
@@ -54,56 +54,45 @@ def unpacked(path: Path, scratch: Path) -> Iterator[Found]:
 
     Raises `NotRead` if it is damaged, `DataError` if it is too large.
     """
-    found = Found(path, path.name, str(path))
+    found, size = Found(path, path.name, str(path)), 0
+    if not _is_packed(found):
+        yield found
+        return
     try:
-        if found.suffix in OPENERS:
-            with OPENERS[found.suffix](path) as source:
-                yield _copied(source, scratch / "unpacked", found.stem, found.shown)
-        elif found.suffix == ".zip" or (found.suffix == ".xlsx" and _is_archive(path)):
-            with zipfile.ZipFile(path) as archive:
-                members = [one for one in archive.infolist() if not one.is_dir()]
-                size = 0
-                for number, member in enumerate(members):
-                    if "__MACOSX" not in member.filename:
-                        name, target = Path(member.filename).name, scratch / f"unpacked-{number}"
-                        with archive.open(member) as source:
-                            yield _copied(source, target, name, f"{path}, {name}", size)
-                        size += target.stat().st_size
-        elif path.is_fifo():  # it can be read once
-            with path.open("rb") as source:
-                yield _copied(source, scratch / "unpacked", path.name, found.shown)
-        else:
-            yield found
-    except (
-        OSError,
-        EOFError,
-        zlib.error,
-        lzma.LZMAError,
-        zipfile.BadZipFile,
-        RuntimeError,
-        NotImplementedError,
-    ) as error:
+        for number, (source, name, shown) in enumerate(_parts(found)):
+            target = scratch / f"unpacked-{number}"
+            with source, target.open("wb") as copy:
+                while some := source.read(CHUNK_BYTES):
+                    size += len(some)
+                    if size > MAX_UNPACKED_BYTES:
+                        most = f"{MAX_UNPACKED_BYTES:,} bytes unpacked"
+                        raise DataError(f"{shown} is over {most}: split it")
+                    copy.write(some)
+            yield Found(target, name, shown)
+    except DAMAGES as error:
         raise NotRead(f"{path} is not read: it can't be unpacked ({error})") from error
 
 
-def _is_archive(path: Path) -> bool:
-    """Return whether a file is an archive, but no workbook."""
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return "[Content_Types].xml" not in archive.namelist()
+def _is_packed(found: Found) -> bool:
+    """Return whether a file is to be unpacked first; a pipe too, since it can be read once."""
+    if found.suffix != ".xlsx" or not zipfile.is_zipfile(found.path):
+        return found.suffix in PACKED or found.path.is_fifo()
+    with zipfile.ZipFile(found.path) as archive:
+        return "[Content_Types].xml" not in archive.namelist()  # no workbook
 
 
-def _copied(source: IO[bytes], target: Path, name: str, shown: str, before: int = 0) -> Found:
-    """Copy an unpacked file; `before` are the bytes of those that the same archive had before."""
-    size = before
-    with target.open("wb") as copy:
-        while some := source.read(CHUNK_BYTES):
-            size += len(some)
-            if size > MAX_UNPACKED_BYTES:
-                raise DataError(f"{shown} is over {MAX_UNPACKED_BYTES:,} bytes unpacked: split it")
-            copy.write(some)
-    return Found(target, name, shown)
+def _parts(found: Found) -> Iterator[tuple[IO[bytes], str, str]]:
+    """Yield the files inside a file, each with its own name and the one that people see."""
+    if found.suffix in OPENERS:
+        yield OPENERS[found.suffix](found.path), found.stem, found.shown
+    elif found.path.is_fifo():
+        yield found.path.open("rb"), found.name, found.shown
+    else:
+        with zipfile.ZipFile(found.path) as archive:
+            for member in archive.infolist():
+                if not (member.is_dir() or "__MACOSX" in member.filename):
+                    name = Path(member.filename).name
+                    yield archive.open(member), name, f"{found.shown}, {name}"
 
 
 def tables_in(found: Found, scratch: Path) -> Iterator[tuple[str, Table]]:

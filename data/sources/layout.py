@@ -62,14 +62,10 @@ def find_table(name: str, records: Iterator[Record], unit: str = "line") -> Tabl
         table.notes.append(f"{name}: left out above the header: {text[:200]!r}")
     header = [" ".join(plain(cell).split()) for cell in filled[at].cells]
     body = filled[at + 1 :]
-    while (
-        len(header) > 1
-        and not header[-1]
-        and not any(
-            len(one.cells) >= len(header) and plain(one.cells[len(header) - 1]) for one in body
-        )
-    ):
-        header.pop()  # a delimiter ends each line
+    cells = (cell for one in filled[at:] for cell in enumerate(one.cells[: len(header)], 1))
+    header = header[
+        : max(number for number, cell in cells if plain(cell))
+    ]  # a delimiter ends lines
     first = filled[at].line + 1
     if _lacks_row_names(header, body):
         header.insert(0, ROW_NAMES)
@@ -127,6 +123,11 @@ def _lacks_row_names(header: Sequence[str], body: Sequence[Record]) -> bool:
     )
 
 
+def _known(body: Sequence[Record], at: int) -> list[str]:
+    """Return the cells of a column that hold a value."""
+    return [one.cells[at] for one in body if at < len(one.cells) and not is_missing(one.cells[at])]
+
+
 def _kinds(cell: str) -> set[str]:
     return {spelling[0] for spelling in readings(cell)} & {"number", "date", "time"}
 
@@ -138,13 +139,9 @@ def _is_data(header: Sequence[str], body: Sequence[Record]) -> bool:
     counting = len(years) > 1 and all(after - before == 1 for before, after in pairwise(years))
     if not read or (len(years) == len(read) and (counting or all(year in YEARS for year in years))):
         return False
-    columns = [
-        [one.cells[at] for one in body if at < len(one.cells) and not is_missing(one.cells[at])]
-        for at in read
-    ]
     return any(
         column and all(kind in _kinds(cell) for cell in column)
-        for column, kinds in zip(columns, read.values(), strict=True)
+        for column, kinds in ((_known(body, at), kinds) for at, kinds in read.items())
         for kind in kinds
     )
 
@@ -156,11 +153,7 @@ def _are_units(header: Sequence[str], body: Sequence[Record]) -> bool:
     if len(body) < 2 or not given or not all(map(_UNIT.fullmatch, given)):
         return False
     for at, unit in enumerate(units):
-        column = [
-            one.cells[at]
-            for one in body[1:]
-            if at < len(one.cells) and not is_missing(one.cells[at])
-        ]
+        column = _known(body[1:], at)
         numbers = bool(column) and all(_kinds(cell) for cell in column)
         if not is_missing(unit) and unit[0] not in "([" and not numbers:
             return False

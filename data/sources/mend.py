@@ -6,9 +6,9 @@ columns of unique indexes keep their cells, as other tables or rows depend on th
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ AFTER_TYPE = re.compile(
     "CONSTRAINT|PRIMARY|NOT|NULL|UNIQUE|CHECK|DEFAULT|COLLATE|REFERENCES|GENERATED|AS|[,)]",
     re.IGNORECASE,
 )
-Read = Callable[[str], Value | None]
 
 
 @dataclass
@@ -40,13 +39,11 @@ class Mended:
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """A column that gets other values: their type in SQLite, and how they are read."""
+    """A column that gets other values, and how they are read."""
 
     table: str
     column: str
-    kind: str
-    read: Read
-    note: str
+    reading: Column
 
     @property
     def sql(self) -> tuple[str, str]:
@@ -62,7 +59,9 @@ def mend(path: Path, *, write: bool) -> Mended:
         tables = sorted(str(name) for (name,) in names)
         rewrites = [one for table in tables for one in _rewrites(connection, table, write, found)]
         done = [one for one in rewrites if not write or _allowed(connection, one, found)]
-        found.changes += [f"{one.table}.{one.column} {one.note}" for one in done if one.note]
+        found.changes += [
+            f"{one.table}.{one.column} {one.reading.note}" for one in done if one.reading.note
+        ]
         if write:
             _declare(connection, done)
     with closing(_opened(path)) as connection:  # it reads the new types
@@ -92,13 +91,13 @@ def _rewrites(
     for name in _columns(connection, table):
         if name.lower() not in keys:
             try:
-                kind, read, note = _reading(connection, table, name, whole)
+                reading = _reading(connection, table, name, whole)
             except (apsw.Error, UnicodeDecodeError):  # a collation that is not loaded; not UTF-8
                 continue
-            if read is not None:
-                yield _Rewrite(table, name, kind, read, note)
-            elif note:
-                found.changes.append(f"{table}.{name} {note}")
+            if reading.spelling:
+                yield _Rewrite(table, name, reading)
+            elif reading.note:
+                found.changes.append(f"{table}.{name} {reading.note}")
 
 
 def _keys(connection: apsw.Connection, table: str) -> set[str]:
@@ -115,10 +114,8 @@ def _keys(connection: apsw.Connection, table: str) -> set[str]:
     return {str(name).lower() for name in found if name is not None}
 
 
-def _reading(
-    connection: apsw.Connection, table: str, name: str, whole: bool
-) -> tuple[str, Read | None, str]:
-    """Return the type and the reading of a column that is to be rewritten, with a note."""
+def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) -> Column:
+    """Return how to read a column; as text if it is to keep its cells."""
     column, rows = quote_identifier(name), quote_identifier(table)
     sample = f"(SELECT {column} FROM {rows} LIMIT {SAMPLE})"
 
@@ -132,30 +129,26 @@ def _reading(
     texts, blobs = connection.execute(f"SELECT {tests} FROM {sample}").fetchall()[0]
     words = name_words(name)
     if blobs or CODES.search(words) or not (texts or DAYS.search(words)):
-        return "", None, ""
+        return Column()
     source = rows if whole else sample
     read = column_of(lambda: cells(sample))
     if whole and read != Column():
         read = column_of(lambda: cells(source))
     if not read.spelling:
-        return "", None, read.note if whole else ""
-    kind, reader, note = read.kind, read.read, read.note
-    if read.spelling[0] == "number" and DAYS.search(words):
+        return read if whole else Column()
+    kind = read.spelling[0]
+    if kind == "number" and DAYS.search(words):
         known = [read.read(cell) for cell, _ in cells(source)]
         if days := days_of([one for one in known if isinstance(one, int | float)]):
-            day, note = days
-            kind, reader = "TEXT", lambda cell: _day(day, read.read(cell))
-    if kind != "TEXT" and not texts:
-        return "", None, ""
-    if kind != "TEXT":
-        note = note or f"is read as {read.spelling[0]}s, which were text"
+            read = replace(read, kind="TEXT", day=days[0], note=days[1])
+    if read.kind != "TEXT" and not texts:
+        return Column()
+    note = read.note
+    if read.kind != "TEXT":
+        note = note or f"is read as {kind}s, which were text"
     if nulls := list(islice((repr(cell) for cell, _ in cells(source) if is_missing(cell)), 3)):
         note = f"{note}{', and ' * bool(note)}has NULL for {' and '.join(nulls)}"
-    return kind, reader, note
-
-
-def _day(day: Callable[[float], str], number: Value | None) -> str | None:
-    return day(number) if isinstance(number, int | float) else None
+    return replace(read, note=note)
 
 
 def _declare(connection: apsw.Connection, rewrites: Iterable[_Rewrite]) -> None:
@@ -163,7 +156,8 @@ def _declare(connection: apsw.Connection, rewrites: Iterable[_Rewrite]) -> None:
     for one in rewrites:
         query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?"
         [(sql,)] = connection.execute(query, (one.table,)).fetchall()
-        if one.kind != "TEXT" and (new := _with_type(str(sql), one.column, one.kind)) != sql:
+        kind = one.reading.kind
+        if kind != "TEXT" and (new := _with_type(str(sql), one.column, kind)) != sql:
             connection.execute("PRAGMA writable_schema = ON")
             change = "UPDATE sqlite_master SET sql = ? WHERE type = 'table' AND name = ?"
             connection.execute(change, (new, one.table))
@@ -206,7 +200,7 @@ def _allowed(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> b
 
 def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
     def value(*cells: Any) -> Value | None:
-        return rewrite.read(str(cells[0]))
+        return rewrite.reading.read(str(cells[0]))
 
     connection.create_scalar_function("mended", value, 1, deterministic=True)
     table, column = rewrite.sql

@@ -3,6 +3,7 @@
 A reader takes what the user names, the files of questions about it, and the directory to write.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,16 +12,17 @@ import apsw
 from data.choose import EVAL, TRAIN
 from data.sources.convert import Source
 from data.sources.mend import mend
-from data.sources.open_questions import SUFFIX, open_questions
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import DUMP, SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
-from shared.dataset import OPEN, check_inside
+from shared.dataset import OPEN, OpenQuestion, check_inside
 from shared.errors import DatabaseLoadError, DataError
 
 SHOWN_CHANGES = 5  # that a note names of each database
+SUFFIX = ".txt"  # of questions without SQL
+_OTHER_FORMAT = re.compile(r"[\[{]|question(_text)?[,;|]", re.IGNORECASE)
 JSON = "name JSON, JSON lines or CSV with SQL (see docs/own-data.md)"
 
 
@@ -151,7 +153,32 @@ def add_questions(source: Source, questions: Path | None, eval_questions: Path |
         if path is not None:
             prefix = f"{path.stem}-{mark}"
             if path.suffix.lower() == SUFFIX:
-                source.open = open_questions(path, prefix, source.only)
+                source.open = _open_questions(path, prefix, source.only)
             else:
                 source.rows += rows_of(path, to, prefix, source.report, only=source.only)
     return source
+
+
+def _open_questions(path: Path, prefix: str, database: str | None) -> list[OpenQuestion]:
+    """Return the questions of a file about the only `database`; an id is `prefix` and the line.
+
+    Raises `DataError`, with the path and the remedy.
+    """
+    if database is None:
+        raise DataError(f"{path} names no databases: import one database at a time")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "write one question per line, in UTF-8"
+        raise DataError(f"cannot read {path} ({error}): {remedy}") from error
+    asked = [(at, " ".join(line.split())) for at, line in enumerate(lines, 1) if line.strip()]
+    if not asked:
+        raise DataError(f"{path} holds no question: write one per line")
+    for number, text in asked:
+        if "\0" in text or _OTHER_FORMAT.match(text):
+            remedy = "JSON or CSV with SQL needs another suffix"
+            raise DataError(f"{path} line {number} is no question: {text[:60]!r}: {remedy}")
+    return [
+        OpenQuestion(question_id=f"{prefix}{number:04}", question_text=text, database_name=database)
+        for number, text in asked
+    ]

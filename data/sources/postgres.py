@@ -13,6 +13,7 @@ import apsw
 
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import new_database
+from data.sources.table_files import free_name
 from shared.errors import DataError
 from shared.sqltext import quote_identifier
 
@@ -184,7 +185,6 @@ def value_of(text: str | None, kind: str) -> Any:
 def _copy(
     connection: Any, tables: dict[int, _Table], target: Path, report: ImportReport
 ) -> dict[tuple[str, str], str]:
-    """Copy the tables; return their new names."""
     names = _names(tables, report)
     with new_database(target) as database:
         for oid, table in tables.items():
@@ -214,12 +214,10 @@ def _names(tables: dict[int, _Table], report: ImportReport) -> dict[int, str]:
     """Return the tables' names in SQLite, which ignores case: of two, with the schema."""
     plain = Counter(table.name.lower() for table in tables.values())
     names: dict[int, str] = {}
+    taken: set[str] = set()
     for oid, table in tables.items():
         base = table.name if plain[table.name.lower()] == 1 else f"{table.schema}_{table.name}"
-        name, number = base, 2
-        while name.lower() in map(str.lower, names.values()):
-            name, number = f"{base}_{number}", number + 1
-        names[oid] = name
+        names[oid] = name = free_name(base, taken)
         if name != table.name:
             report.notes.append(f"{table.schema}.{table.name} is called {name}")
     return names

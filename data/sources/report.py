@@ -15,8 +15,6 @@ from shared.dataset import IMPORT_REPORT
 from shared.errors import DataError
 
 MAX_SHOWN_LINES = 20  # of problems, notes and dropped questions
-UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
-DIALECT = "dialect"  # SQLite answers otherwise than the database that the SQL is for
 # what a user can do about a dropped question
 REMEDIES: dict[str, str] = {
     Reason.FAILING: "correct the SQL: it must be exactly one SELECT in SQLite's dialect",
@@ -27,8 +25,8 @@ REMEDIES: dict[str, str] = {
     Reason.UNDECIDED: "write values as the columns hold them, exclude NULLs, or --keep undecided",
     Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
     Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
-    UNPARSED: "write the same in more usual SQL",
-    DIALECT: "write it in SQLite's SQL, for the tables as they are called in the copy",
+    Reason.UNPARSED: "write the same in more usual SQL",
+    Reason.DIALECT: "write it in SQLite's SQL, for the tables as they are called in the copy",
     Reason.UNSTABLE: "select numbers and text, and no random or present-time values",
 }
 

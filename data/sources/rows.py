@@ -179,7 +179,6 @@ def _fit(lines: list[str], dialect: Dialect) -> tuple[float, int, int, int]:
 
 
 def records(lines: Iterator[str], dialect: Dialect) -> Iterator[Record]:
-    """Yield the records of the lines."""
     mark, quote = re.escape(dialect.delimiter), dialect.quote
     inner = (
         rf"(?:[^{quote}]|{quote}{quote})*+"

@@ -121,26 +121,21 @@ def open_checked(path: Path) -> Iterator[tuple[apsw.Connection, list[str]]]:
     Raises `DatabaseLoadError` if the file is damaged, or has none.
     """
     with closing(open_readonly(path)) as connection:
-        yield connection, _checked_names(path, connection)
-
-
-def _checked_names(path: Path, connection: apsw.Connection) -> list[str]:
-    try:
         try:
-            lines = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
-        except apsw.SQLError:  # not damage: a collation of the application that wrote the file
-            lines = []
-        names = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
-            "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
-        ).fetchall()
-    except (apsw.Error, UnicodeDecodeError) as error:
-        raise DatabaseLoadError(f"{path} is corrupt: {error}") from error
-    if damage := [line for line in lines if line.startswith(DAMAGE)]:
-        raise DatabaseLoadError(f"{path} is corrupt: {' '.join(damage[0].split())[:200]}")
-    if not names:
-        raise DatabaseLoadError(f"{path} has no table")
-    return [str(name) for (name,) in names]
+            with suppress(apsw.SQLError):  # a collation of the application that wrote the file
+                for (line,) in connection.execute("PRAGMA quick_check(5)"):
+                    if str(line).startswith(DAMAGE):
+                        damage = " ".join(str(line).split())[:200]
+                        raise DatabaseLoadError(f"{path} is corrupt: {damage}")
+            names = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') "
+                "AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+            ).fetchall()
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise DatabaseLoadError(f"{path} is corrupt: {error}") from error
+        if not names:
+            raise DatabaseLoadError(f"{path} has no table")
+        yield connection, [str(name) for (name,) in names]
 
 
 def _state(source: Path) -> dict[str, tuple[int, int, int]]:

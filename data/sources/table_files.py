@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -133,6 +134,8 @@ def _write_table(
     columns: Sequence[Loaded],
     report: ImportReport,
 ) -> None:
+    if title.lower() in (one.name.lower() for one in report.tables):
+        raise DataError(f"two files would become the table {title.lower()}: rename one")
     header = [column.name.strip() for column in columns]
     names = plain_names(header)
     renamed = [
@@ -154,19 +157,18 @@ def _write_table(
     duck.execute(f"SELECT {', '.join(column.values for column in columns)} FROM t ORDER BY rowid")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})"
     reads = [(at, column.read) for at, column in enumerate(columns) if column.read]
-    count = 0
+    total = 0
     while rows := duck.fetchmany(FETCHED_ROWS):
         cells = list(map(list, rows))
         for at, read in reads:
             for row in cells:
                 row[at] = read(row[at])
         connection.executemany(insert, cells)
-        count += len(cells)
-    report.tables.append(ConvertedTable(title, count, types))
+        total += len(cells)
+    report.tables.append(ConvertedTable(title, total, types))
 
 
 def table_name(stem: str) -> str:
-    """Return the name of the table of a file, or of a sheet."""
     return _plain(stem) or "table_1"
 
 
@@ -186,13 +188,16 @@ def plain_names(header: Sequence[str]) -> list[str]:
         enumerate(header, 1), key=lambda one: not one[1].strip() or _plain(one[1]) != one[1].strip()
     )
     for index, text in plain_first:
-        base = _plain(text) or f"column_{index}"
-        name, number = base, 2
-        while name.lower() in taken:
-            name, number = f"{base}_{number}", number + 1
-        taken.add(name.lower())
-        found[index] = name
+        found[index] = free_name(_plain(text) or f"column_{index}", taken)
     return [found[index] for index in sorted(found)]
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not `taken`, in any letter case: with a number if it must have one."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    free = next(one for one in chain([name], numbered) if one.lower() not in taken)
+    taken.add(free.lower())
+    return free
 
 
 @contextmanager

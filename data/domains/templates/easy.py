@@ -20,7 +20,6 @@ def count_equal(ask: Asker) -> Draft:
 
 
 def count_compare(ask: Asker) -> Draft:
-    """Count the rows above or below a number or a date."""
     return _count(ask, *NUMBERS, Kind.DATE)
 
 

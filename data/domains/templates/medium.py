@@ -178,7 +178,6 @@ def count_year(ask: Asker) -> Draft:
 
 
 def null_count(ask: Asker) -> Draft:
-    """Count the rows without a value, or those with one."""
     columns = [
         (table, column)
         for table in ask.domain.tables
@@ -200,7 +199,6 @@ def null_count(ask: Asker) -> Draft:
 
 
 def lookup_two(ask: Asker) -> Draft:
-    """Ask for two columns of a named row: a table answer."""
     table, name, first = ask.named_column(*ATTRIBUTES)
     second = ask.column(table, *ATTRIBUTES, but=(first,))
     value, row = ask.named_row(table, name)
@@ -244,7 +242,6 @@ def join_count_where(ask: Asker) -> Draft:
 
 
 def join_lookup(ask: Asker) -> Draft:
-    """Ask for a column of the parent of a named child."""
     link = ask.link(child_kinds=(Kind.NAME,))
     name = ask.column(link.child, Kind.NAME)
     column = ask.column(link.parent, *ATTRIBUTES, Kind.NAME, Kind.NAME)

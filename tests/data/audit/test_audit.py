@@ -40,10 +40,12 @@ INSERT INTO day SELECT n FROM d;
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 
-def ask(text: str, sql: str, answer: Any, kind: str, db: str = "farm") -> dict[str, Any]:
+def ask(text: str, sql: str, answer: Any) -> dict[str, Any]:
+    nested = isinstance(answer, list) and isinstance(answer[0], list)
+    kind = "table" if nested else {int: "integer", str: "string", list: "list"}[type(answer)]
     return {
         "question_text": text,
-        "database_name": db,
+        "database_name": "farm",
         "gold_sql": sql,
         "gold_answer": answer,
         "answer_type": kind,
@@ -52,45 +54,29 @@ def ask(text: str, sql: str, answer: Any, kind: str, db: str = "farm") -> dict[s
     }
 
 
-SOUND = ask(
-    "How does the goat sound?", "SELECT sound FROM sound WHERE kind = 'goat'", "bleat", "string"
-)
-LEGS = ask("How many legs do all of them have?", "SELECT sum(legs) FROM animal", 18, "integer")
+SOUND = ask("How does the goat sound?", "SELECT sound FROM sound WHERE kind = 'goat'", "bleat")
+LEGS = ask("How many legs do all of them have?", "SELECT sum(legs) FROM animal", 18)
 
 # flag -> the question that must raise it, and no other, on the split of its name
 FLAGGED: dict[str, dict[str, Any]] = {
-    "failing": ask("Which colour?", "SELECT colour FROM animal", "red", "string"),
-    "empty": ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa", "string"),
-    "null": ask("Which note?", "SELECT note FROM animal WHERE id = 1", "x", "string"),
-    "tied": ask(
-        "Who has most?", "SELECT name FROM animal ORDER BY legs DESC LIMIT 1", "Ida", "string"
-    ),
-    "order-dependent": ask(
-        "Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"], "list"
-    ),
-    "undecided": ask("What weighs most?", "SELECT max(kg) FROM weight", "9", "string"),
-    "oversize": ask("Which days are there?", "SELECT n FROM day", [1], "list"),
-    "runaway": ask("How far can you count?", ENDLESS, 7, "integer"),
-    "unstable": ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x", "string"),
-    "blank": ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9, "integer"),
-    "stale": ask("Hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8, "integer"),
-    "guessable-number": ask(
-        "What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12, "integer"
-    ),
-    "guessable-text": ask(
-        "Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo", "string"
-    ),
+    "failing": ask("Which colour?", "SELECT colour FROM animal", "red"),
+    "empty": ask("Which snake?", "SELECT name FROM animal WHERE kind = 'snake'", "Kaa"),
+    "null": ask("Which note?", "SELECT note FROM animal WHERE id = 1", "x"),
+    "tied": ask("Who has most?", "SELECT name FROM animal ORDER BY legs DESC LIMIT 1", "Ida"),
+    "order-dependent": ask("Who, by kind?", "SELECT name FROM animal GROUP BY kind", ["Bo"]),
+    "undecided": ask("What weighs most?", "SELECT max(kg) FROM weight", "9"),
+    "oversize": ask("Which days are there?", "SELECT n FROM day", [1]),
+    "runaway": ask("How far can you count?", ENDLESS, 7),
+    "unstable": ask("Which picture?", "SELECT picture FROM animal WHERE id = 1", "x"),
+    "blank": ask(" ", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 9),
+    "stale": ask("Hens?", "SELECT count(*) + 8 FROM animal WHERE kind = 'hen'", 8),
+    "guessable-number": ask("What is in row 12 of days?", "SELECT n FROM day WHERE n = 12", 12),
+    "guessable-text": ask("Is it moo or low?", "SELECT sound FROM sound WHERE id = 3", "moo"),
     "duplicate": {**SOUND, "gold_sql": "select SOUND from sound where kind='goat'"},
-    "near-duplicate": ask(
-        "How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck", "string"
-    ),
-    "guessable-one": ask("What is the least day?", "SELECT min(n) FROM day", 1, "integer"),
-    "guessable-mode": ask(
-        "What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat", "string"
-    ),
-    "null-cells": ask(
-        "Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]], "table"
-    ),
+    "near-duplicate": ask("How is a hen's?", "SELECT sound FROM sound WHERE kind = 'hen'", "cluck"),
+    "guessable-one": ask("What is the least day?", "SELECT min(n) FROM day", 1),
+    "guessable-mode": ask("What is Ida?", "SELECT kind FROM animal WHERE name = 'Ida'", "goat"),
+    "null-cells": ask("Whose note?", "SELECT name, note FROM animal WHERE id = 3", [["Una", None]]),
 }
 ACROSS = ("duplicate", "near-duplicate")  # raised on eval questions
 KEPT = {f"kept-{reason}": reason for reason in ("tied", "empty", "null", "undecided", "oversize")}
@@ -168,9 +154,7 @@ def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None
 def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) -> None:
     def counting(number: int, answer: int) -> dict[str, Any]:
         text = f"How many of day number {'x' * (number + 1)}?"
-        return ask(
-            text, f"SELECT {answer} + 0 * count(*) + 0 * {number + 100} FROM day", answer, "integer"
-        )
+        return ask(text, f"SELECT {answer} + 0 * count(*) + 0 * {number + 100} FROM day", answer)
 
     train = [counting(number, 77 if number < 3 else 200 + number) for number in range(60)]
     report = audit(write(tmp_path / "a", train, []))

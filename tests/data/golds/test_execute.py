@@ -10,65 +10,43 @@ from data.golds import execute
 from data.golds.execute import KEEP, KEEP_EMPTY, GoldRejected, Reason, open_readonly, run_gold
 from data.golds.ties import MAX_TIE_ROWS
 from env_server.sql import SqlLimits
+from tests.conftest import make_database
 
-PEOPLE = [
-    (1, "Ann", 30, "Oslo", 1.5),
-    (2, "Bob", 25, "Rome", 2.0),
-    (3, "Cid", 40, "Oslo", 0.1),
-    (4, "Dee", 40, "Rome", 0.2),
-    (5, "Eve", None, "Oslo", 0.3),
-]
-
-CARS = [
-    (1, "100", 1.5, "9/1/2020", "2001-05-01", "7", "1,200"),
-    (2, "90", None, "12/1/2020", "1999-01-01", "b4", "900"),
-    (3, "null", 3.0, "1/5/2021", "2010-12-31", "x", "1,100.5"),
-    (4, "225", 2.0, "2/28/2019", "1990-07-14", "9", "800"),
-]
-
-
-TRIPS = [
-    (1, "31.12.2024", "9:30", "TRUE", 1, 5.5, "5-10", "900 KB", "admin", "yes", "2024-12-31"),
-    (2, "02.01.2025", "10:15", "FALSE", 0, 7.0, "40-50", "1 MB", "guest", "no", "2025-01-02"),
-    (3, "15.06.2024", "8:05", "TRUE", 1, 1200.0, "100+", "2 GB", "admin", "no", "2024-06-15"),
-]
+DATA = """
+CREATE TABLE person (id INTEGER PRIMARY KEY, name TEXT, age INTEGER, city TEXT, score REAL);
+INSERT INTO person VALUES (1, 'Ann', 30, 'Oslo', 1.5), (2, 'Bob', 25, 'Rome', 2.0),
+  (3, 'Cid', 40, 'Oslo', 0.1), (4, 'Dee', 40, 'Rome', 0.2), (5, 'Eve', NULL, 'Oslo', 0.3);
+CREATE TABLE number (n INTEGER);
+WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM c WHERE n < 24)
+INSERT INTO number SELECT n FROM c;
+CREATE TABLE odd (blob BLOB, text TEXT);
+INSERT INTO odd VALUES (x'00ff', printf('%.201c', 'x'));
+CREATE TABLE car (id INTEGER PRIMARY KEY, horsepower TEXT, lap REAL, sold TEXT, made TEXT,
+  plate TEXT, weight TEXT);
+INSERT INTO car VALUES
+  (1, '100', 1.5, '9/1/2020', '2001-05-01', '7', '1,200'),
+  (2, '90', NULL, '12/1/2020', '1999-01-01', 'b4', '900'),
+  (3, 'null', 3.0, '1/5/2021', '2010-12-31', 'x', '1,100.5'),
+  (4, '225', 2.0, '2/28/2019', '1990-07-14', '9', '800');
+CREATE TABLE trip (id INTEGER, day TEXT, start TEXT, paid TEXT, open INTEGER, price REAL,
+  size TEXT, load TEXT, role TEXT, Admin TEXT, iso TEXT);
+INSERT INTO trip VALUES
+  (1, '31.12.2024', '9:30', 'TRUE', 1, 5.5, '5-10', '900 KB', 'admin', 'yes', '2024-12-31'),
+  (2, '02.01.2025', '10:15', 'FALSE', 0, 7.0, '40-50', '1 MB', 'guest', 'no', '2025-01-02'),
+  (3, '15.06.2024', '8:05', 'TRUE', 1, 1200.0, '100+', '2 GB', 'admin', 'no', '2024-06-15');
+CREATE TABLE flag (id INTEGER, active TEXT, month TEXT);
+INSERT INTO flag VALUES (1, 'Y', 'Jan-24'), (2, 'N', 'Feb-24'), (3, 'Y', 'Apr-24');
+CREATE TABLE mixed (n);
+INSERT INTO mixed VALUES (5), (7.5), ('N/A');
+CREATE TABLE note (id INTEGER, text TEXT, lap REAL);
+INSERT INTO note VALUES (1, 'a', 1), (2, NULL, NULL), (3, '-', 2);
+"""
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # characters that must be quoted in a URI
-    path = tmp_path_factory.mktemp("gold") / "people's db#1?.sqlite"
-    made = apsw.Connection(str(path))
-    made.execute("PRAGMA synchronous = OFF")
-    made.execute(
-        "CREATE TABLE person "
-        "(id INTEGER PRIMARY KEY, name TEXT, age INTEGER, city TEXT, score REAL)"
-    )
-    made.executemany("INSERT INTO person VALUES (?, ?, ?, ?, ?)", PEOPLE)
-    made.execute("CREATE TABLE number (n INTEGER)")
-    made.executemany("INSERT INTO number VALUES (?)", [(n,) for n in range(25)])
-    made.execute("CREATE TABLE odd (blob BLOB, text TEXT)")
-    made.execute("INSERT INTO odd VALUES (x'00ff', ?)", ("x" * 201,))
-    made.execute(
-        "CREATE TABLE car (id INTEGER PRIMARY KEY, horsepower TEXT, lap REAL, sold TEXT, made TEXT,"
-        " plate TEXT, weight TEXT)"
-    )
-    made.executemany("INSERT INTO car VALUES (?, ?, ?, ?, ?, ?, ?)", CARS)
-    made.execute(
-        "CREATE TABLE trip (id INTEGER, day TEXT, start TEXT, paid TEXT, open INTEGER, "
-        "price REAL, size TEXT, load TEXT, role TEXT, Admin TEXT, iso TEXT)"
-    )
-    made.executemany(f"INSERT INTO trip VALUES ({', '.join('?' * 11)})", TRIPS)
-    made.execute("CREATE TABLE flag (id INTEGER, active TEXT, month TEXT)")
-    flags = [(1, "Y", "Jan-24"), (2, "N", "Feb-24"), (3, "Y", "Apr-24")]
-    made.executemany("INSERT INTO flag VALUES (?, ?, ?)", flags)
-    made.execute("CREATE TABLE mixed (n)")
-    made.executemany("INSERT INTO mixed VALUES (?)", [(5,), (7.5,), ("N/A",)])
-    made.execute("CREATE TABLE note (id INTEGER, text TEXT, lap REAL)")
-    notes = [(1, "a", 1), (2, None, None), (3, "-", 2)]
-    made.executemany("INSERT INTO note VALUES (?, ?, ?)", notes)
-    made.close()
-    return path
+    return make_database(tmp_path_factory.mktemp("gold") / "people's db#1?.sqlite", DATA)
 
 
 @pytest.fixture

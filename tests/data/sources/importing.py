@@ -1,15 +1,18 @@
 """What the tests of imports share: the command, small databases, and Spider's layout."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 from typer.testing import CliRunner
 
 from data.commands import app
 from data.sources.convert import import_source
 from data.sources.report import ImportReport
 from data.sources.spider import read_spider
+from shared.dataset import Question, load_splits
 from tests import conftest
 
 SHOP = """
@@ -39,6 +42,30 @@ def run(*words: object) -> tuple[int, str]:
 
 def run_import(*args: object) -> tuple[int, str]:
     return run("import", *args)
+
+
+def imported(*args: object) -> str:
+    """Return the output of an import, which must succeed."""
+    status, text = run_import(*args)
+    assert status == 0, text
+    return text
+
+
+def refused(*args: object) -> str:
+    """Return the one line of an import that must fail."""
+    status, text = run_import(*args)
+    assert (status, text.count("\n")) == (1, 1), text
+    return text
+
+
+def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(apsw.Connection(str(path))) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def kept_questions(folder: Path) -> dict[str, Question]:
+    """Return the questions of a data directory by their texts."""
+    return {one.question_text: one for many in load_splits(folder).values() for one in many}
 
 
 def make_database(path: Path, script: str = SHOP) -> Path:

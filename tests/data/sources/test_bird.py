@@ -15,7 +15,7 @@ from env_server.settings import Settings
 from shared.client import in_process
 from shared.dataset import data_digest, is_dev_question, left_out, load_splits
 from shared.errors import DataError
-from tests.data.sources.importing import QUESTIONS, make_database, run_import
+from tests.data.sources.importing import QUESTIONS, imported, make_database, run_import
 from trainer.__main__ import app as trainer_app
 
 BIRD_DIR = os.environ.get("BIRD_DIR")
@@ -65,8 +65,7 @@ def test_both_splits_are_imported(tmp_path: Path, folders: tuple[str, str]) -> N
 
 def test_the_dev_split_alone_is_for_evaluation(tmp_path: Path) -> None:
     make_bird(tmp_path / "bird", "dev", "shop")
-    status, text = run_import("bird", tmp_path / "bird", "--out", tmp_path / "out", "--no-evidence")
-    assert status == 0
+    text = imported("bird", tmp_path / "bird", "--out", tmp_path / "out", "--no-evidence")
     assert "no training questions, so it is for evaluation and play" in text
     texts = [one.question_text for one in load_splits(tmp_path / "out")["eval"]]
     assert texts[0] == "How many items are there?"
@@ -85,8 +84,7 @@ def test_an_answer_that_is_too_large_to_show_is_given_as_sql(tmp_path: Path) -> 
     make_bird(tmp_path / "bird", "dev", "shop")
     path = tmp_path / "bird" / "dev.json"
     path.write_text(path.read_text().replace("What does the cap cost?", ""))
-    status, text = run_import("bird", tmp_path / "bird", "--out", tmp_path / "out")
-    assert status == 0
+    text = imported("bird", tmp_path / "bird", "--out", tmp_path / "out")
     assert "on request: oversize" in text
     *others, large = load_splits(tmp_path / "out")["eval"]
     assert {one.answer_form for one in others} == {"text"}
@@ -116,12 +114,12 @@ def test_mini_dev_has_its_own_ids_and_the_databases_beside_it(tmp_path: Path) ->
     (root / "dev").mkdir()
     (root / "MINIDEV" / "dev_databases").rename(root / "dev" / "dev_databases")
     for source in (root, root / "MINIDEV"):
-        assert run_import("bird", source, "--out", tmp_path / "out")[0] == 0
+        imported("bird", source, "--out", tmp_path / "out")
         questions = load_splits(tmp_path / "out")["eval"]
         assert questions[0].question_id == "bird-mini-0000"
         assert is_dev_question(questions[0].question_id)
     make_bird(root / "whole", "dev", "shop")  # beside the whole of dev.json it is left out
-    assert run_import("bird", root, "--out", tmp_path / "out")[0] == 0
+    imported("bird", root, "--out", tmp_path / "out")
     assert load_splits(tmp_path / "out")["eval"][0].question_id == "bird-dev-0000"
 
 
@@ -130,7 +128,7 @@ def test_describe_shows_the_descriptions_on_request(tmp_path: Path) -> None:
     seen, digests = [], []
     for name, more in (("plain", ()), ("described", ("--descriptions",))):
         out = tmp_path / name
-        assert run_import("bird", tmp_path / "bird", "--out", out, *more)[0] == 0
+        imported("bird", tmp_path / "bird", "--out", out, *more)
         digests.append(data_digest(out))
         with in_process(create_app(Settings(data_dir=out, sql_workers=1))).sync() as client:
             begun = client.reset(question_id="bird-dev-0000")

@@ -2,13 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 
 from data.sources.mend import mend
-from tests.data.sources.importing import files_of, make_database, run, run_import, write_questions
+from tests.data.sources.importing import (
+    files_of,
+    imported,
+    kept_questions,
+    make_database,
+    query,
+    run,
+    run_import,
+    write_questions,
+)
 
 OWN = """
 CREATE TABLE "client list" (id INTEGER PRIMARY KEY, "Full Name" TEXT UNIQUE);
@@ -40,16 +47,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    connection = apsw.Connection(str(path))
-    rows = connection.execute(sql).fetchall()
-    connection.close()
-    return rows
-
-
 def test_names_and_cells_are_mended_and_all_else_is_kept(home: Path) -> None:
     before = files_of(home)
-    assert run_import("sqlite", "own.db", "--mend", "--out", "out")[0] == 0
+    imported("sqlite", "own.db", "--mend", "--out", "out")
     path = home / "out/databases/own/own.sqlite"
     assert query(path, "SELECT * FROM orders") == [
         ("1,5", 1, "2024-12-31", 1250.5, 1, "2024-12-31", 7.0, "0555", "x", 7),
@@ -78,14 +78,9 @@ def test_names_and_cells_are_mended_and_all_else_is_kept(home: Path) -> None:
 def test_questions_are_asked_of_the_new_names(home: Path) -> None:
     asked = write_questions(home / "q.jsonl", ASKED)
     found = ("sqlite", "own.db", "--questions", asked, "--eval-share", 0.25, "--out")
-    assert run_import(*found, "out", "--mend")[0] == 0
-    kept = [
-        one
-        for split in ("train", "eval")
-        for one in json.loads((home / f"out/questions/questions_{split}.json").read_text())
-    ]
-    answers = {one["question_text"]: one["gold_answer"] for one in kept}
-    assert answers == {
+    imported(*found, "out", "--mend")
+    kept = kept_questions(home / "out")
+    assert {text: one.gold_answer for text, one in kept.items()} == {
         "How many orders?": 3,
         "What is the latest date?": "2024-12-31",
         "What is the total?": 1266.75,
@@ -95,8 +90,7 @@ def test_questions_are_asked_of_the_new_names(home: Path) -> None:
 
 def test_without_the_option_it_is_said_and_nothing_changes(home: Path) -> None:
     asked = write_questions(home / "q.jsonl", [ASKED[0], ASKED[3]])
-    status, text = run_import("sqlite", "own.db", "--questions", asked, "--out", "out")
-    assert status == 0
+    text = imported("sqlite", "own.db", "--questions", asked, "--out", "out")
     assert "own.db is copied as it is; with --mend, orders.Order Date is read as dates" in text
     copy = (home / "out/databases/own/own.sqlite").read_bytes()
     assert copy == (home / "own.db").read_bytes()
@@ -120,20 +114,31 @@ def test_what_stands_for_no_date_is_null(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_a_constraint_forbids_is_a_problem(tmp_path: Path) -> None:
-    path = make_database(
-        tmp_path / "own.db",
-        "CREATE TABLE t (d TEXT CHECK (d LIKE '%.%')); INSERT INTO t VALUES ('31.12.2024');",
-    )
-    assert "t.d keeps its texts: CHECK" in mend(path, write=True).problems[0]
-    assert query(path, "SELECT d FROM t") == [("31.12.2024",)]
+@pytest.mark.parametrize(
+    ("declared", "cells", "why"),
+    [
+        ("TEXT CHECK (d LIKE '%.%')", ["31.12.2024"], "CHECK"),
+        ("TEXT NOT NULL", ["1,50", "2,25", "n/a"], "NOT NULL"),
+    ],
+)
+def test_what_a_constraint_forbids_is_a_problem(
+    tmp_path: Path, declared: str, cells: list[str], why: str
+) -> None:
+    rows = ", ".join(f"('{cell}')" for cell in cells)
+    script = f"CREATE TABLE t (d {declared}); INSERT INTO t VALUES {rows};"
+    path = make_database(tmp_path / "own.db", script)
+    found = mend(path, write=True)
+    assert f"t.d keeps its texts: {why}" in found.problems[0]
+    assert not found.changes
+    assert query(path, "SELECT d FROM t") == [(cell,) for cell in cells]
+    assert query(path, "SELECT type FROM pragma_table_info('t')") == [("TEXT",)]
 
 
 def test_the_option_of_another_source_is_refused(home: Path) -> None:
     assert run_import("sqlite", "own.db", "--skip-bad-rows")[0] == 2
     assert run_import("csv", ".", "--mend")[0] == 2
     assert "--mend" in run("import", "sqlite", "--help")[1]
-    assert "--none" not in run("import", "postgres", "--help")[1]
+    assert run_import("postgres", "postgresql:///shop", "--more")[0] == 2
 
 
 def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
@@ -152,24 +157,13 @@ def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
     )
     assert "rewrites them): visit.seen_on" in text
     assert "visits: not asked of: ids: visit.id" in text
-    assert run_import("sqlite", "visits.db", "--mend", "--out", "out")[0] == 0
+    imported("sqlite", "visits.db", "--mend", "--out", "out")
     path = "out/databases/visits/visits.sqlite"
     assert run("questions", path, "--count", 40, "--out", "made")[0] == 0
     made = json.loads((home / "made/questions/questions_train.json").read_text())
     dated = [one for one in made if "seen_on" in one["gold_sql"]]
     assert len(dated) > len(made) / 5
     assert any("'2024-" in one["gold_sql"] for one in dated)
-
-
-def test_a_column_that_keeps_its_texts_keeps_its_type(tmp_path: Path) -> None:
-    path = make_database(
-        tmp_path / "own.db",
-        "CREATE TABLE t (price TEXT NOT NULL); INSERT INTO t VALUES ('1,50'), ('2,25'), ('n/a');",
-    )
-    found = mend(path, write=True)
-    assert "t.price keeps its texts: NOT NULL" in found.problems[0]
-    assert not found.changes
-    assert query(path, "SELECT type FROM pragma_table_info('t')") == [("TEXT",)]
 
 
 def test_a_name_has_one_new_name_in_all_tables(tmp_path: Path) -> None:

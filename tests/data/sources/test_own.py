@@ -23,7 +23,9 @@ from shared.errors import DatabaseLoadError
 from tests.data.sources.importing import (
     QUESTIONS,
     files_of,
+    imported,
     make_database,
+    refused,
     run,
     run_import,
     write_questions,
@@ -46,8 +48,7 @@ def by_id(data_dir: Path) -> dict[str, Question]:
 
 def test_question_and_sql_are_enough(home: Path) -> None:
     before = files_of(home)
-    status, text = run_import("sqlite", "shop.db", "--questions", "q.jsonl")
-    assert status == 0
+    text = imported("sqlite", "shop.db", "--questions", "q.jsonl")
     assert "make train DATA=shop-data" in text
     splits = load_splits(home / "shop-data")
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 5, "eval": 1}
@@ -89,8 +90,7 @@ def test_natural_files_just_work(
             writer.writerows(rows)
     else:
         path.write_text(json.dumps(rows, indent=2), encoding="utf-8")
-    status, text = run_import("sqlite", "shop.db", "--questions", name, "--out", "out")
-    assert status == 0, text
+    imported("sqlite", "shop.db", "--questions", name, "--out", "out")
     assert sorted(one.gold_sql for one in by_id(home / "out").values()) == sorted(
         sql.rstrip(";") for _, sql in QUESTIONS
     )
@@ -115,7 +115,7 @@ def test_the_user_names_the_eval_questions(home: Path) -> None:
     write_questions(home / "more" / "q.jsonl", QUESTIONS[:2])
     write_questions(home / "q.jsonl", QUESTIONS[2:])
     args = ("--questions", "q.jsonl", "--eval-questions", "more/q.jsonl", "--out", "out")
-    assert run_import("sqlite", "shop.db", *args)[0] == 0
+    imported("sqlite", "shop.db", *args)
     splits = load_splits(home / "out")
     assert [one.question_id for one in splits["eval"]] == ["q-eval-0001", "q-eval-0002"]
     assert len(splits["train"]) == 4
@@ -128,7 +128,7 @@ def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
         rows += [{"question": t, "query": s, "db_id": name} for t, s in QUESTIONS]
     make_database(home / "all" / "unasked.sqlite")
     (home / "q.json").write_text(json.dumps(rows))
-    assert run_import("sqlite", "all", "--questions", "q.json", "--out", "out")[0] == 0
+    imported("sqlite", "all", "--questions", "q.json", "--out", "out")
     splits = load_splits(home / "out")
     held_out = {one.database_name for one in splits["eval"]}
     assert len(held_out) == 1
@@ -139,19 +139,17 @@ def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
 def test_a_folder_that_holds_its_own_import_is_imported_again(home: Path) -> None:
     (home / "folder.db").mkdir()
     for _ in range(2):
-        status, text = run_import("sqlite", ".", "--questions", "q.jsonl", "--out", "home-data")
-        assert status == 0, text
+        imported("sqlite", ".", "--questions", "q.jsonl", "--out", "home-data")
     assert {one.database_name for one in by_id(home / "home-data").values()} == {"shop"}
 
 
 @pytest.mark.parametrize("option", ["--questions", "--eval-questions"])
 def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) -> None:
-    assert run_import("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")[0] == 0
+    imported("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
     write_questions(home / "out" / "mine.jsonl")
     before = files_of(home)
     args = (option, "out/mine.jsonl", "--out", "out", "--force")
-    status, text = run_import("sqlite", "shop.db", *args)
-    assert (status, text.count("\n")) == (1, 1)
+    text = refused("sqlite", "shop.db", *args)
     assert "mine.jsonl overlap: name another directory" in text
     assert files_of(home) == before
 
@@ -159,8 +157,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
 def test_lines_without_sql_become_open_questions(home: Path) -> None:
     (home / "mine.txt").write_text("How many items are there?\n\n  Which\u00a0one is dear? \n")
     asked = ("--questions", "mine.txt")
-    status, text = run_import("sqlite", "shop.db", *asked, "--eval-questions", "q.jsonl")
-    assert status == 0
+    text = imported("sqlite", "shop.db", *asked, "--eval-questions", "q.jsonl")
     assert "improve --labels agreement --data shop-data" in text
     found = [(one.question_id, one.question_text) for one in load_open_questions(Path("shop-data"))]
     assert found == [
@@ -224,8 +221,7 @@ def test_bad_databases_are_one_error(home: Path) -> None:
         "folder": "no SQLite file (.sqlite, .sqlite3, .db, .db3, or a dump: .sql) below folder",
         "links": "outside links: copy the file into its place",
     }.items():
-        status, text = run_import("sqlite", name, "--questions", "q.jsonl", "--out", "out")
-        assert (status, text.count("\n")) == (1, 1), text
+        text = refused("sqlite", name, "--questions", "q.jsonl", "--out", "out")
         assert message in text
         assert "partial" not in text
         assert not (home / "out").exists()
@@ -240,8 +236,7 @@ def test_questions_on_other_databases_are_named(home: Path) -> None:
     rows += [{"question": "?", "sql": "SELECT 1", "db_id": "empty"}]
     (home / "q.json").write_text(json.dumps(rows))
     args = ("--questions", "q.json", "--out", "out")
-    status, text = run_import("sqlite", "shop.db", "zoo.db", "empty.db", *args)
-    assert status == 0
+    text = imported("sqlite", "shop.db", "zoo.db", "empty.db", *args)
     assert "no database 'moon' among those to import; needed by 1 question" in text
     assert "problem: empty.db has no table; needed by 1 question" in text
     assert "q.json row 7: no text in 'db_id'" in text
@@ -335,11 +330,11 @@ def test_a_file_that_never_rests_is_an_error(shop: Path, monkeypatch: pytest.Mon
 
 def test_a_users_notes_survive_an_import_and_other_data_are_not_replaced(home: Path) -> None:
     asked = ("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
-    assert run_import(*asked)[0] == 0
+    imported(*asked)
     notes = home / "out" / "databases" / "shop" / "shop.notes.toml"
     notes.write_text("[tables]\n")
     for more in ([], ["--force"]):
-        assert run_import(*asked, *more)[0] == 0
+        imported(*asked, *more)
         assert notes.read_text() == "[tables]\n"
     code, said = run("questions", "shop.db", "--out", "out")
     assert code == 1

@@ -7,16 +7,16 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import apsw
 import pytest
 
 from data.sources.postgres import database_name
-from shared.dataset import database_path, load_splits
-from tests.data.sources.importing import run_import, write_questions
+from shared.dataset import database_path
+from tests.data.sources.importing import imported, kept_questions, query, refused, write_questions
 
 SHOP = r"""
 CREATE SCHEMA sales;
@@ -105,53 +105,54 @@ def server() -> Iterator[str]:
             subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
 
 
-@pytest.fixture(scope="module")
-def url(server: str) -> Iterator[str]:
-    """A database of the shop."""
+@contextmanager
+def made(server: str, script: str) -> Iterator[str]:
+    """Yield the URL of a new database of the server."""
     import psycopg
 
     name = f"sqlenv_{uuid.uuid4().hex[:12]}"
     path, mark, rest = server.partition("?")
-    made = f"{path.rpartition('/')[0]}/{name}{mark}{rest}"
+    url = f"{path.rpartition('/')[0]}/{name}{mark}{rest}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     try:
-        with psycopg.connect(made) as connection:
-            connection.execute(SHOP)
-        yield made
+        with psycopg.connect(url) as connection:
+            connection.execute(script)
+        yield url
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(f"DROP DATABASE {name} (FORCE)")
 
 
-def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    connection = apsw.Connection(str(path))
-    found = connection.execute(sql).fetchall()
-    connection.close()
-    return found
+@pytest.fixture(scope="module")
+def url(server: str) -> Iterator[str]:
+    """A database of the shop."""
+    with made(server, SHOP) as url:
+        yield url
 
 
 def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
-    status, text = run_import("postgres", url, "--out", tmp_path / "out")
-    assert status == 0, text
+    text = imported("postgres", url, "--out", tmp_path / "out")
     path = database_path(tmp_path / "out", database_name(url))
-    assert rows(path, "SELECT * FROM customer") == CUSTOMERS
-    assert rows(path, "SELECT count(*), round(sum(price), 6), typeof(price) FROM orders") == [
+    assert query(path, "SELECT * FROM customer") == CUSTOMERS
+    assert query(path, "SELECT count(*), round(sum(price), 6), typeof(price) FROM orders") == [
         (10, 68.75, "real")
     ]
-    assert rows(path, "SELECT sum(total <> price * qty) FROM orders") == [(0,)]
+    assert query(path, "SELECT sum(total <> price * qty) FROM orders") == [(0,)]
     # the rows of the partitions are the table's
-    assert rows(path, "SELECT * FROM public_log") == [
+    assert query(path, "SELECT * FROM public_log") == [
         (1, "2023-06-01"), (2, "2024-06-01"), (3, "2024-07-01"),
     ]  # fmt: skip
-    tables = rows(path, "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    tables = query(path, "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
     names = ["customer", "empty_table", "long", "orders", "public_log", "sales_log"]
     assert [name for (name,) in tables] == names
-    reference = rows(path, "PRAGMA foreign_key_list(orders)")[0]
+    reference = query(path, "PRAGMA foreign_key_list(orders)")[0]
     assert reference[2:5] == ("customer", "customer_id", "id")
     keys = "SELECT name FROM pragma_table_info('empty_table') WHERE pk ORDER BY pk"
-    assert rows(path, keys) == [("x",), ("y",)]
-    assert rows(path, "SELECT count(*) FROM customer WHERE strftime('%H', joined) = '03'") == [(2,)]
+    assert query(path, keys) == [("x",), ("y",)]
+    assert query(path, "SELECT count(*) FROM customer WHERE strftime('%H', joined) = '03'") == [
+        (2,)
+    ]
     for line in ("Odd Name REAL, code INTEGER",):
         assert line in " ".join(text.replace("│", " ").split())
 
@@ -159,11 +160,9 @@ def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
 def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -> None:
     questions = write_questions(tmp_path / "q.jsonl", QUESTIONS)
     args = ("--questions", questions, "--out", tmp_path / "out")
-    status, text = run_import("postgres", url, *args)
-    assert status == 0, text
+    text = imported("postgres", url, *args)
     assert "translated to SQLite: 3 golds; each answers as its own database does" in text
-    splits = load_splits(tmp_path / "out")
-    found = {one.question_text: one for many in splits.values() for one in many}
+    found = kept_questions(tmp_path / "out")
     assert found[QUESTIONS[0][0]].gold_sql == "SELECT COUNT(*) FROM orders"
     assert [found[text].gold_answer for text, _ in QUESTIONS] == [10, 1, "Ann", 10, [2, 3]]
 
@@ -179,8 +178,7 @@ def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -
 def test_a_bad_url_is_one_error_without_its_password(
     tmp_path: Path, source: str, message: str
 ) -> None:
-    status, text = run_import("postgres", source, "--out", tmp_path / "out")
-    assert (status, text.count("\n")) == (1, 1)
+    text = refused("postgres", source, "--out", tmp_path / "out")
     assert message in text
     assert "secret" not in text
     assert not (tmp_path / "out").exists()
@@ -190,34 +188,20 @@ def test_a_url_without_the_package_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    status, text = run_import("postgres", "postgresql://ann@host/shop", "--out", tmp_path / "out")
-    assert (status, text.count("\n")) == (1, 1)
+    text = refused("postgres", "postgresql://ann@host/shop", "--out", tmp_path / "out")
     assert "pip install 'psycopg[binary]'" in text
 
 
 def test_golds_answer_as_postgresql_does(server: str, tmp_path: Path) -> None:
     """LIKE's letter case, NULLs, booleans, enums, intervals and the rest: right, or dropped."""
-    import psycopg
-
     folder = Path(__file__).parent / "files/24-postgres"
-    name = f"sqlenv_{uuid.uuid4().hex[:12]}"
-    path, mark, rest = server.partition("?")
-    made = f"{path.rpartition('/')[0]}/{name}{mark}{rest}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    try:
-        with psycopg.connect(made) as connection:
-            connection.execute((folder / "odd.sql").read_text(encoding="utf-8"))
-            connection.execute("CREATE TABLE fl (id int, nm text, v int)")
-            connection.execute("INSERT INTO fl VALUES (1, 'apple', 5), (2, 'Avocado', NULL)")
+    script = (folder / "odd.sql").read_text(encoding="utf-8")
+    script += "CREATE TABLE fl (id int, nm text, v int);"
+    script += "INSERT INTO fl VALUES (1, 'apple', 5), (2, 'Avocado', NULL);"
+    with made(server, script) as url:
         asked = ("--questions", folder / "questions.jsonl", "--out", tmp_path / "out")
-        status, text = run_import("postgres", made, *asked)
-    finally:
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} (FORCE)")
-    assert status == 0, text
-    splits = load_splits(tmp_path / "out")
-    answers = {one.question_text: one.gold_answer for many in splits.values() for one in many}
+        text = imported("postgres", url, *asked)
+    answers = {text: one.gold_answer for text, one in kept_questions(tmp_path / "out").items()}
     right = {
         "How many with ok mood?": 1, "Year of ts of 1?": 2024, "Share?": 0.5, "Days since?": 365,
         "Month trunc?": "2024-12-01 00:00:00", "interval?": 1, "true count?": 1, "bool as text?": 1,
@@ -232,6 +216,5 @@ def test_golds_answer_as_postgresql_does(server: str, tmp_path: Path) -> None:
 def test_a_gold_that_only_sqlite_answers_otherwise_is_dropped(url: str, tmp_path: Path) -> None:
     other = "SELECT count(*) FROM customer WHERE name || 1 LIKE lower('ANN1')"
     questions = write_questions(tmp_path / "q.jsonl", [*QUESTIONS[:2], ("Ann?", other)])
-    status, text = run_import("postgres", url, "--questions", questions, "--out", tmp_path / "out")
-    assert status == 0, text
+    text = imported("postgres", url, "--questions", questions, "--out", tmp_path / "out")
     assert "dialect: SQLite answers 1, and its own database 0" in text

@@ -19,6 +19,7 @@ from tests.data.sources.importing import (
     TRAIN,
     files_of,
     import_spider,
+    imported,
     make_spider,
     make_spider_database,
     row,
@@ -72,8 +73,7 @@ def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row(source: Path, tmp_pat
 
 
 def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_path: Path) -> None:
-    status, text = run_import("spider", source, "--out", tmp_path / "out")
-    assert status == 0
+    text = imported("spider", source, "--out", tmp_path / "out")
     lines = [line.replace("│", " ").split() for line in text.splitlines()]
     for line in ("rows read 4 4", "dropped: tied 1 -", "kept 2 2"):
         assert line.split() in lines
@@ -205,8 +205,7 @@ def outcomes(data_dir: Path, question_id: str, answers: list[str]) -> list[str]:
 
 def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    status, text = run_import("spider", source, "--out", out, "--keep", "ties,empty")
-    assert status == 0
+    text = imported("spider", source, "--out", out, "--keep", "ties,empty")
     assert "on request: tied" in text
     report = json.loads((out / "import_report.json").read_text())
     assert report["keep"] == ["empty", "null", "tied"]

@@ -25,7 +25,7 @@ LINKED = (*PACKAGES, "benchmarks", "Makefile", "pyproject.toml", "constraints.tx
 FILLED_IN = {"DATA=/some/import": f"DATA={ROOT / 'data'}"}
 SMALL = {
     "train": "--steps 1 --eval-limit 4 --eval-every 0 --set per_device_train_batch_size=4"
-    " --set gradient_accumulation_steps=2 --set num_generations=4",
+    " --set gradient_accumulation_steps=2 --set num_generations=4 --set updates_per_batch=1",
     "sft": "--rows 8",
     "evaluate": "--limit 4",
 }

@@ -17,7 +17,7 @@ from tests.test_imports import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SMALL = (
-    "--steps 1 --eval-limit 2 --eval-every 0 --processes 2 --set"
+    "--steps 1 --eval-limit 2 --eval-every 0 --processes 2 --set updates_per_batch=1 --set"
     " per_device_train_batch_size=2 --set gradient_accumulation_steps=2 --set num_generations=2"
 )
 Done = subprocess.CompletedProcess[str]

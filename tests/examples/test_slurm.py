@@ -122,7 +122,7 @@ def test_two_processes_train_and_resume_after_the_time_limit(tmp_path: Path) -> 
     options = shlex.split(
         "--steps 2 --eval-limit 2 --eval-every 0 --set num_generations=2 --set save_steps=1"
         " --set per_device_train_batch_size=2 --set gradient_accumulation_steps=2"
-        " --set step_budget=2"
+        " --set step_budget=2 --set updates_per_batch=1"
     )
     job = cluster.start(*options)
     wait_for(lambda: bool(list(tmp_path.glob("runs/2*/checkpoints/checkpoint-1/*.json"))), job)

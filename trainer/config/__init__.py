@@ -131,6 +131,8 @@ class GRPOConfig:
         field(default_factory=lambda: [*REWARD_WEIGHTS.values()])
     )
     beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
+    # optimizer steps per generation batch, each on a part of its rollouts
+    updates_per_batch: _Count = 1
     scale_rewards: Literal["group", "batch", "none"] = "group"
     # give groups whose rollouts are all right or all wrong the advantage 0: without beta, their
     # update costs almost nothing
@@ -189,6 +191,13 @@ class GRPOConfig:
             f"({steps}) can't be shared by {processes} processes",
             f"use a multiple of {processes}, and a smaller per_device_train_batch_size to keep "
             f"{self.rollouts_per_step} rollouts per step",
+        )
+        _need(
+            (steps // processes) % self.updates_per_batch == 0,
+            "updates_per_batch",
+            f"({self.updates_per_batch}) does not divide the micro-batches per step"
+            f"{' of a process' * (processes > 1)} ({steps // processes})",
+            "change it, or gradient_accumulation_steps",
         )
         return steps // processes
 

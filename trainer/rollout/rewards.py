@@ -6,8 +6,8 @@ A function takes the completions, which it only counts, and the episodes' result
 value per completion, as TRL passes them, or `metadata`, a list of dicts as `rollout_func` returns.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 Reward = float | None
 
@@ -28,22 +28,6 @@ def reward_operational(completions: Sequence[Any], **kwargs: Any) -> list[Reward
 
 
 REWARD_FUNCTIONS = (reward_correctness, reward_progress, reward_operational)
-
-
-class _Judged(Protocol):
-    """An episode; its correctness is 1 or 0, None if it was lost."""
-
-    @property
-    def question_id(self) -> str: ...
-
-    @property
-    def correctness(self) -> float | None: ...
-
-
-def both_verdicts(episodes: Iterable[_Judged]) -> set[str]:
-    """Return the ids of the questions that have a right and a wrong episode."""
-    found = {(one.question_id, one.correctness) for one in episodes}
-    return {name for name, verdict in found if verdict == 1 and (name, 0) in found}
 
 
 def _values(

@@ -23,7 +23,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, ranks: Ranks, config: GRPOConfig) -> None:
         self.ranks, self.config = ranks, config
-        self.updating = False  # whether an update is under way
+        self.updating = False  # whether the weights are those of a part of a step
         self.metrics: dict[str, list[Any]] = {}  # trl's own, since the last log event
         self._diverged_step = 0  # the step whose logged loss is not finite
         self._whole_steps: dict[str, int] = {}  # values in `metrics` that belong to whole steps

@@ -167,6 +167,19 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
         os._exit(code)
 
 
+def average_gradients(model: Any, processes: int) -> None:
+    import torch
+    from torch import distributed
+
+    gradients = [one.grad for one in model.parameters() if one.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    distributed.all_reduce(flat)
+    flat /= processes
+    means = torch.split(flat, [gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:
     """Return the device for `count` processes, `local_count` of them on this machine's `gpus`
     GPUs."""

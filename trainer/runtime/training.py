@@ -96,8 +96,8 @@ def run_training_with_metrics(
 ) -> tuple[Any, list[dict[str, Any]]]:
     """Train to the end, from the checkpoint folder `resume_from`; return trl's output and a dict
     per log event. If a signal (`Interrupted`), or lost servers, a lost process, lack of memory or a
-    diverging loss (`SQLEnvError`) stops it, the last whole step is saved, unless it stopped while
-    weights were updated."""
+    diverging loss (`SQLEnvError`) stops it, the last whole step is saved, unless it stopped between
+    the updates of a step."""
     guard = guard_of(trainer)
     ranks = guard.ranks
     with ranks.interrupts.deferred():

@@ -103,6 +103,7 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 8,
         "learning_rate": 1e-3,
+        "updates_per_batch": small.updates_per_batch,
         "skip_one_verdict_groups": False,  # this model is always wrong
     }
     return [

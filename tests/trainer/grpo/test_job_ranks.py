@@ -88,8 +88,9 @@ def check_same(run: Run, other: Run) -> None:
 def test_two_processes_train_to_the_end_and_as_one_does(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
-    """Each process plays its own episodes; gradients go over gloo, and the run's folder passes the
-    audit."""
+    """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
+    the run's folder passes the audit."""
+    small = small.override(updates_per_batch=2)
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
     process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))

@@ -27,10 +27,9 @@ from rich.console import Console
 from shared.console import print_line
 from shared.dataset import OPEN, has_split
 from shared.run_stats import Rate
-from trainer.config import ConfigError, GRPOConfig, LabelsName
+from trainer.config import AGREE_SHARE, ConfigError, GRPOConfig, LabelsName
 from trainer.errors import RunError
 from trainer.improve.improvement import Result, Round, result_of, write_report
-from trainer.rollout.vote import AGREE_SHARE
 from trainer.run.analysis import LEAST_ATTEMPTS
 from trainer.run.console import seconds_text
 from trainer.run.evaluation import EvaluationResult, EvaluationSettings, run_evaluation

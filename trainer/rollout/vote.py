@@ -42,7 +42,6 @@ from shared.cells import (
     unquote,
     visible,
 )
-from trainer.config import AGREE_SHARE as AGREE_SHARE
 from trainer.rollout.prompts import NO_ROWS, result_of, result_rows
 from trainer.rollout.row import RolloutRow
 

@@ -10,7 +10,8 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
-from trainer.rollout.vote import AGREE_SHARE, says_nothing, vote
+from trainer.config import AGREE_SHARE
+from trainer.rollout.vote import says_nothing, vote
 from trainer.run.records import EpisodeRecord
 
 LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agrees with itself

@@ -49,7 +49,12 @@ def as_prompts(prompts: Sequence[str | Prompt], config: GRPOConfig) -> list[Prom
         if not isinstance(prompt, str):
             return list(prompt)
         found = [one for one in questions if one.question_text.split() == prompt.split()]
-        if len(found) != 1:
+        if not found:
+            raise PromptError(
+                f"no question of {config.data_dir} has the text {prompt[:120]!r}: "
+                "load_question_prompts(config) lists them"
+            )
+        if len(found) > 1:
             ids = ", ".join(f"{one.question_id} on {one.database_name}" for one in found)
             raise PromptError(
                 f"{len(found)} questions of {config.data_dir} have the text {prompt[:120]!r} "

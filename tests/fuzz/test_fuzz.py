@@ -229,7 +229,7 @@ def test_the_strategies_reach_both_sides(world: World) -> None:
     seen: Counter[str | None] = Counter()
     count = settings(BRIEF, max_examples=500)
     fuzz(count, statements, lambda sql: seen.update([world.query(sql).error_code]))
-    seen.update(world.query(sql).error_code for sql in STATEMENTS[:40])
+    seen.update(world.query(sql).error_code for sql in STATEMENTS[::4])
     # far below the observed count, which changes with any constant of the code
     assert seen[None] > 30, seen
     assert {"sql_error", "sql_denied", "no_such_table", "sql_budget"} <= set(seen), seen

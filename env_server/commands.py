@@ -39,6 +39,9 @@ from shared.errors import first_problem
 log = logging.getLogger("env_server")
 # longer than clients keep an idle connection, so that none is closed under a request
 KEEP_ALIVE_S = 75
+# The loop accepts one connection per turn and copy of the listener; a flood keeps turns long, and
+# who comes last would wait for minutes.
+ACCEPTED_AT_ONCE = 16
 
 
 class Server(uvicorn.Server):
@@ -114,7 +117,8 @@ def run_server(settings: Settings, listener: socket.socket, bank: QuestionBank) 
     # collector's default pace cost 35 of 100 us per step.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    Server(config, app, url).run(sockets=[listener])
+    copies = [listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1)]
+    Server(config, app, url).run(sockets=[listener, *copies])
 
 
 def option(name: str, *flags: str) -> Any:

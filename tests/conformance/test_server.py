@@ -95,6 +95,7 @@ def digests(directory: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @linux
 def test_hostile_queries_cost_little_and_harm_nobody(tmp_path: Path) -> None:
     data = write_data(tmp_path / "data")

@@ -207,6 +207,7 @@ def test_tables_have_the_promised_shape(shipped: Shipped, connection: apsw.Conne
     assert any(column.references for table in shipped.domain.tables for column in table.columns)
 
 
+@pytest.mark.slow
 def test_the_committed_data_is_what_the_code_builds(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "data", "build", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONHASHSEED": "31337"}

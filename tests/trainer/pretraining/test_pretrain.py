@@ -36,6 +36,7 @@ STAGES = (
 )
 
 
+@pytest.mark.slow
 def test_small_pretraining_makes_a_model_that_loads_and_resumes(tmp_path, capsys):
     measured = []
 

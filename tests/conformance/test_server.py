@@ -223,6 +223,7 @@ async def over_http(url: str) -> list[list[bytes]]:
         return await played(Wire(http))
 
 
+@pytest.mark.slow
 def test_every_process_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = asyncio.run(in_process())
     replies = b"".join(reply for episode in expected for reply in episode)

@@ -247,6 +247,7 @@ def test_difficulty_follows_spiders_counts(sql: str, level: str) -> None:
 
 
 @pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
+@pytest.mark.slow
 def test_real_spider_imports(tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = import_spider(Path(str(SPIDER_DIR)), out)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from env_server.commands import command
@@ -157,6 +158,7 @@ def without_golds(data: Path) -> Path:
     return data
 
 
+@pytest.mark.slow
 def test_it_improves_on_open_questions_by_agreement(tmp_path: Path) -> None:
     data, out = without_golds(make_data(tmp_path / "data", questions=8)), tmp_path / "improve"
     refused = improve(data, out, "--labels", "rewards")

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import PrinterCallback
 
 from trainer.config import ConfigError, GRPOConfig
-from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.grpo.masked_trainer import MaskedGRPOTrainer
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of
 from trainer.rollout.episode import EpisodeObserver
@@ -95,12 +95,12 @@ def build_trainer(
     ignore_renamed()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental.*")
-        trainer = LengthSortedGRPOTrainer(
+        trainer = MaskedGRPOTrainer(
             model=model,
             processing_class=tokenizer,
             reward_funcs=list(reward_funcs),
             args=trl_config(config, ranks.count, **trl_options),
-            train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]),
+            train_dataset=Dataset.from_list(in_order(prompts, config)),
             rollout_func=rollout,
             peft_config=None if goes_on else lora_config(config),
             callbacks=[guard, *callbacks],
@@ -113,6 +113,23 @@ def build_trainer(
     return trainer
 
 
+def in_order(prompts: Sequence[Mapping[str, Any]], config: GRPOConfig) -> list[dict[str, Any]]:
+    """Return the prompts of all steps: whole steps of each epoch, which has an order of its own.
+
+    trl's own sampler would start with the first epoch's order again when training resumes later.
+    """
+    per_step = config.rollouts_per_step // config.num_generations
+    steps = len(prompts) // per_step  # of an epoch
+    epochs = config.num_train_epochs if config.max_steps < 0 else -(-config.max_steps // steps)
+    generator = torch.Generator().manual_seed(config.seed)
+    orders = [torch.randperm(len(prompts), generator=generator) for _ in range(epochs)]
+    return [
+        {"prompt": prompts[index]["prompt"]}
+        for order in orders
+        for index in order[: steps * per_step].tolist()
+    ]
+
+
 def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:
     values: dict[str, Any] = {
         **shared_arguments(config),
@@ -123,6 +140,7 @@ def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.
         "router_aux_loss_coef": 0.0,  # of a mixture of experts: it would need every token's logits
         "ddp_find_unused_parameters": False,  # every parameter of a causal LM takes part
         "max_completion_length": config.max_context_tokens,  # the rollout bounds rows, not TRL
-        "data_seed": config.seed,
+        "shuffle_dataset": False,  # `in_order` does, once for all epochs
+        "num_train_epochs": 1,
     }
     return trl.GRPOConfig(**{**values, **overrides})

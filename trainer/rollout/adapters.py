@@ -19,6 +19,7 @@ from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
 from trainer.rollout.episode import EpisodeObserver, occurrences
 from trainer.rollout.generators.base import Generator
 from trainer.rollout.loop import check_lost_rows, play_episodes, sampling
+from trainer.rollout.rewards import both_verdicts
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.servers import serving
 from trainer.runtime.ranks import Ranks
@@ -141,4 +142,8 @@ def _for_trl(
     check_lost_rows(rows, config)
     if on_rows is not None:
         on_rows(rows, trainer)
-    return {name: [getattr(row, name) for row in own] for name in TRL_COLUMNS}
+    both = both_verdicts((row.question_id, row.correctness) for row in rows)
+    return {
+        **{name: [getattr(row, name) for row in own] for name in TRL_COLUMNS},
+        "both_verdicts": [row.question_id in both for row in own],
+    }

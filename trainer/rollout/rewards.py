@@ -6,7 +6,7 @@ A function takes the completions, which it only counts, and the episodes' result
 value per completion, as TRL passes them, or `metadata`, a list of dicts as `rollout_func` returns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 Reward = float | None
@@ -28,6 +28,15 @@ def reward_operational(completions: Sequence[Any], **kwargs: Any) -> list[Reward
 
 
 REWARD_FUNCTIONS = (reward_correctness, reward_progress, reward_operational)
+
+
+def both_verdicts(episodes: Iterable[tuple[Hashable, Reward]]) -> set[Hashable]:
+    """Return the groups that have a right and a wrong episode.
+
+    An episode is its group and its correctness: 1 or 0, None if it was lost.
+    """
+    found = set(episodes)
+    return {group for group, correct in found if correct == 1 and (group, 0) in found}
 
 
 def _values(

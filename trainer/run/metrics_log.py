@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from shared.run_stats import training_row
 from trainer.config import REWARD_WEIGHTS
 from trainer.rollout.loop import RolloutStats
+from trainer.rollout.rewards import both_verdicts
 from trainer.rollout.row import RolloutRow
 from trainer.run.cost import known, spent
 from trainer.run.folder import Run, append_lines, read_lines
@@ -84,6 +85,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not self._ranks.main:
             return
         row: dict[str, Any] = {"step": state.global_step, **kwargs.get("logs", {})}
+        # by trl's formula 0 or 1 with scale_rewards=batch; one_verdict_groups is logged instead
+        row.pop("frac_reward_zero_std", None)
         for layer, weight in zip(REWARD_WEIGHTS, getattr(args, "reward_weights", ()), strict=False):
             row.pop(f"rewards/reward_{layer}/std", None)  # TRL's are of values without weights
             if (logged := row.pop(f"rewards/reward_{layer}/mean", None)) is not None:
@@ -93,6 +96,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self._unfinished = 0
         if self._pending:
             row |= training_row(self._pending)
+            row["one_verdict_groups"] = one_verdict_groups(self._pending)
             row["rebuilds"] = self._stats.rebuilds - self._rebuilds
             self._rebuilds = self._stats.rebuilds
             self._pending = []
@@ -102,6 +106,13 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
             self._spent = dict.fromkeys(self._spent, 0.0)
         append_lines(self._run.metrics, [row])
         self._on_progress(state.global_step, state.max_steps, row)
+
+
+def one_verdict_groups(episodes: Sequence[EpisodeRecord]) -> float:
+    """Return the share of the groups, the episodes of a question in a step, that are all right or
+    all wrong, lost ones aside."""
+    judged = [((one.step, one.question_id), one.correctness) for one in episodes]
+    return 1 - len(both_verdicts(judged)) / len({group for group, _ in judged})
 
 
 class StepProgress(TrainerCallback):  # type: ignore[misc]

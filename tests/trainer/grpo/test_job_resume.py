@@ -24,7 +24,7 @@ from tests.trainer.small_job import (
 )
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, TrainingDiverged
-from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.grpo.masked_trainer import MaskedGRPOTrainer
 from trainer.rollout import prompts
 from trainer.rollout.dataset import question_id_of
 from trainer.rollout.episode import EpisodeObserver
@@ -101,20 +101,16 @@ def test_a_step_that_broke_off_is_in_no_row(
 ) -> None:
     """Step 3 is interrupted in its update while step 2 waits for its log event: its episodes are
     recorded once."""
-    seldom, compute, calls = (
-        replace(small, logging_steps=10),
-        LengthSortedGRPOTrainer._compute_loss,
-        [],
-    )
+    seldom, compute, calls = (replace(small, logging_steps=10), MaskedGRPOTrainer._compute_loss, [])
 
     def poisoned(*arguments: Any) -> Any:
         calls.append(1)
         return compute(*arguments) * (math.nan if len(calls) == 6 else 1.0)
 
-    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", poisoned)
+    monkeypatch.setattr(MaskedGRPOTrainer, "_compute_loss", poisoned)
     with pytest.raises(TrainingDiverged, match="step 3"):
         begin(seldom, tmp_path, FakeClient()).run()
-    monkeypatch.setattr(LengthSortedGRPOTrainer, "_compute_loss", compute)
+    monkeypatch.setattr(MaskedGRPOTrainer, "_compute_loss", compute)
     run = latest(tmp_path)
     begin(seldom, tmp_path, FakeClient(), resume=run).run()
     rows = [row for row in read_lines(run.metrics) if "success" in row]

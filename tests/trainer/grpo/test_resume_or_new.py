@@ -13,7 +13,7 @@ from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, latest, run_here
 from trainer.config import GRPOConfig
 from trainer.errors import RunError, storage_problem
-from trainer.grpo.length_sorting import LengthSortedGRPOTrainer
+from trainer.grpo.masked_trainer import MaskedGRPOTrainer
 from trainer.run.folder import held, read_json, write_json
 from trainer.run.inputs import JobOptions
 from trainer.run.resume import find_run
@@ -117,7 +117,7 @@ def test_every_error_of_a_disk_is_known(tmp_path: Path, error: Exception, said: 
 def test_a_disk_that_is_full_leaves_the_last_checkpoint(
     small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = LengthSortedGRPOTrainer._save_optimizer_and_scheduler
+    save = MaskedGRPOTrainer._save_optimizer_and_scheduler
     seldom = replace(small, save_steps=1)
 
     def full(self: Any, folder: str) -> None:
@@ -125,7 +125,7 @@ def test_a_disk_that_is_full_leaves_the_last_checkpoint(
             raise SERIALIZING
         save(self, folder)
 
-    monkeypatch.setattr(LengthSortedGRPOTrainer, "_save_optimizer_and_scheduler", full)
+    monkeypatch.setattr(MaskedGRPOTrainer, "_save_optimizer_and_scheduler", full)
     with pytest.raises(RunError, match=r"the disk of .* is full: free some space there, then .*"):
         run_here(seldom, options(tmp_path), FakeClient(), monkeypatch)
     run = latest(tmp_path)

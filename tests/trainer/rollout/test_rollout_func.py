@@ -1,5 +1,6 @@
 """TRL trains on the rows of `rollout_func`, and calls the reward functions with their fields."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
-from tests.trainer.conftest import AFTER, FakeClient, prompts_for
+from tests.trainer.conftest import AFTER, FakeClient, prompts, prompts_for
 from trainer.config import GRPOConfig
-from trainer.grpo.train import trl_config
+from trainer.grpo.train import build_trainer, trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import (
     REWARD_FUNCTIONS,
+    both_verdicts,
     reward_correctness,
     reward_operational,
     reward_progress,
 )
 from trainer.rollout.row import RolloutRow
+from trainer.runtime.ranks import Ranks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'rollout_func'"),
@@ -96,6 +99,44 @@ def test_rollout_func(
     assert len(differences) == sum(sum(row.env_mask) for row in seen)
     assert max(differences) < bound
     assert any(not torch.equal(before[name], value) for name, value in model.named_parameters())
+
+
+class SecondOfTwo(Ranks):
+    """The second process; the first one's episodes are of the same questions, with q0 right."""
+
+    def __init__(self) -> None:
+        super().__init__(index=1, count=2)
+
+    def gather(self, value: Any) -> list[Any]:
+        right = {"q0": 1.0}
+        if isinstance(value, list) and isinstance(value[0], RolloutRow):
+            theirs = [
+                replace(row, correctness=right.get(row.question_id, row.correctness))
+                for row in value
+            ]
+            return [theirs, value]
+        return [None if value is None else value, value]
+
+
+def test_the_verdicts_of_a_group_are_those_of_all_processes(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
+) -> None:
+    trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    columns = rollout_func(
+        prompts_for(config, "q0", "q1"),
+        trainer,
+        config=config,
+        client=FakeClient(),
+        ranks=SecondOfTwo(),
+    )
+    assert columns["correctness"] == [0.0, 0.0]
+    assert columns["both_verdicts"] == [True, False]
+
+
+def test_a_group_has_both_verdicts_whatever_was_lost() -> None:
+    groups = {"a": [1, 1], "b": [0, 0], "c": [1, None, 0], "d": [1, None], "e": [None, None]}
+    episodes = [(name, correct) for name, verdicts in groups.items() for correct in verdicts]
+    assert both_verdicts(episodes) == {"c"}
 
 
 FIELDS: dict[str, Any] = {

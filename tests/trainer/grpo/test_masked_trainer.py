@@ -1,4 +1,4 @@
-"""Updates by length, with few logits and without idle rows: trl's own gradients, for less work.
+"""Updates with few logits and without idle rows: trl's own gradients, for less work.
 
 And how a generation batch is split into updates and micro-batches.
 """
@@ -17,8 +17,8 @@ from trl import GRPOTrainer
 from tests.trainer.conftest import FakeClient, prompts, short_training
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
-from trainer.grpo import length_sorting
-from trainer.grpo.length_sorting import LengthSortedGRPOTrainer, both_verdicts, split_updates, trim
+from trainer.grpo import masked_trainer
+from trainer.grpo.masked_trainer import MaskedGRPOTrainer, counted, split_updates
 from trainer.grpo.train import build_trainer
 from trainer.runtime.precision import compute_logits_in_float32
 from trainer.runtime.training import run_training_with_metrics
@@ -112,7 +112,11 @@ def check_equal(found: Gradients, expected: Gradients, factor: float = 1.0) -> N
     ids=str,
 )
 def test_the_update_is_trls(
-    config: GRPOConfig, tmp_path: Path, family: str, options: dict[str, Any]
+    config: GRPOConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    options: dict[str, Any],
 ) -> None:
     """One step of both trainers from the same weights and episodes: the same gradients, to
     rounding."""
@@ -122,14 +126,14 @@ def test_the_update_is_trls(
     tiny_model(family).save_pretrained(base)
     settings = short_training(config, tmp_path, **options)
 
-    def update(kind: type[Any]) -> Step:
+    def update() -> Step:
         torch.manual_seed(1)  # of LoRA's adapters
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-        return measured_step(
-            model, tokenizer, settings, lambda trainer: setattr(trainer, "__class__", kind)
-        )
+        return measured_step(model, tokenizer, settings)
 
-    theirs, ours = update(GRPOTrainer), update(LengthSortedGRPOTrainer)
+    ours = update()
+    monkeypatch.setattr(MaskedGRPOTrainer, "compute_loss", GRPOTrainer.compute_loss)
+    theirs = update()
     for name in ("reward", "loss", "grad_norm"):
         assert ours.row[name] == pytest.approx(theirs.row[name], rel=1e-4, abs=1e-7), name
     check_equal(ours.gradients, theirs.gradients)
@@ -150,14 +154,14 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
     trainer = uneven_trainer(model, tokenizer, settings, captured, **clipping)
     batches: list[dict[str, Any]] = []
     states: list[dict[str, torch.Tensor]] = []
-    compute = trainer._compute_loss
+    compute = trainer.compute_loss
 
-    def recorded(own: Any, inputs: Any) -> Any:
+    def recorded(own: Any, inputs: Any, **options: Any) -> Any:
         batches.append(inputs)
         states.append({name: one.detach().clone() for name, one in own.named_parameters()})
-        return compute(own, inputs)
+        return compute(own, inputs, **options)
 
-    trainer._compute_loss = recorded
+    trainer.compute_loss = recorded
     run_training_with_metrics(trainer)
     assert trainer.state.global_step == 1
     assert len(captured.all) == 2
@@ -167,9 +171,8 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
         trainer.model.zero_grad()
         trainer.current_gradient_accumulation_steps = 2
         for inputs in batches[2 * update : 2 * update + 2]:
-            old = inputs["sampling_per_token_logps"]
-            theirs = {**inputs, "old_per_token_logps": old}
-            GRPOTrainer._compute_loss(trainer, trainer.model, theirs).backward()
+            theirs = {**inputs, "old_per_token_logps": inputs["sampling_per_token_logps"]}
+            GRPOTrainer.compute_loss(trainer, trainer.model, theirs).backward()
         check_equal(found, {name: one.grad for name, one in trainer.model.named_parameters()})
         metrics = trainer._metrics["train"]["clip_ratio/region_mean"]
         ratios.append(sum(metrics[-2:]))
@@ -216,31 +219,20 @@ def test_recorded_log_probabilities_are_those_of_the_update(
     settings = short_training(config, tmp_path, dtype=dtype, max_new_tokens=12)
     compute_logits_in_float32(model, settings)
     trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
-    compute, score = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
-    batches: list[dict[str, torch.Tensor]] = []
+    compute = trainer._compute_loss
     differences: list[torch.Tensor] = []
 
-    def watched_loss(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
-        batches.append(inputs)
+    def watched(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        trained = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        found = model().log_probs - inputs["sampling_per_token_logps"]
+        differences.append(found[trained].detach())
         return compute(model, inputs)
 
-    def watched_scores(*arguments: Any, **options: Any) -> Any:
-        found = score(*arguments, **options)
-        inputs = batches[-1]
-        trained = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        differences.append((found[0] - inputs["sampling_per_token_logps"])[trained].detach())
-        return found
-
-    trainer._compute_loss, trainer._get_per_token_logps_and_entropies = watched_loss, watched_scores
+    trainer._compute_loss = watched
     run_training_with_metrics(trainer)
     found = torch.cat(differences).abs()
     assert len(found) > 50
     assert found.max() < bound
-
-
-def right_first(completions: list[Any], **_: Any) -> list[float]:
-    """The first group of four has both verdicts, the others are all wrong."""
-    return [float(index in (0, 2)) for index in range(len(completions))]
 
 
 def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -248,16 +240,22 @@ def lengths(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [len(ids) / 100 for ids in completion_ids]
 
 
-def none_right(completions: list[Any], **_: Any) -> list[float]:
-    return [0.0] * len(completions)
+def judged(settings: GRPOConfig, model: Any, tokenizer: Any, *, both: int) -> Step:
+    """Train a step in which only the first `both` groups have a right and a wrong episode."""
 
+    def prepare(trainer: Any) -> None:
+        rollout = trainer.rollout_func
 
-def all_right(completions: list[Any], **_: Any) -> list[float]:
-    return [1.0] * len(completions)
+        def played(*arguments: Any) -> Any:
+            columns = rollout(*arguments)
+            right = both * settings.num_generations
+            return columns | {
+                "both_verdicts": [row < right for row in range(len(columns["steps"]))]
+            }
 
+        trainer.rollout_func = played
 
-def rewarded(settings: GRPOConfig, model: Any, tokenizer: Any, correct: Any) -> Step:
-    return measured_step(model, tokenizer, settings, reward_funcs=(correct, lengths, lengths))
+    return measured_step(model, tokenizer, settings, prepare, reward_funcs=(lengths,) * 3)
 
 
 @pytest.mark.parametrize(
@@ -281,99 +279,45 @@ def test_an_update_is_the_same_without_idle_rows(
     skipping = {"scale_rewards": "batch", "skip_one_verdict_groups": True}
     settings = short_training(config, tmp_path, **skipping, **options)
     weights = {name: one.clone() for name, one in model.state_dict().items()}
-    ours = rewarded(settings, model, tokenizer, right_first)
+    ours = judged(settings, model, tokenizer, both=1)
     model.load_state_dict(weights)
     with monkeypatch.context() as patched:
-        patched.setattr(length_sorting, "without_idle_rows", lambda batch: batch)
-        all_rows = rewarded(settings, model, tokenizer, right_first)
+        patched.setattr(masked_trainer, "counted", lambda batch, idle: counted(batch, idle=True))
+        all_rows = judged(settings, model, tokenizer, both=1)
     assert len(ours.updates) == len(all_rows.updates) == settings.updates_per_batch
     for found, expected in zip(ours.updates, all_rows.updates, strict=True):
         check_equal(found, expected)
     assert ours.cells < 0.7 * all_rows.cells
-    row = ours.row
-    assert row["one_verdict_groups"] == 0.5
-    assert row["entropy"] > 0.5, "a mean over the rows that count"
-    assert not any(isinstance(value, float) and math.isnan(value) for value in row.values())
+    assert ours.row["entropy"] > 0.5, "a mean over the rows that count"
+    assert not any(isinstance(value, float) and math.isnan(value) for value in ours.row.values())
 
 
 def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
     config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
 ) -> None:
     settings = short_training(config, tmp_path, max_new_tokens=12)
-    [taught] = rewarded(settings, model, tokenizer, none_right).updates
-    assert any(one.any() for one in taught.values())
-    skipping = settings.override(skip_one_verdict_groups=True)
-    right = rewarded(skipping, model, tokenizer, all_right)
-    assert right.row["one_verdict_groups"] == 1
-    step = rewarded(skipping, model, tokenizer, none_right)
-    [skipped] = step.updates
-    assert skipped
-    assert not any(one.any() for one in skipped.values())
-    assert step.row["one_verdict_groups"] == 1
-    assert "entropy" not in step.row, "of no token"
+    taught = judged(settings, model, tokenizer, both=0)
+    assert any(one.any() for one in taught.gradients.values())
+    skipped = judged(settings.override(skip_one_verdict_groups=True), model, tokenizer, both=0)
+    assert skipped.gradients
+    assert not any(one.any() for one in skipped.gradients.values())
+    assert "entropy" not in skipped.row, "of no token"
 
 
-def test_a_process_skips_groups_of_its_own(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second of two processes; the first one's groups have the verdicts in the other order."""
-    settings = short_training(config, tmp_path, skip_one_verdict_groups=True, **SMALL_BATCHES)
-    weights = {name: one.clone() for name, one in model.state_dict().items()}
-    alone = rewarded(settings, model, tokenizer, right_first)
-    model.load_state_dict(weights)
-    score = LengthSortedGRPOTrainer._generate_and_score_completions
-
-    def second(trainer: Any, inputs: Any) -> Any:
-        with monkeypatch.context() as patched:
-            patched.setattr("accelerate.Accelerator.process_index", 1)
-            patched.setattr(
-                "trl.trainer.grpo_trainer.gather", lambda rows: torch.cat([rows.roll(4, 0), rows])
-            )
-            return score(trainer, inputs)
-
-    monkeypatch.setattr(LengthSortedGRPOTrainer, "_generate_and_score_completions", second)
-    check_equal(rewarded(settings, model, tokenizer, right_first).gradients, alone.gradients)
-
-
-def batch() -> dict[str, Any]:
-    """Return three rows: prompts padded on the left, completions on the right, as trl pads them."""
-    return {
-        "prompt_ids": torch.tensor([[0, 0, 7], [0, 5, 6], [0, 0, 8]]),
-        "prompt_mask": torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1]]),
-        "completion_ids": torch.tensor([[1, 0, 0, 0], [2, 3, 0, 0], [4, 5, 6, 0]]),
-        "completion_mask": torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]),
-        "tool_mask": torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1], [1, 0, 1, 1]]),
-        "advantages": torch.tensor([0.1, 0.2, 0.0]),
-        "num_items_in_batch": torch.tensor(5),
-        "ref_per_token_logps": None,
-    }
-
-
-def test_a_group_has_both_verdicts_whatever_was_lost() -> None:
-    lost = math.nan
-    groups = [[1, 1, 1], [0, 0, 0], [1, lost, 0], [1, lost, 1], [lost, lost, lost]]
-    found = both_verdicts(torch.tensor(groups).flatten(), 3)
-    assert found.view(-1, 3).tolist() == [[both] * 3 for both in (False, False, True, False, False)]
-
-
-def test_each_update_has_as_many_rows_of_each_group() -> None:
+def test_each_update_has_as_many_rows_of_each_group_and_the_longest_come_first() -> None:
     groups = torch.arange(3).repeat_interleave(4)  # 3 questions with 4 rollouts
     lengths = torch.tensor([1, 2, 3, 4, 1, 9, 3, 4, 1, 2, 3, 4])
     mask = (torch.arange(9) < lengths.unsqueeze(1)).long()
-    parts = split_updates({"completion_mask": mask, "prompt_mask": mask[:, :1], "group": groups}, 2)
-    assert [part["completion_mask"].sum(1).tolist() for part in parts] == [
-        [3, 3, 3, 1, 1, 1],
-        [9, 4, 4, 4, 2, 2],
-    ]
-    assert all(sorted(part["group"].tolist()) == [0, 0, 1, 1, 2, 2] for part in parts)
-
-
-def test_only_padding_is_cut() -> None:
-    found = trim(batch())
-    assert found["prompt_ids"].tolist() == [[0, 7], [5, 6], [0, 8]]
-    assert found["prompt_mask"].tolist() == [[0, 1], [1, 1], [0, 1]]
-    assert found["completion_ids"].tolist() == [[1, 0, 0], [2, 3, 0], [4, 5, 6]]
-    assert found["tool_mask"].tolist() == [[1, 1, 1], [1, 0, 1], [1, 0, 1]]
-    assert found["advantages"].tolist() == pytest.approx([0.1, 0.2, 0.0])
-    empty = batch() | {"completion_mask": torch.zeros(3, 4, dtype=torch.long)}
-    assert trim(empty)["completion_ids"].shape == (3, 1)  # trl needs a column
+    batch = {
+        "completion_mask": mask,
+        "prompt_mask": mask[:, :1],
+        "advantages": torch.ones(12).where(lengths != 9, 0),
+        "group": groups,
+        "num_items_in_batch": torch.tensor(5),
+    }
+    for idle, second in ((False, [4, 4, 4, 2, 2, 9]), (True, [9, 4, 4, 4, 2, 2])):
+        parts = split_updates(batch, 2, idle=idle)
+        found = [part["completion_mask"].sum(1).tolist() for part in parts]
+        assert found == [[3, 3, 3, 1, 1, 1], second]
+        assert all(sorted(part["group"].tolist()) == [0, 0, 1, 1, 2, 2] for part in parts)
+        assert all(part["num_items_in_batch"] == 5 for part in parts)

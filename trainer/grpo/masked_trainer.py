@@ -125,9 +125,8 @@ class MaskedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
         if self._updates > 1 or self._sampled_elsewhere:
             sampled, present = inputs["sampling_per_token_logps"], logps.detach()
             # unknown ones count as the present
-            old = inputs["old_per_token_logps"] = (
-                torch.where(sampled.isnan(), present, sampled) * mask
-            )
+            old = torch.where(sampled.isnan(), present, sampled) * mask
+            inputs["old_per_token_logps"] = old
             if self._sampled_elsewhere:
                 self._log_difference(present, old, mask)
         output = SimpleNamespace(log_probs=logps, entropy=entropy, aux_loss=None)
@@ -151,8 +150,7 @@ class MaskedGRPOTrainer(WholeCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def _update_weights(self, model: Any) -> None:
         """Take an optimizer step within a generation batch; transformers takes the last one.
 
-        With trl's `steps_per_generation`, each would count as a step: of `--steps`, of the learning
-        rate, of logs and of checkpoints, which are of whole batches.
+        With trl's `steps_per_generation`, each would be a step of `--steps`, logs and checkpoints.
         """
         state, processes = self.accelerator.gradient_state, self.accelerator.num_processes
         state._set_sync_gradients(True)  # else accelerate ignores the step

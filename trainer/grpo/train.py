@@ -100,7 +100,9 @@ def build_trainer(
             processing_class=tokenizer,
             reward_funcs=list(reward_funcs),
             args=trl_config(config, ranks.count, **trl_options),
-            train_dataset=Dataset.from_list(in_order(prompts, config)),
+            train_dataset=Dataset.from_list([{"prompt": row["prompt"]} for row in prompts]).select(
+                in_order(len(prompts), config)
+            ),
             rollout_func=rollout,
             peft_config=None if goes_on else lora_config(config),
             callbacks=[guard, *callbacks],
@@ -113,21 +115,18 @@ def build_trainer(
     return trainer
 
 
-def in_order(prompts: Sequence[Mapping[str, Any]], config: GRPOConfig) -> list[dict[str, Any]]:
-    """Return the prompts of all steps: whole steps of each epoch, which has an order of its own.
+def in_order(questions: int, config: GRPOConfig) -> list[int]:
+    """Return the indices of the questions of all steps: whole steps of each epoch, which has an
+    order of its own.
 
     trl's own sampler would start with the first epoch's order again when training resumes later.
     """
     per_step = config.rollouts_per_step // config.num_generations
-    steps = len(prompts) // per_step  # of an epoch
+    steps = questions // per_step  # of an epoch
     epochs = config.num_train_epochs if config.max_steps < 0 else -(-config.max_steps // steps)
     generator = torch.Generator().manual_seed(config.seed)
-    orders = [torch.randperm(len(prompts), generator=generator) for _ in range(epochs)]
-    return [
-        {"prompt": prompts[index]["prompt"]}
-        for order in orders
-        for index in order[: steps * per_step].tolist()
-    ]
+    orders = [torch.randperm(questions, generator=generator) for _ in range(epochs)]
+    return torch.cat([order[: steps * per_step] for order in orders]).tolist()
 
 
 def trl_config(config: GRPOConfig, processes: int = 1, **overrides: Any) -> trl.GRPOConfig:

@@ -108,14 +108,9 @@ class SecondOfTwo(Ranks):
         super().__init__(index=1, count=2)
 
     def gather(self, value: Any) -> list[Any]:
-        right = {"q0": 1.0}
-        if isinstance(value, list) and isinstance(value[0], RolloutRow):
-            theirs = [
-                replace(row, correctness=right.get(row.question_id, row.correctness))
-                for row in value
-            ]
-            return [theirs, value]
-        return [None if value is None else value, value]
+        if not isinstance(value, list) or not isinstance(value[0], RolloutRow):
+            return [value, value]
+        return [[replace(row, correctness=float(row.question_id == "q0")) for row in value], value]
 
 
 def test_the_verdicts_of_a_group_are_those_of_all_processes(

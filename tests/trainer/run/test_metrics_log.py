@@ -5,7 +5,7 @@ from trainer.run.metrics_log import one_verdict_groups
 
 
 def test_a_group_is_the_episodes_of_a_question_in_a_step() -> None:
-    right, wrong, lost = "correct", "incorrect", "infra_failed"
+    right, wrong, lost = "correct", "wrong", "infra_failed"
     groups = {
         (1, "a"): (right, wrong),
         (1, "b"): (right, right),

@@ -49,6 +49,7 @@ class PlayedAttempt:
     said: str | None = None
     key: str | None = None  # equal for answers that agree: `trainer.rollout.vote.answer_key`
     logprob: float | None = None  # mean of the sampled tokens; None if unknown
+    named: tuple[str, ...] = ()  # words of the question in its last query
     stuck: bool = False  # it ended because the agent only repeated actions that failed
     lost: str | None = None  # the error of the infrastructure that ended it
     context_overflow: bool = False
@@ -111,7 +112,7 @@ class PlayedQuestion:
 
     @property
     def groups(self) -> list[Group]:
-        return vote([Attempt(one.key, one.logprob) for one in self.attempts])
+        return vote([Attempt(one.key, one.logprob, one.named) for one in self.attempts])
 
     @property
     def readings(self) -> list[tuple[int, PlayedAttempt]]:

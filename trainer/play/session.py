@@ -126,8 +126,8 @@ def ask(
         attempt.outcome, attempt.lost = row.outcome, row.lost
         attempt.context_overflow = row.context_overflow
         attempt.context_truncations = row.context_truncations
-        found = attempt_of(row)
-        attempt.key, attempt.logprob = found.key, found.logprob
+        found = attempt_of(row, played.question)
+        attempt.key, attempt.logprob, attempt.named = found.key, found.logprob, found.named
         if attempt.outcome == Outcome.ANSWERED:
             attempt.said = attempt.steps[-1].argument
     _doubt(client, question_id, attempts)

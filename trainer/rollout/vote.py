@@ -2,8 +2,9 @@
 
 Attempts agree if their answers hold the same values, as the verifier reads them: rows in any order,
 columns in theirs, numbers as numbers, letter case and white space aside. The most frequent answer
-wins; one that says only empty, NULL or 0 wins only if no attempt said anything else; ties go to the
-greater mean log-probability, then to the first.
+wins, where an attempt counts for more if its query names more of the question's words; one that
+says only empty, NULL or 0 wins only if no attempt said anything else; ties go to the greater mean
+log-probability, then to the first.
 
 An attempt without an answer (its steps ran out, or infrastructure lost it) agrees with none. It
 counts: shares are of all attempts.
@@ -11,6 +12,7 @@ counts: shares are of all attempts.
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -48,17 +50,20 @@ from trainer.rollout.row import RolloutRow
 Value = int | float | str | None
 Rows = list[tuple[Value, ...]]
 
+_SEPARATORS = re.compile(r"[\W_]+")
 NOTHING = "[]"  # the key of an answer without a value
+NAMED_WEIGHT = 4.0  # an attempt that names all words counts e^4 as much as one that names none
 DIGITS = 9  # that count of a fraction: the last ones depend on the order of a sum
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What counts of one attempt: the key of its answer, None without one, and the mean
-    log-probability of its sampled tokens, None if it is unknown."""
+    """What counts of one attempt: the key of its answer, None without one; the mean log-probability
+    of its sampled tokens, None if it is unknown; and the question's words in its last query."""
 
     key: str | None
     logprob: float | None = None
+    named: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +82,15 @@ def vote(attempts: Sequence[Attempt]) -> list[Group]:
         if attempt.key is not None:
             places.setdefault(attempt.key, []).append(place)
 
-    def rank(item: tuple[str, list[int]]) -> tuple[bool, int, float, int]:
+    named = {word for attempt in attempts if attempt.key is not None for word in attempt.named}
+
+    def rank(item: tuple[str, list[int]]) -> tuple[bool, float, float, int]:
         key, members = item
         known = [one for place in members if (one := attempts[place].logprob) is not None]
         likely = math.fsum(known) / len(known) if known else -math.inf
-        return says_nothing(key), -len(members), -likely, members[0]
+        shares = (len(attempts[place].named) / max(1, len(named)) for place in members)
+        weight = math.fsum(math.exp(NAMED_WEIGHT * share) for share in shares)
+        return says_nothing(key), -weight, -likely, members[0]
 
     return [
         Group(key, tuple(members), len(members) / len(attempts))
@@ -89,16 +98,26 @@ def vote(attempts: Sequence[Attempt]) -> list[Group]:
     ]
 
 
-def attempt_of(row: RolloutRow) -> Attempt:
+def attempt_of(row: RolloutRow, question: str = "") -> Attempt:
     kind, _, said = row.actions[-1].partition(": ") if row.actions else ("", "", "")
     if row.lost is not None or kind != ActionType.ANSWER:
         return Attempt(None, row.mean_logprob)
+    queries = [action for action in row.actions if action.startswith(ActionType.QUERY)]
     results = [
         result_of(text)
         for action, text in zip(row.actions, row.read[1:], strict=False)
         if action.startswith(ActionType.QUERY)
     ]
-    return Attempt(answer_key(said, results), row.mean_logprob)
+    named = words_in(queries[-1], question) if queries else ()
+    return Attempt(answer_key(said, results), row.mean_logprob, named)
+
+
+def words_in(query: str, question: str) -> tuple[str, ...]:
+    """Return the question's words of three letters or more that a query holds, in names and values
+    alike, singular or plural."""
+    text = _SEPARATORS.sub("", query.lower())
+    words = {word.rstrip("s") for word in _SEPARATORS.split(question.lower())}
+    return tuple(sorted(word for word in words if len(word) > 2 and word in text))
 
 
 def answer_key(said: str, results: Sequence[str] = ()) -> str:

@@ -41,6 +41,7 @@ class EpisodeRecord(EpisodeLine):
     sampled_tokens: int = 0  # written by a model
     answer: str | None = None  # `trainer.rollout.vote.answer_key`
     logprob: float | None = None  # mean of the sampled tokens; None if unknown
+    named: tuple[str, ...] = ()  # words of the question in its last query
     remarks: tuple[str, ...] = ()  # "(no rows)" and notes below the results that it saw
     error_codes: tuple[str, ...] = ()  # of the actions that failed
     # what the agent read: the question, and the replies to its actions; empty if that is not kept
@@ -52,7 +53,7 @@ class EpisodeRecord(EpisodeLine):
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(self.answer, self.logprob)
+        return Attempt(self.answer, self.logprob, self.named)
 
     @property
     def turns(self) -> tuple[tuple[str, str], ...]:
@@ -102,7 +103,8 @@ class Book:
             for weight, reward in zip(REWARD_WEIGHTS.values(), rewards, strict=True)
             if reward is not None
         ]
-        attempt, lines = attempt_of(row), "\n".join(row.read).split("\n")
+        attempt = attempt_of(row, question.question_text)
+        lines = "\n".join(row.read).split("\n")
         return EpisodeRecord.model_validate(
             {
                 **asdict(row.without_ids()),  # the fields of the same name
@@ -122,6 +124,7 @@ class Book:
                 ],
                 "answer": attempt.key,
                 "logprob": attempt.logprob if logprobs else None,
+                "named": attempt.named,
                 "remarks": tuple(line for line in lines if line.startswith((NO_ROWS, NOTE))),
                 "seen": tuple(row.read),
             }

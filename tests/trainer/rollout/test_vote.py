@@ -3,7 +3,15 @@
 import pytest
 
 from trainer.rollout.row import RolloutRow
-from trainer.rollout.vote import NOTHING, Attempt, answer_key, attempt_of, says_nothing, vote
+from trainer.rollout.vote import (
+    NOTHING,
+    Attempt,
+    answer_key,
+    attempt_of,
+    says_nothing,
+    vote,
+    words_in,
+)
 
 COUNTS = "name | count(*)\nAnn | 3\nBo | 1\n(note: no row is left out)"
 MEAN = "avg(total)\n2979.4138"
@@ -107,6 +115,35 @@ def test_who_wins(
     assert sorted(place for group in groups for place in group.members) == answered
 
 
+@pytest.mark.parametrize(
+    ("named", "winner"),
+    [
+        (((), (), ()), (0, 1)),
+        ((("city",), ("city",), ("city",)), (0, 1)),
+        (((), (), ("city",)), (2,)),
+        ((("city",), (), ("city", "shop")), (2,)),
+        ((("city", "shop"), (), ("city", "shop")), (0, 1)),
+        ((("city", "shop"), ("city",), ("city", "shop")), (0, 1)),
+    ],
+)
+def test_a_query_that_names_more_of_the_question_counts_for_more(
+    named: tuple[tuple[str, ...], ...], winner: tuple[int, ...]
+) -> None:
+    first, *_ = vote(
+        [Attempt(answer_key(key), None, one) for key, one in zip("334", named, strict=True)]
+    )
+    assert first.members == winner
+    assert first.share == len(winner) / 3
+
+
+def test_which_words_a_query_names() -> None:
+    question = "How many template type codes have the Value 'PP' in each of the cities?"
+    query = "SELECT count(*) FROM Templates WHERE Template_Type_Code = 'PP' AND city_values > 1"
+    assert words_in(query, question) == ("code", "template", "type", "value")
+    assert words_in("", question) == words_in(query, "") == ()
+    assert words_in(query, "Combien de codes ? 几个") == ("code",)
+
+
 def test_nobody_wins_without_an_answer() -> None:
     assert vote(attempts(None, None)) == vote([]) == []
 
@@ -133,6 +170,7 @@ def test_an_episode_is_read_with_what_its_queries_showed() -> None:
     played = row_of("QUERY: SELECT name, count(*)", "ANSWER: Ann, 3", seen=(shown,))
     played.env_mask, played.logprobs, played.sampled_tokens = [1, 0, 1], [-0.5, 0.0, -0.1], 2
     assert attempt_of(played) == Attempt('[["ann", 3]]', pytest.approx(-0.3))
+    assert attempt_of(played, "Which names?").named == ("name",)
 
 
 def test_an_episode_without_an_answer_agrees_with_none() -> None:

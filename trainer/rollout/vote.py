@@ -102,13 +102,13 @@ def attempt_of(row: RolloutRow, question: str = "") -> Attempt:
     kind, _, said = row.actions[-1].partition(": ") if row.actions else ("", "", "")
     if row.lost is not None or kind != ActionType.ANSWER:
         return Attempt(None, row.mean_logprob)
-    queries = [action for action in row.actions if action.startswith(ActionType.QUERY)]
+    queries = [one for one in row.actions if one.startswith(ActionType.QUERY)]
     results = [
         result_of(text)
         for action, text in zip(row.actions, row.read[1:], strict=False)
         if action.startswith(ActionType.QUERY)
     ]
-    named = words_in(queries[-1], question) if queries else ()
+    named = words_in(queries[-1].partition(": ")[2], question) if queries else ()
     return Attempt(answer_key(said, results), row.mean_logprob, named)
 
 

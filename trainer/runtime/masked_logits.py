@@ -81,9 +81,10 @@ def score_tokens(
 
     ids, scored = rows(ids), rows(scored.bool())
     needed = scored.any(1)  # rows without a scored id would share no prompt with the others
-    longest = int(real[needed].sum(1).max()) if needed.any() else 2
-    if not needed.any():
-        needed[0] = True  # two ids of a row, so that a loss without a token has a gradient, too
+    if needed.any():
+        longest = int(real[needed].sum(1).max())
+    else:  # two ids of a row, so that a loss without a token has a gradient, too
+        needed[0], longest = True, 2
     ids, scored = ids[needed, :longest], scored[needed, :longest]
     labels = ids[scored][None]
     output = model(input_ids=ids, scored=scored, shift_labels=labels, fused_lm_head=True)

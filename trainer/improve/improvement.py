@@ -10,7 +10,7 @@ from shared.console import percent
 from shared.dataset import load_questions, split_path
 from shared.run_stats import Rate
 from trainer.charts import Baseline, Chart, Point, Series, png
-from trainer.config import AGREE_SHARE, GRPOConfig, LabelsName
+from trainer.config import LABEL_WEIGHT, GRPOConfig, LabelsName
 from trainer.run.console import markdown
 from trainer.run.evaluation import EvaluationResult
 from trainer.run.evaluation_tables import named, p_text
@@ -166,5 +166,5 @@ def page(out: Path, result: Result, config: GRPOConfig) -> str:
         )
         played = transcripts(texts, {}, first, last, heading="Transcripts")
     about = {"title": title(result), "paired": paired, "transcripts": played, "p_text": p_text}
-    about |= {"bar": AGREE_SHARE, "known": known}
+    about |= {"bar": LABEL_WEIGHT, "known": known}
     return markdown("improvement.md.j2", **about, **result)

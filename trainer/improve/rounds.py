@@ -27,7 +27,7 @@ from rich.console import Console
 from shared.console import print_line
 from shared.dataset import OPEN, has_split
 from shared.run_stats import Rate
-from trainer.config import AGREE_SHARE, ConfigError, GRPOConfig, LabelsName
+from trainer.config import LABEL_WEIGHT, ConfigError, GRPOConfig, LabelsName
 from trainer.errors import RunError
 from trainer.improve.improvement import Result, Round, result_of, write_report
 from trainer.run.analysis import LEAST_ATTEMPTS
@@ -182,7 +182,7 @@ class Improver:
                 labels = self._play(rounds[-1])
                 if labels and number == 1 and not labels["n"]:
                     raise RunError(
-                        f"no answer has {100 * AGREE_SHARE:.0f} % of the attempts at a question: "
+                        f"no answer has more than {LABEL_WEIGHT:.0%} of the votes at a question: "
                         "start from another --model, or play more --questions"
                     )
                 rounds.append(self._measured(number, self._fine_tune(number), labels))

@@ -68,11 +68,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Attempts that agree. `members` are their places; `share` is that of all attempts."""
+    """Attempts that agree. `members` are their places; `share` is that of all attempts, and
+    `weight` is that of what all attempts count."""
 
     key: str
     members: tuple[int, ...]
     share: float
+    weight: float
 
 
 def vote(attempts: Sequence[Attempt]) -> list[Group]:
@@ -83,19 +85,25 @@ def vote(attempts: Sequence[Attempt]) -> list[Group]:
             places.setdefault(attempt.key, []).append(place)
 
     named = {word for attempt in attempts if attempt.key is not None for word in attempt.named}
-
-    def rank(item: tuple[str, list[int]]) -> tuple[bool, float, float, int]:
-        key, members = item
-        known = [one for place in members if (one := attempts[place].logprob) is not None]
-        likely = math.fsum(known) / len(known) if known else -math.inf
-        shares = (len(attempts[place].named) / max(1, len(named)) for place in members)
-        weight = math.fsum(math.exp(NAMED_WEIGHT * share) for share in shares)
-        return says_nothing(key), -weight, -likely, members[0]
-
-    return [
-        Group(key, tuple(members), len(members) / len(attempts))
-        for key, members in sorted(places.items(), key=rank)
+    answered = [() if attempt.key is None else attempt.named for attempt in attempts]
+    weights = [math.exp(NAMED_WEIGHT * len(one) / max(1, len(named))) for one in answered]
+    total = math.fsum(weights)
+    groups = [
+        Group(
+            key,
+            tuple(members),
+            len(members) / len(attempts),
+            math.fsum(weights[place] for place in members) / total,
+        )
+        for key, members in places.items()
     ]
+
+    def rank(group: Group) -> tuple[bool, float, float, int]:
+        known = [one for place in group.members if (one := attempts[place].logprob) is not None]
+        likely = math.fsum(known) / len(known) if known else -math.inf
+        return says_nothing(group.key), -group.weight, -likely, group.members[0]
+
+    return sorted(groups, key=rank)
 
 
 def attempt_of(row: RolloutRow, question: str = "") -> Attempt:

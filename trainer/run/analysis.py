@@ -10,7 +10,7 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
-from trainer.config import AGREE_SHARE
+from trainer.config import LABEL_WEIGHT
 from trainer.rollout.vote import says_nothing, vote
 from trainer.run.records import EpisodeRecord
 
@@ -134,10 +134,11 @@ def winning_share(episodes: Episodes) -> float:
 
 def label_of(episodes: Episodes) -> str | None:
     """Return the key of the answer to a question that is taken as right without a gold: the vote's
-    winner, if its share reaches `AGREE_SHARE`; else None."""
-    if len(episodes) < LEAST_ATTEMPTS or winning_share(episodes) < AGREE_SHARE:
+    winner, if its weight exceeds `LABEL_WEIGHT` and it says something; else None."""
+    groups = vote([one.attempt for one in episodes])
+    if len(episodes) < LEAST_ATTEMPTS or not groups or groups[0].weight <= LABEL_WEIGHT:
         return None
-    return vote([one.attempt for one in episodes])[0].key
+    return None if says_nothing(groups[0].key) else groups[0].key
 
 
 def vote_at_k(episodes: Episodes, k: int) -> float:

@@ -99,14 +99,14 @@ def adapted(model: Any, config: GRPOConfig) -> Any:
 
 
 def continues(config: GRPOConfig) -> bool:
-    folder, new = Path(config.model_name), lora_config(config)
-    if new is None or not is_adapter(folder):
+    folder = Path(config.model_name)
+    if not (config.lora_rank and is_adapter(folder)):
         return False
     own = json.loads((folder / CONFIG).read_bytes())
     if any(own.get(name) for name in UNLIKE):
         return False
     every = own.get("target_modules") == "all-linear" or len(own.get("target_modules", ())) >= 7
-    return bool(every and (own["r"], own["lora_alpha"]) == (new.r, new.lora_alpha))
+    return bool(every and (own["r"], own["lora_alpha"]) == (config.lora_rank, alpha(config)))
 
 
 def save_adapter(model: Any, folder: Path, config: GRPOConfig) -> None:
@@ -141,6 +141,10 @@ def hub_name(model: str) -> str:
     return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
+def alpha(config: GRPOConfig) -> int:
+    return 2 * config.lora_rank
+
+
 def lora_config(config: GRPOConfig) -> Any:
     if not config.lora_rank:
         return None
@@ -148,7 +152,7 @@ def lora_config(config: GRPOConfig) -> Any:
 
     return LoraConfig(
         r=config.lora_rank,
-        lora_alpha=2 * config.lora_rank,
+        lora_alpha=alpha(config),
         lora_dropout=0.0,  # a rollout's log-probabilities must be those of the update
         target_modules="all-linear",
         task_type="CAUSAL_LM",

@@ -179,15 +179,18 @@ def recovered(source: str, episodes: Sequence[Played]) -> Iterator[Script]:
 
 
 def labelled(episodes: Iterable[Played]) -> list[Played]:
+    """Return the episodes of the questions that have a label; one, the shortest, of those on which
+    all agree: they have the least to teach."""
     tries: dict[str, list[Played]] = defaultdict(list)
     for one in episodes:
         tries[one.question.question_id].append(one)
-    return [
-        replace(one, label=label)
-        for played in tries.values()
-        if (label := label_of([one.record for one in played])) is not None
-        for one in played
-    ]
+    found: list[Played] = []
+    for played in tries.values():
+        if (label := label_of([one.record for one in played])) is not None:
+            known = [replace(one, label=label) for one in played]
+            shortest = min(known, key=lambda one: one.record.steps)
+            found += [shortest] if all(one.right for one in known) else known
+    return found
 
 
 def corrected(source: str, episodes: Sequence[Played]) -> Iterator[Script]:

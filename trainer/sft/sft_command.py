@@ -11,11 +11,14 @@ from shared.console import print_line
 from trainer.config import GRPOConfig
 from trainer.config.presets import Choice
 from trainer.run import options as cli
+from trainer.runtime.lora import continues
 from trainer.runtime.ranks import check_not_launched
 
 # settings that differ from those of reinforcement learning
 LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
 LARGE_LEARNING_RATE = 1e-4  # all weights of a larger model
+# an adapter that goes on: at 2e-4 the loss on its own episodes rose from 0.03 to 3.2 in six steps
+FURTHER_LEARNING_RATE = 2e-5
 SMALL = ("offline", "smollm2-135m")  # presets
 DEFAULTS: dict[str, Any] = {
     "num_train_epochs": 2,
@@ -32,8 +35,12 @@ def warm_start_config(
     choice, config = cli.configured(preset, {**DEFAULTS, **overrides}, servers)
     if "learning_rate" in overrides:
         return choice, config
-    small = config.lora_rank or choice.preset in SMALL
-    rate = LEARNING_RATE if small else LARGE_LEARNING_RATE
+    if continues(config):
+        rate = FURTHER_LEARNING_RATE
+    elif config.lora_rank or choice.preset in SMALL:
+        rate = LEARNING_RATE
+    else:
+        rate = LARGE_LEARNING_RATE
     return choice, config.override(learning_rate=rate)
 
 

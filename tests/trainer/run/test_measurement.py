@@ -331,10 +331,18 @@ def test_a_label_is_the_answer_of_most_attempts() -> None:
     agreeing = [episode(0, "42"), episode(1, "42.0"), episode(2, "42", True)]
     split = [*agreeing, episode(3, "7")]
     assert (label_of(split), winning_share(split)) == (answer_key("42"), 0.75)
-    assert label_of([*split, episode(4, None)]) is None, "3 of 5"
+    assert label_of([*split, episode(4, None)]) == answer_key("42"), "3 of 5"
+    assert label_of([*split, episode(4, None), episode(5, "8")]) is None, "half of them"
     assert label_of(agreeing[:2]) is None, "two attempts are too few"
     nothing = [episode(sample, "NULL") for sample in range(5)]
     assert (label_of(nothing), winning_share(nothing)) == (None, 0.0)
+
+
+def test_an_attempt_whose_query_names_more_words_counts_more_for_a_label() -> None:
+    named = [episode(0, "42").model_copy(update={"named": ("city", "name")}), episode(1, "42")]
+    others = [episode(sample, "7") for sample in (2, 3, 4)]
+    assert label_of([*named, *others]) == answer_key("42")
+    assert label_of([episode(0, "42"), *others]) == answer_key("7")
 
 
 def test_of_open_questions_only_agreement_is_known() -> None:

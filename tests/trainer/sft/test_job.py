@@ -25,7 +25,12 @@ from trainer.run.resume import resumed_settings
 from trainer.runtime.models import load_model_and_tokenizer
 from trainer.sft.demonstrations import demonstrate
 from trainer.sft.scripts import Script
-from trainer.sft.sft_command import LARGE_LEARNING_RATE, LEARNING_RATE, warm_start_config
+from trainer.sft.sft_command import (
+    FURTHER_LEARNING_RATE,
+    LARGE_LEARNING_RATE,
+    LEARNING_RATE,
+    warm_start_config,
+)
 from trainer.sft.sft_job import DEMONSTRATIONS, SftJob, SftOptions
 
 
@@ -221,3 +226,12 @@ def test_the_settings_are_those_of_a_warm_start() -> None:
     _, whole = warm_start_config(large, {**here, "lora_rank": "0"})
     assert whole.learning_rate == LARGE_LEARNING_RATE
     assert warm_start_config(None, {"learning_rate": "1e-5"})[1].learning_rate == 1e-5
+
+
+def test_an_adapter_that_goes_on_learns_slower(tmp_path: Path) -> None:
+    config = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
+    (tmp_path / "adapter_model.safetensors").touch()
+    for rank, rate in ((16, FURTHER_LEARNING_RATE), (8, LEARNING_RATE)):  # of 8, a new one begins
+        (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "r": rank}))
+        settings = {"model_name": str(tmp_path), "base_model": OFFLINE_MODEL, "lora_rank": 16}
+        assert warm_start_config(None, settings)[1].learning_rate == rate

@@ -269,6 +269,8 @@ def test_the_two_shortest_attempts_that_agree_are_taught(tmp_path: Path, outcome
     assert second.actions == ("DESCRIBE: buyers", FOUND_QUERY, ANSWER)
     assert first.label == second.label == answer_key("Ann, Bo")
     assert not scripts(tmp_path, "agreed", *played[:2], gold, gold), "half of them agree"
+    (one,) = scripts(tmp_path, "agreed", *played)
+    assert one.actions == (HALF[0], ANSWER), "all agree"
 
 
 def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class ModelLoadError(SQLEnvError, code="model_load"):
 
 
 class OOMError(SQLEnvError, code="out_of_memory"):
-    """Memory ran out. `details`: doing, the work that ran out of memory."""
+    """Memory ran out."""
 
 
 class ModelServerError(SQLEnvError, code="model_server"):

@@ -71,13 +71,14 @@ _Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 
 
 class ConfigError(SQLEnvError, ValueError, code="config"):
-    """A setting cannot work. `details`: field, the name of the setting."""
+    """A setting cannot work."""
 
 
 @dataclass(kw_only=True)
 class GRPOConfig:
-    """Settings of one run. Text is parsed by a field's type, as on a command line; lists are
-    comma-separated. Bad values raise `ConfigError`, which names the field and the remedy."""
+    """Settings of one run; docs/settings.md describes each. Text is parsed by a field's type, as on
+    a command line; lists are comma-separated. Bad values raise `ConfigError`, which names the field
+    and the remedy."""
 
     model_name: _Text = "Qwen/Qwen3-1.7B"  # a name on the hub, or a model's or adapter's directory
     max_new_tokens: _Count = 256  # sampled tokens per turn
@@ -101,55 +102,35 @@ class GRPOConfig:
     server_urls: Annotated[list[_URL], Field(min_length=1), _Split] = field(
         default_factory=lambda: [DEFAULT_SERVER_URL]
     )
-    # standard of right answers, which the servers must have too: docs/trust.md
     standard: StandardName = DEFAULT_STANDARD
     server_wait_s: _NotNegative = 600.0  # wait for a lost server before its episodes count as lost
-    # maximum fraction of lost episodes in a generation batch or an evaluation; above it the run
-    # stops
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
-    # full: instructions, also after each observation; short: one line, for a model that was trained
-    # on it; else a file, whose text replaces the instructions, or that text
+    # the name of one of `PROMPTS`, or the text of a file
     system_prompt: Annotated[str, Field(min_length=1), BeforeValidator(_prompt)] = "full"
-    # what observations explain beside the data (docs/api.md#explanations); empty: nothing
     explain: Annotated[list[Explanation], _Split] = field(default_factory=lambda: [*EXPLANATIONS])
-    # end a turn after its first action, a line or an SQL statement; otherwise only at the model's
-    # end of turn
-    one_action_per_turn: bool = True
-    # with it, also end a turn that has not come to an action, thinking, a code fence or JSON in so
-    # many tokens; 0: never
-    max_prose_tokens: _Natural = 96
-    # let the model think before an action, if its chat template supports it, as Qwen3's does
+    one_action_per_turn: bool = True  # otherwise a turn ends only at the model's end of turn
+    max_prose_tokens: _Natural = 96  # 0: any number
     thinking: bool = False
     temperature: _Positive = 1.0
     max_context_tokens: _Count = 4096  # prompt and all turns; limited by the model's window, too
-    # auto: bfloat16 if the GPU or CPU computes it natively, else float16 (CUDA) or float32 (CPU)
     dtype: DType = "auto"
-    # auto: cuda if available, else cpu
     device: _Device = "auto"
     max_steps: int = -1  # training steps; -1: set by num_train_epochs
     lr_scheduler: Literal["constant_with_warmup", "linear", "cosine"] = "constant_with_warmup"
     warmup_steps: _Natural = 0
-    # weights of correctness, progress and operational in the reward that is trained on; by default
-    # it is the total of the server's ledger
+    # by default the reward is the total of the server's ledger
     reward_weights: Annotated[list[_NotNegative], Field(min_length=3, max_length=3), _Split] = (
         field(default_factory=lambda: [*REWARD_WEIGHTS.values()])
     )
     beta: _NotNegative = 0.0  # weight of the KL term; 0 needs no reference model
-    # optimizer steps per generation batch, each on a part of its rollouts
     updates_per_batch: _Count = 1
     scale_rewards: Literal["group", "batch", "none"] = "group"
-    # give groups whose rollouts are all right or all wrong the advantage 0: without beta, their
-    # update costs almost nothing
     skip_one_verdict_groups: bool = False
-    gradient_checkpointing: bool = False  # updates take less memory and more time
-    # vLLM server that samples the rollouts of training (docs/gpu.md); empty: this process does
-    generation_url: _OptionalURL = ""
-    # rank of LoRA adapters on every linear layer, the only weights trained; 0: train all weights
-    lora_rank: _Natural = 0
+    gradient_checkpointing: bool = False
+    generation_url: _OptionalURL = ""  # empty: this process samples
+    lora_rank: _Natural = 0  # 0: train all weights
     save_steps: _Natural = 0  # training steps between checkpoints; 0: only at the end
-    # experiment trackers of transformers, such as tensorboard
     report_to: Annotated[list[str], _Split] = field(default_factory=list)
-    # train on questions of a published development split (shared.dataset)
     allow_dev_questions: bool = False
 
     def __post_init__(self) -> None:
@@ -161,26 +142,23 @@ class GRPOConfig:
         groups, left_over = divmod(self.rollouts_per_step, self.num_generations)
         _need(
             groups > 0 and left_over == 0,
-            "num_generations",
-            f"({self.num_generations}) does not divide per_device_train_batch_size x "
-            f"gradient_accumulation_steps ({self.rollouts_per_step})",
-            "change one of the three, so that a batch holds whole groups",
+            f"num_generations ({self.num_generations}) does not divide per_device_train_batch_size "
+            f"x gradient_accumulation_steps ({self.rollouts_per_step}): change one of the three, "
+            "so that a batch holds whole groups",
         )
         self.accumulation_steps(1)
         _need(
             any(self.reward_weights),
-            "reward_weights",
-            "are all 0",
-            "give one of correctness, progress and operational another weight",
+            "reward_weights are all 0: give one of correctness, progress and operational another "
+            "weight",
         )
         _need(
             self.max_context_tokens > self.max_new_tokens,
-            "max_context_tokens",
-            f"({self.max_context_tokens}) is not above max_new_tokens ({self.max_new_tokens})",
-            "leave room for the prompt",
+            f"max_context_tokens ({self.max_context_tokens}) is not above max_new_tokens "
+            f"({self.max_new_tokens}): leave room for the prompt",
         )
         steps = self.max_steps
-        _need(steps == -1 or steps >= 1, "max_steps", f"is {steps}", "use -1, or 1 or more")
+        _need(steps == -1 or steps >= 1, f"max_steps is {steps}: use -1, or 1 or more")
 
     @property
     def rollouts_per_step(self) -> int:
@@ -191,17 +169,15 @@ class GRPOConfig:
         steps = self.gradient_accumulation_steps
         _need(
             steps % processes == 0,
-            "gradient_accumulation_steps",
-            f"({steps}) can't be shared by {processes} processes",
-            f"use a multiple of {processes}, and a smaller per_device_train_batch_size to keep "
+            f"gradient_accumulation_steps ({steps}) can't be shared by {processes} processes: use "
+            f"a multiple of {processes}, and a smaller per_device_train_batch_size to keep "
             f"{self.rollouts_per_step} rollouts per step",
         )
         _need(
             (steps // processes) % self.updates_per_batch == 0,
-            "updates_per_batch",
-            f"({self.updates_per_batch}) does not divide the micro-batches per step"
-            f"{' of a process' * (processes > 1)} ({steps // processes})",
-            "change it, or gradient_accumulation_steps",
+            f"updates_per_batch ({self.updates_per_batch}) does not divide the micro-batches per "
+            f"step{' of a process' * (processes > 1)} ({steps // processes}): change it, or "
+            "gradient_accumulation_steps",
         )
         return steps // processes
 
@@ -220,7 +196,7 @@ class GRPOConfig:
     def override(self, **overrides: Any) -> Self:
         values = dict(overrides)
         if (data_dir := values.pop("data_dir", None)) is not None:
-            _need(bool(str(data_dir).strip()), "data_dir", "is empty", "name a directory")
+            _need(bool(str(data_dir).strip()), "data_dir is empty: name a directory")
             questions = Path(data_dir) / "questions" / "questions_train.json"
             values = {"questions_path": questions, "db_dir": Path(data_dir) / "databases", **values}
         for name in values:
@@ -241,9 +217,9 @@ _MODEL = create_model(
 )
 
 
-def _need(ok: bool, name: str, problem: str, remedy: str) -> None:
+def _need(ok: bool, problem: str) -> None:
     if not ok:
-        raise ConfigError(f"{name} {problem}: {remedy}", field=name)
+        raise ConfigError(problem)
 
 
 def _config_error(error: ValidationError) -> ConfigError:
@@ -252,4 +228,4 @@ def _config_error(error: ValidationError) -> ConfigError:
     rule = re.sub("^(Value error, |(Input|String|List) (?=should))", "", first["msg"])
     rule = f"it {rule}" if rule.startswith("should") else rule
     given = str(first["input"]) if isinstance(first["input"], Path) else first["input"]
-    return ConfigError(f"{name} is {given!r}: {rule}", field=name)
+    return ConfigError(f"{name} is {given!r}: {rule}")

@@ -42,8 +42,7 @@ def check_enough_questions(questions: int, config: GRPOConfig) -> None:
             f"{config.per_device_train_batch_size} x gradient_accumulation_steps "
             f"{config.gradient_accumulation_steps} / num_generations {config.num_generations}), "
             f"but only {questions} are left after difficulty_filter: reduce one of the first two, "
-            "such as with --set gradient_accumulation_steps=N",
-            field="gradient_accumulation_steps",
+            "such as with --set gradient_accumulation_steps=N"
         )
 
 

@@ -99,6 +99,5 @@ def check_training_questions(question_ids: Iterable[str], config: GRPOConfig) ->
             f"{len(found)} of the training questions are of a published development split "
             f"({found[0]}, ...), which is only for measuring: remove them, or pass "
             "--set allow_dev_questions=true and do not compare the trained "
-            "model's result on it",
-            field="allow_dev_questions",
+            "model's result on it"
         )

@@ -39,7 +39,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         gradients = [one.grad for one in kwargs["model"].parameters() if one.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if not args.fp16 and not torch.isfinite(norm):
-            raise diverged("gradient", state.global_step + 1, state.global_step, args.learning_rate)
+            raise diverged("gradient", state.global_step + 1, args.learning_rate)
         self.updating = True
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]
         """Raise `TrainingDiverged` if the last loss was not finite: fp16 would skip all later
         steps."""
         if self._diverged_step:
-            raise diverged("loss", self._diverged_step, state.global_step, args.learning_rate)
+            raise diverged("loss", self._diverged_step, args.learning_rate)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._rng, self._tokens_seen = _rng_states(), state.num_input_tokens_seen
@@ -78,12 +78,11 @@ class Guard(TrainerCallback):  # type: ignore[misc]
             torch.cuda.set_rng_state_all(self._rng["cuda"])
 
 
-def diverged(what: str, step: int, done: int, learning_rate: float) -> TrainingDiverged:
+def diverged(what: str, step: int, learning_rate: float) -> TrainingDiverged:
     return TrainingDiverged(
         f"the {what} of step {step} is not a number; the run's checkpoints keep the weights from "
         f"before it. Start again with a learning rate below {learning_rate:g}: "
-        f"--set learning_rate={learning_rate / 3:.1g}",
-        step=done,
+        f"--set learning_rate={learning_rate / 3:.1g}"
     )
 
 

@@ -22,9 +22,7 @@ def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
     count = torch.cuda.device_count() if cuda else 0
     if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
         remedy = "the first is cuda:0" if count else "use device=cpu"
-        raise ConfigError(
-            f"device is {device}, but torch finds {count} CUDA devices: {remedy}", field="device"
-        )
+        raise ConfigError(f"device is {device}, but torch finds {count} CUDA devices: {remedy}")
     if dtype != "auto":
         compute = _DTYPES[dtype]
     elif device == "cpu":
@@ -36,9 +34,7 @@ def precision(device: str, dtype: str) -> tuple[str, torch.dtype]:
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         compute = torch.bfloat16 if native else torch.float16
     if device == "cpu" and compute is torch.float16:
-        raise ConfigError(
-            "dtype is float16, but a CPU can't train in it: use float32", field="dtype"
-        )
+        raise ConfigError("dtype is float16, but a CPU can't train in it: use float32")
     return device, compute
 
 
@@ -50,8 +46,7 @@ def check_gpu(preset: str, config: GRPOConfig) -> None:
             f"preset {preset} trains on a GPU with {needs.memory_gb} GB or more, but torch finds "
             "no CUDA device: run it where there is one ('python -m trainer doctor' shows what "
             "torch finds), use --preset offline, smollm2-135m or qwen2.5-coder-0.5b, or add "
-            "--set device=cpu to train on the CPU, where a step takes many minutes",
-            field="device",
+            "--set device=cpu to train on the CPU, where a step takes many minutes"
         )
 
 
@@ -60,8 +55,7 @@ def check_extras(config: GRPOConfig) -> None:
     if config.lora_rank and importlib.util.find_spec("peft") is None:
         raise ConfigError(
             f"lora_rank is {config.lora_rank}, which needs the package peft: "
-            "pip install peft, or set lora_rank=0",
-            field="lora_rank",
+            "pip install peft, or set lora_rank=0"
         )
     if config.report_to in ([], ["none"], ["all"]):
         return
@@ -72,7 +66,7 @@ def check_extras(config: GRPOConfig) -> None:
             for tracker in get_reporting_integration_callbacks([name]):
                 tracker()  # each looks for its package
         except (ValueError, RuntimeError, ImportError, AssertionError) as error:
-            raise ConfigError(f"report_to names {name}: {error}", field="report_to") from error
+            raise ConfigError(f"report_to names {name}: {error}") from error
 
 
 def autocast(config: GRPOConfig) -> AbstractContextManager[Any]:

@@ -195,8 +195,7 @@ def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) 
     if device != "cpu" and (":" in config.device or local_count > gpus):
         raise ConfigError(
             f"device is {config.device}, and this machine has {gpus} GPUs: each of its "
-            f"{local_count} processes needs one of its own, with device=cuda; or use device=cpu",
-            field="device",
+            f"{local_count} processes needs one of its own, with device=cuda; or use device=cpu"
         )
     return device
 
@@ -212,7 +211,7 @@ def check_one_gpu(config: GRPOConfig, gpus: int, *, training: bool = True) -> No
         return
     remedy = f"set CUDA_VISIBLE_DEVICES={index or 0} and device=cuda"
     remedy += f", or start 'train' with --processes {gpus}" if training else ", or device=cuda:0"
-    raise ConfigError(f"a process uses one GPU, but sees {gpus}: {remedy}", field="device")
+    raise ConfigError(f"a process uses one GPU, but sees {gpus}: {remedy}")
 
 
 def check_shared_server(servers: Sequence[str], ranks: Ranks) -> None:
@@ -228,8 +227,7 @@ def check_same_settings(settings: Mapping[str, Any], ranks: Ranks) -> None:
     if names := [name for name in settings if any(one[name] != found[0][name] for one in found)]:
         raise ConfigError(
             f"the processes have different settings ({', '.join(names)}): start the run with the "
-            "same options on every machine",
-            field=names[0],
+            "same options on every machine"
         )
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment
@@ -18,39 +17,10 @@ MAX_EPISODES = 20_000  # the page of a longer run has some of its steps
 GROUP_FACETS = ("step", "correct", "database", "difficulty")
 
 
-@dataclass(frozen=True)
-class Group:
-    step: int
-    question_id: str
-    rollouts: Sequence[EpisodeRecord]
-
-    @property
-    def correct(self) -> int:
-        return sum(one.correct for one in self.rollouts)
-
-    @property
-    def rewards(self) -> list[float]:
-        return [one.reward for one in self.rollouts if one.reward is not None]
-
-    @property
-    def contrast(self) -> bool:
-        return 0 < self.correct < len(self.rewards)
-
-    @property
-    def mean(self) -> float | None:
-        return mean(self.rewards)
-
-
-def groups(step: int, rows: Sequence[EpisodeRecord], size: int) -> list[Group]:
-    """Cut a generation batch into groups: the rows of a question, in order, `size` in each."""
-    by_question: dict[str, list[EpisodeRecord]] = {}
-    for row in rows:
-        by_question.setdefault(row.question_id, []).append(row)
-    return [
-        Group(step, question, members[start : start + size])
-        for question, members in by_question.items()
-        for start in range(0, len(members), size)
-    ]
+def share_right(group: Sequence[EpisodeRecord]) -> str:
+    """Return which of a group's rollouts are right, lost ones aside: some, all or none."""
+    verdicts = {one.correct for one in group if one.reward is not None}
+    return "some" if len(verdicts) > 1 else "all" if True in verdicts else "none"
 
 
 def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
@@ -59,20 +29,22 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     episodes = run.totals["by_phase"].get("train", {}).get("episodes", 0)
     every = math.ceil(episodes / MAX_EPISODES) or 1
     wanted = sorted({*run.steps[::every], *run.steps[-1:]})
-    lines = training_episodes(run.folder, set(wanted))
-    size = int(run.config["num_generations"])
+    groups = training_episodes(run.folder, set(wanted))
     template = templates.get_template("group.html.j2")
     items: list[Item] = []
     for step in wanted:
-        found = groups(step, lines.get(step, []), size)
-        for number, group in enumerate(found, start=1):
-            markup = template.render(group=group, rollouts=_rollouts(group), run=run)
-            correct, row = f"{group.correct}/{len(group.rollouts)} correct", group.rollouts[0]
-            share = "some" if group.contrast else "all" if group.correct else "none"
-            facets = [str(step), share]
-            facets += [str(getattr(row, name)) for name in GROUP_FACETS[2:]]
-            text = short(run.question_text(group.question_id), 80)
-            label = f"step {step}, group {number}: {text} ({correct})"
+        for number, (question_id, group) in enumerate(groups[step].items(), start=1):
+            correct, row = sum(one.correct for one in group), group[0]
+            markup = template.render(
+                text=run.question_text(question_id),
+                question_id=question_id,
+                correct=correct,
+                mean=mean(one.reward for one in group),
+                rollouts=_rollouts(group),
+            )
+            facets = [str(step), share_right(group), row.database, row.difficulty]
+            text = short(run.question_text(question_id), 80)
+            label = f"step {step}, group {number}: {text} ({correct}/{len(group)} correct)"
             items.append(Item(f"group-{step}-{number}", label, facets, markup))
     shown = (
         f"{len(items)} groups are on this page, of {len(wanted)} of {len(run.steps)} training "
@@ -82,15 +54,11 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     return browser(templates, "group", GROUP_FACETS, items, first=first), shown
 
 
-def _rollouts(group: Group) -> list[dict[str, Any]]:
+def _rollouts(group: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
     rollouts = []
     first: dict[tuple[str, ...], int] = {}
-    for number, row in enumerate(group.rollouts, start=1):
-        rollout: dict[str, Any] = {"row": row}
+    for number, row in enumerate(group, start=1):
         same = first.setdefault(tuple(row.actions), number)
-        if same == number:
-            rollout["turns"] = turns_markup(row)
-        else:
-            rollout["same"] = same
-        rollouts.append(rollout)
+        shown = {"turns": turns_markup(row)} if same == number else {"same": same}
+        rollouts.append({"row": row, **shown})
     return rollouts

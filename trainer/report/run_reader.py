@@ -93,11 +93,12 @@ def read_if_there(path: Path) -> Row:
     return dict(read_json(path)) if path.exists() else {}
 
 
-def training_episodes(folder: Run, steps: set[int]) -> dict[int, list[EpisodeRecord]]:
-    found: dict[int, list[EpisodeRecord]] = defaultdict(list)
+def training_episodes(folder: Run, steps: set[int]) -> dict[int, dict[str, list[EpisodeRecord]]]:
+    """Return the groups of some steps: step -> question -> episodes."""
+    found: dict[int, dict[str, list[EpisodeRecord]]] = {step: defaultdict(list) for step in steps}
     for one in read_records(folder, lambda phase, step: phase == "train" and step in steps):
-        found[one.step].append(one)
-    return dict(found)
+        found[one.step][one.question_id].append(one)
+    return found
 
 
 def read_questions(

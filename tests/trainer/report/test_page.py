@@ -23,7 +23,7 @@ from trainer.config import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.report import groups as report_groups
 from trainer.report import report_command as command
-from trainer.report.groups import groups
+from trainer.report.groups import share_right
 from trainer.report.page import run_page
 from trainer.report.run_tables import mean_ledger, weighted, weights_of
 from trainer.run.folder import Run, read_json, read_lines, write_json
@@ -363,23 +363,15 @@ def test_without_a_path_the_newest_run_is_reported(
     assert "no run is in" in CliRunner().invoke(app, ["report"]).output
 
 
-def test_a_question_that_comes_twice_in_a_batch_is_two_groups() -> None:
-    rows = [
-        record(question_id=question, reward=reward, outcome=outcome)
-        for question, reward, outcome in (
-            *(("a", 1.0, "correct"), ("a", 0.0, "wrong"), ("b", None, "infra_failed")),
-            *(("b", 1.0, "correct"), ("a", 0.5, "wrong"), ("a", 0.25, "wrong")),
-        )
-    ]
-    found = groups(1, rows, 2)
-    assert [(group.question_id, group.mean) for group in found] == [
-        ("a", 0.5),
-        ("a", 0.375),
-        ("b", 1.0),
-    ]
-    # a lost rollout is no wrong one
-    assert [(group.correct, group.contrast) for group in found] == [
-        (1, True),
-        (0, False),
-        (1, False),
-    ]
+@pytest.mark.parametrize(
+    ("outcomes", "share"),
+    [
+        (("correct", "wrong"), "some"),
+        (("wrong", "wrong"), "none"),
+        (("infra_failed", "correct"), "all"),  # a lost rollout is no wrong one
+    ],
+)
+def test_a_group_is_told_by_its_right_rollouts(outcomes: tuple[str, ...], share: str) -> None:
+    lost = "infra_failed"
+    rows = [record(outcome=one, reward=None if one == lost else 0.5) for one in outcomes]
+    assert share_right(rows) == share

@@ -13,16 +13,7 @@ from shared.actions import ActionType
 from shared.models import Outcome
 from trainer.rollout.parsing import parse_with_fallback
 from trainer.rollout.prompts import result_rows
-from trainer.rollout.vote import (
-    NOTHING,
-    Attempt,
-    Group,
-    Value,
-    answer_key,
-    read_answer,
-    read_value,
-    vote,
-)
+from trainer.rollout.vote import NOTHING, Attempt, Value, answer_key, read_answer, read_value, vote
 
 REL_TOLERANCE = 0.01  # of a number that the answer rounds
 
@@ -111,14 +102,10 @@ class PlayedQuestion:
     wall_s: float = 0.0
 
     @property
-    def groups(self) -> list[Group]:
-        return vote([Attempt(one.key, one.logprob, one.named) for one in self.attempts])
-
-    @property
     def readings(self) -> list[tuple[int, PlayedAttempt]]:
         """How many attempts agree on each answer, and one of them, confirmed if any is."""
         found = []
-        for group in self.groups:
+        for group in vote([Attempt(one.key, one.logprob, one.named) for one in self.attempts]):
             members = [self.attempts[place] for place in group.members]
             found.append((len(members), min(members, key=lambda one: one.answer is None)))
         return found

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 from shared.actions import ActionType
 from shared.console import errors, print_line
@@ -31,7 +31,6 @@ from trainer.run.progress import Bar, PlayProgress
 from trainer.runtime.server import SupervisedServer
 
 WRITTEN = "the result is written in the statement, not read from a table"
-Reply = TypeVar("Reply", bound=StepResult)
 
 
 def play_questions(
@@ -86,8 +85,7 @@ def hosted(
 def run_query(database: Database, sql: str, config: GRPOConfig) -> SQLObservation:
     """Run a user's own query as an agent's, in the same sandbox and limits, with remarks."""
     with hosted(database, [sql], config) as (_, [question_id], client):
-        [reply] = _run(client, question_id, [sql], EXPLANATIONS)
-    return reply.observation
+        return _run(client, question_id, sql, EXPLANATIONS)
 
 
 def ask(
@@ -137,11 +135,8 @@ def ask(
 def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAttempt]) -> None:
     """Record why the queries that answers were taken from may mislead: they run again with the
     server's remarks, which the agent may have played without."""
-    queries = list(dict.fromkeys(query.argument for one in attempts for query in one.sources))
-    if not queries:
-        return
-    for query, reply in zip(queries, _run(client, question_id, queries, ["remarks"]), strict=True):
-        lines = reply.observation.result.split("\n")
+    for query in dict.fromkeys(query.argument for one in attempts for query in one.sources):
+        lines = _run(client, question_id, query, ["remarks"]).result.split("\n")
         remarks = [line[len(NOTE) : -1] for line in lines if line.startswith(NOTE)]
         remarks += [WRITTEN] if is_constant(query) else []
         for attempt in attempts:
@@ -150,27 +145,12 @@ def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAtt
 
 
 def _run(
-    client: EpisodeClient, question_id: str, queries: Sequence[str], explain: Sequence[str]
-) -> list[StepResult]:
-    options = {"question_id": question_id, "explain": list(explain)}
-    episodes = _all(client.reset_many([options] * len(queries)))
-    steps = [
-        (one.episode_id, f"{ActionType.QUERY}: {query}")
-        for one, query in zip(episodes, queries, strict=True)
-    ]
-    replies = _all(client.step_many(steps))
-    for one in episodes:
-        client.close_episode(one.episode_id)
-    return replies
-
-
-def _all(replies: Sequence[Reply | SQLEnvError]) -> list[Reply]:
-    good = []
-    for reply in replies:
-        if isinstance(reply, SQLEnvError):
-            raise reply
-        good.append(reply)
-    return good
+    client: EpisodeClient, question_id: str, query: str, explain: Sequence[str]
+) -> SQLObservation:
+    episode = client.reset(question_id=question_id, explain=list(explain))
+    reply = client.step(episode.episode_id, f"{ActionType.QUERY}: {query}")
+    client.close_episode(episode.episode_id)
+    return reply.observation
 
 
 class _Recorder(PlayProgress):

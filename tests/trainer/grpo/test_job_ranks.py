@@ -93,7 +93,8 @@ def test_two_processes_train_to_the_end_and_as_one_does(
     small = small.override(updates_per_batch=2)
     (tmp_path / "two").mkdir()
     (tmp_path / "one").mkdir()
-    process = launched("cpu.yaml", job=arguments(small, tmp_path / "two", data_dir, 2))
+    two = ("--num_processes", "2")
+    process = launched("gpus.yaml", *two, job=arguments(small, tmp_path / "two", data_dir, 2))
     alone(arguments(small, tmp_path / "one", data_dir, 2))
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, output

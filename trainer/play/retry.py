@@ -1,4 +1,4 @@
-"""Another action, asked for at a temperature, in place of one that failed before in the attempt."""
+"""Another action, at a higher temperature, in place of one that failed before in the attempt."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from trainer.rollout.generators.base import AsyncPolicy
 from trainer.rollout.tokens import ChatCodec, Sample
 
 RETRIES = 8
+RETRY_TEMPERATURE = 1.2
 Act = Callable[[Episode], Awaitable[str | SQLEnvError | None]]
 
 
@@ -34,13 +35,10 @@ class RetryingPolicy:
 
 class RetryingGenerator:
     """A `Generator` for the attempts at one question, as `RetryingPolicy`, over a `LocalGenerator`,
-    which draws a turn that was refused again at `temperature`."""
+    which draws a turn that was refused again at `RETRY_TEMPERATURE`."""
 
-    def __init__(
-        self, player: Any, temperature: float, codec: ChatCodec, attempts: Sequence[PlayedAttempt]
-    ) -> None:
-        self._player, self._temperature = player, temperature
-        self._codec, self._attempts = codec, attempts
+    def __init__(self, player: Any, codec: ChatCodec, attempts: Sequence[PlayedAttempt]) -> None:
+        self._player, self._codec, self._attempts = player, codec, attempts
         self._refused: Counter[int] = Counter()  # by row, in its turn under way
         self._last: list[int] = []  # by row, the id before that turn
         self._again: list[int] = []  # rows of which it is drawn again
@@ -69,7 +67,7 @@ class RetryingGenerator:
         refused = attempt.repeats_failure(self._codec.turn(sample.ids))
         if refused and self._refused[row] < RETRIES:
             self._refused[row] += 1
-            self._player.heat(row, self._temperature)
+            self._player.heat(row, RETRY_TEMPERATURE)
             # forget the turn and the id before it, which is then fed again
             length = self._player.limit - self._player.room(row)
             self._player.restart(row, length - len(sample.ids) - 1)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from shared.actions import ActionType
 from shared.console import errors, print_line
@@ -15,12 +14,11 @@ from shared.models import EXPLANATIONS, Outcome, SQLObservation, StepResult
 from shared.sql_parser import is_constant
 from trainer.config import GRPOConfig
 from trainer.errors import PlayError
-from trainer.play.agent import RETRY_TEMPERATURE, Agent
+from trainer.play.agent import Agent
 from trainer.play.database import Database, host
 from trainer.play.display import SILENT, Screen
 from trainer.play.names import unknown_names
 from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
-from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.rollout.dataset import prompt_of
 from trainer.rollout.episode import Episode
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes
@@ -97,28 +95,19 @@ def ask(
     hint: str = "",
     shown: Bar | None = None,
 ) -> None:
-    start = time.perf_counter()
-    player: dict[str, Any] = {}
-    attempts = played.attempts
+    start, attempts = time.perf_counter(), played.attempts
     recorder = _Recorder(played, screen, shown or Bar(SILENT, "", None), agent.config.step_budget)
-    if agent.codec is not None:
-        generator = agent.player(on_tokens=recorder.on_tokens)
-        player["generator"] = RetryingGenerator(generator, RETRY_TEMPERATURE, agent.codec, attempts)
-    else:
-        assert agent.retry is not None
-        player["policy"] = RetryingPolicy(agent.player, agent.retry, attempts)
     prompt = prompt_of(question_id, played.question, agent.config)
     if hint:
         prompt[0]["content"] += f"\n\n{hint}"
     rows = play_episodes(
         [prompt] * len(attempts),
         None,
-        agent.tokenizer,
-        agent.config,
+        config=agent.config,
         client=client,
         check_lost=False,
         observer=recorder,
-        **player,
+        **agent.player(attempts, recorder.on_tokens),
     )
     for attempt, row in zip(attempts, rows, strict=True):
         attempt.outcome, attempt.lost = row.outcome, row.lost

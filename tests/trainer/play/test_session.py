@@ -26,6 +26,7 @@ from trainer.play.agent import Agent, local_agent
 from trainer.play.database import examine, host
 from trainer.play.display import Screen, no_answer
 from trainer.play.played import PlayedAttempt, PlayedQuestion
+from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.play.session import ask
 from trainer.rollout.episode import Episode
 from trainer.rollout.tokens import Sample, codec_of
@@ -53,9 +54,17 @@ class Texts:
         return [asyncio.run(call()) for call in calls]
 
 
-def text_agent(*texts: str, steps: int = 8, retry: Any = None) -> Agent:
-    config = GRPOConfig(step_budget=steps)
-    return Agent(config, Texts(*texts), (retry or Texts(*texts)).act_one)
+def policy_agent(config: GRPOConfig, texts: Texts, retry: Texts | None = None) -> Agent:
+    """Return an agent that writes `texts`, and those of `retry` in place of what failed before."""
+    again = (retry or texts).act_one
+    return Agent(
+        config,
+        lambda attempts, _: {"policy": RetryingPolicy(texts, again, attempts), "tokenizer": None},
+    )
+
+
+def text_agent(*texts: str, steps: int = 8, retry: Texts | None = None) -> Agent:
+    return policy_agent(GRPOConfig(step_budget=steps), Texts(*texts), retry or Texts(*texts))
 
 
 @contextmanager
@@ -132,7 +141,7 @@ def several(
     """Play the attempts; return them and what was shown."""
     file = StringIO()
     screen, texts = Screen(Console(file=file, width=80)), Texts(attempts=attempts)
-    agent = Agent(GRPOConfig(step_budget=4), texts, texts.act_one)
+    agent = policy_agent(GRPOConfig(step_budget=4), texts)
     played = asked(agent, screen, len(attempts), agree)
     screen.end(played)
     return played, file.getvalue()
@@ -236,7 +245,7 @@ def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
     screen = Screen(Console(file=file, width=80))
     path = run_script(tmp_path / "own.db", OWN)
     texts = Texts(f"QUERY: {query}", f"ANSWER: {said}")
-    agent = Agent(GRPOConfig(step_budget=4, explain=[]), texts, texts.act_one)
+    agent = policy_agent(GRPOConfig(step_budget=4, explain=[]), texts)
     with in_this_process(path, tmp_path / "data") as asked:
         played = asked(agent, screen)
     screen.end(played)
@@ -317,6 +326,15 @@ class Spelled:
         self.texts, self.contexts, self.context = list(texts), list[list[int]](), list[int]()
         self.temperatures: list[float | None] = [None]
 
+    def agent(self, config: GRPOConfig, tokenizer: Any) -> Agent:
+        return Agent(
+            config,
+            lambda attempts, _: {
+                "generator": RetryingGenerator(self, self.codec, attempts),
+                "tokenizer": tokenizer,
+            },
+        )
+
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self.context = []
 
@@ -341,7 +359,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 ) -> None:
     spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, lambda **_: spelled, codec=spelled.codec, tokenizer=tokenizer)
+    agent = spelled.agent(config, tokenizer)
     played = asked(agent)
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
     first, *again, last = spelled.contexts
@@ -356,7 +374,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
     spelled = Spelled(tokenizer, *[BAD] * 20)
     config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = Agent(config, lambda **_: spelled, codec=spelled.codec, tokenizer=tokenizer)
+    agent = spelled.agent(config, tokenizer)
     played = asked(agent)
     assert played.attempts[0].stuck
     assert (len(played.steps), len(spelled.contexts)) == (1, 10)

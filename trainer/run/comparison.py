@@ -7,14 +7,14 @@ from typing import Any, Literal
 from rich.console import Console, RenderableType
 
 from shared.console import percent, print_line
-from shared.run_stats import Mode, wilson_interval
+from shared.run_stats import Mode
 from trainer.charts import Chart, Series, curve_points, png
 from trainer.config import ConfigError
 from trainer.errors import RunError
-from trainer.run.analysis import compare
-from trainer.run.console import percent_number, table
+from trainer.run.analysis import compare, share
+from trainer.run.console import rate_text, table
 from trainer.run.evaluation import Measured, read_measured
-from trainer.run.evaluation_tables import p_text
+from trainer.run.evaluation_tables import paired_cells
 from trainer.run.folder import Run, check_writable, read_json, read_lines, write_bytes
 
 CURVE_COLOURS = ("blue", "orange", "green", "grey")  # of as many runs
@@ -50,17 +50,10 @@ def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
 def comparison_table(found: Sequence[Measured]) -> RenderableType:
     first, rows = found[0], []
     for one in found:
-        right, n = sum(one.success.values()), len(one.success)
-        low, high = (percent_number(end) for end in wilson_interval(round(right), n))
-        cells = [one.name, str(n), f"{percent_number(right / n)} [{low}, {high}]"]
+        cells = [one.name, str(len(one.success)), rate_text(share([*one.success.values()]))]
         if one is not first:
             paired = compare(first.success, one.success)
-            if paired["n"]:
-                ends = "{:+.1f} to {:+.1f}".format(*(100 * end for end in paired["ci95"]))
-                cells += [str(paired["n"]), f"{100 * paired['difference']:+.1f} [{ends}]"]
-                cells += [str(paired["gained"]), str(paired["lost"]), p_text(paired["p_value"])]
-            else:
-                cells += ["0"]
+            cells += [str(paired["n"]), *(paired_cells(paired) if paired["n"] else ())]
         rows.append([*cells, *[""] * (8 - len(cells))])
     headings = ("run", "questions", "success %", "of both", "difference", "gained", "lost", "p")
     return table(f"Against {first.name}", headings, rows)

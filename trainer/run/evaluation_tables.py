@@ -80,15 +80,23 @@ def behaviour_table(groups: Mapping[str, Any]) -> RenderableType:
 
 def paired_table(paired: Mapping[str, Any]) -> RenderableType:
     headings = ("", "questions", "before", "after", "difference", "gained", "lost", "p")
-    rows = []
-    for name, group in named(paired):
-        if group["n"]:
-            low, high = (100 * end for end in group["ci95"])
-            difference = f"{100 * group['difference']:+.1f} [{low:+.1f}, {high:+.1f}]"
-            rates = map(percent_number, (group["before"], group["after"]))
-            counts = (str(group["gained"]), str(group["lost"]), p_text(group["p_value"]))
-            rows.append((name, str(group["n"]), *rates, difference, *counts))
+    rows = [
+        (
+            *(name, str(group["n"])),
+            *map(percent_number, (group["before"], group["after"])),
+            *paired_cells(group),
+        )
+        for name, group in named(paired)
+        if group["n"]
+    ]
     return table(f"Against {paired['against']}, question by question", headings, rows)
+
+
+def paired_cells(group: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return the difference with its interval, gained, lost and p of a `compare` with questions."""
+    low, high = (100 * end for end in group["ci95"])
+    difference = f"{100 * group['difference']:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return difference, str(group["gained"]), str(group["lost"]), p_text(group["p_value"])
 
 
 def p_text(p: float) -> str:

@@ -1,8 +1,9 @@
 """Measure a policy: success over a set of questions, and how many of them to measure on."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -58,12 +59,8 @@ def play_missing(
     play: Play,
     tasks: Sequence[Task],
     found: dict[Key, EpisodeRecord],
-    book: Book,
+    record: Callable[[RolloutRow], EpisodeRecord],
     *,
-    phase: str,
-    mode: Mode,
-    step: int = 0,
-    logprobs: bool = False,
     keep: Keep = lambda episodes: None,
     batch: int = BATCH,
     max_lost_fraction: float = GRPOConfig.max_lost_fraction,
@@ -75,14 +72,11 @@ def play_missing(
     processes: int = 1,
 ) -> list[EpisodeRecord]:
     """Play the tasks that are not `found`, `batch` at a time, show the progress on a `console`, and
-    add them to `found` and to `keep` as they end. Returns those that infrastructure lost;
+    add their records to `found` and to `keep` as they end. Returns those that infrastructure lost;
     `RolloutError` as soon as they are certainly more than `max_lost_fraction` of all."""
 
-    def recorded(rows: Collection[RolloutRow]) -> list[EpisodeRecord]:
-        return [book.episode(row, phase, mode, step, logprobs=logprobs) for row in rows]
-
     def ended(rows: Sequence[RolloutRow]) -> None:
-        new = recorded(rows)
+        new = list(map(record, rows))
         keep(new)
         found.update((one.key, one) for one in new)
 
@@ -110,7 +104,7 @@ def play_missing(
                 progress.on_end(others)
             lost += [row for row in rows if row.lost is not None]
             raise_if_lost(lost, len(tasks), max_lost_fraction, remedy)
-    return recorded(lost)
+    return list(map(record, lost))
 
 
 def evaluate(
@@ -120,6 +114,7 @@ def evaluate(
     *,
     mode: Mode,
     phase: str = "eval",
+    step: int = 0,
     found: Mapping[Key, EpisodeRecord] | None = None,
     keep: Keep = lambda episodes: None,
     **how: Any,
@@ -127,7 +122,8 @@ def evaluate(
     """Play every prompt once, without the `found` ones; lost episodes count in no rate. `how` are
     further options of `play_missing`."""
     started, tasks, known = time.monotonic(), [(row, 0) for row in prompts], dict(found or {})
-    lost = play_missing(play, tasks, known, book, phase=phase, mode=mode, keep=keep, **how)
+    record = partial(book.episode, phase=phase, mode=mode, step=step)
+    lost = play_missing(play, tasks, known, record, keep=keep, **how)
     if lost:
         keep(lost)
         known.update((one.key, one) for one in lost)

@@ -26,14 +26,11 @@ LOOK_S = 2.0
 DEFAULT_READY_S = 2.0  # for a server at the default URL, which may not be there
 
 
-def check_servers(
-    config: GRPOConfig, digest: str, ready_timeout_s: float | None = None
-) -> ServerMetadata:
+def check_servers(config: GRPOConfig, digest: str) -> ServerMetadata:
     """Return the metadata of the servers in `config`; wait `config.server_wait_s` for them. Raise
     `ServerUnreachable` if one does not answer, at once if nothing listens on this machine;
     `DigestMismatch` for other data than `digest`; `ConfigError` for another standard."""
-    wait_s = config.server_wait_s if ready_timeout_s is None else ready_timeout_s
-    metadata = _wait_for(config.server_urls, wait_s)
+    metadata = _wait_for(config.server_urls, config.server_wait_s)
     urls = ", ".join(config.server_urls)
     if metadata.data_digest != digest:
         raise DigestMismatch(
@@ -91,7 +88,7 @@ def serving(config: GRPOConfig) -> Iterator[EpisodeClient]:
     with ExitStack() as stack:
         if config.server_urls == [DEFAULT_SERVER_URL]:
             try:
-                check_servers(config, digest, DEFAULT_READY_S)
+                check_servers(replace(config, server_wait_s=DEFAULT_READY_S), digest)
             except (ServerUnreachable, DigestMismatch, ConfigError):
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="sqlenv-rollout-")))
                 options = ("--standard", config.standard)

@@ -38,7 +38,8 @@ def resumed_settings(
         raise RunError(
             f"{run.path} was made by 'python -m trainer {command}': resume it with that command"
         )
-    if isinstance(saved, dict) and "config" in saved and (old := {*DIGESTS} - saved.keys()):
+    kept = {*DIGESTS, "processes"}
+    if isinstance(saved, dict) and "config" in saved and (old := kept - saved.keys()):
         raise RunError(
             f"{run.path} is of an older version (its config.json has no {min(old)}): resume it "
             "with the version that wrote it, or start a run without --resume"
@@ -46,8 +47,7 @@ def resumed_settings(
     try:
         config = GRPOConfig(**saved["config"])
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
-        if "processes" not in saved:
-            raise KeyError("processes")
+
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
     if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):

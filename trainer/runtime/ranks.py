@@ -77,9 +77,6 @@ class Ranks:
 
     def together(self, work: Callable[[], T]) -> T:
         """Do `work` on every process and return this one's result, or raise one's error in all."""
-        if self.count == 1:
-            with self.interrupts.interruptible():
-                return work()
         own: SQLEnvError | Interrupted | None = None
         try:
             with self.interrupts.interruptible():
@@ -168,16 +165,12 @@ def run_and_exit(work: Callable[[], Any]) -> NoReturn:
 
 
 def average_gradients(model: Any, processes: int) -> None:
-    import torch
     from torch import distributed
 
-    gradients = [one.grad for one in model.parameters() if one.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    distributed.all_reduce(flat)
-    flat /= processes
-    means = torch.split(flat, [gradient.numel() for gradient in gradients])
-    for gradient, mean in zip(gradients, means, strict=True):
-        gradient.copy_(mean.view_as(gradient))
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            distributed.all_reduce(parameter.grad)
+            parameter.grad /= processes
 
 
 def check_settings(config: GRPOConfig, count: int, local_count: int, gpus: int) -> str:

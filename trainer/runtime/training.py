@@ -113,9 +113,9 @@ def run_training_with_metrics(
             raise
         except (MemoryError, OSError, RuntimeError) as error:
             known: SQLEnvError | None = rank_lost(error)  # in a collective: the weights are whole
-            if known is None and not is_out_of_memory(error):
-                raise
             if known is None:
+                if not is_out_of_memory(error):
+                    raise
                 doing = f"updating the weights in step {trainer.state.global_step + 1}"
                 known = out_of_memory(guard.config, doing, error)
                 if not ranks.main:  # the command prints the errors of process 0

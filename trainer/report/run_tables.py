@@ -149,7 +149,6 @@ def ledger(run: LoadedRun) -> dict[str, Any]:
             (label, kind, [means.get(name, 0.0) for means in columns.values()])
             for name, (label, kind) in labels.items()
         ],
-        "parts": parts,
     }
 
 

@@ -70,15 +70,16 @@ class LocalGenerator:
         self._ended_share = ended_share
         self._on_tokens = on_tokens or (lambda read, written, turns: None)
         self._device = model.get_input_embeddings().weight.device
-        self._rows: list[_Row] = []
         self._under_way: set[int] = set()  # rows whose turn has not ended
-        self._order: list[int] = []  # slot -> row
-        self._lengths = torch.zeros(0, dtype=torch.long)  # ids in the cache, by slot
-        self._cache = RaggedCache(self._layers, 0, 0)
+        self._order: list[int]  # slot -> row
+        self._lengths: Tensor  # ids in the cache, by slot
+        self.start([])
 
     def start(self, streams: Sequence[tuple[int, ...]]) -> None:
         self._rows = [_Row(tuple(stream)) for stream in streams]
-        self._order, self._cache = [], RaggedCache(self._layers, 0, 0)
+        self._order = list(range(len(streams)))
+        self._lengths = torch.zeros(len(streams), dtype=torch.long)
+        self._cache = RaggedCache(self._layers, len(streams), 0)
         self._under_way.clear()
 
     def room(self, row: int) -> int:
@@ -104,7 +105,7 @@ class LocalGenerator:
         chunks = {index: [*self._rows[index].sample.ids[-1:], *ids] for index, ids in fed.items()}
         for index, ids in appended.items():
             self._rows[index].context += ids
-        logits = self._extend(chunks) if self._order else self._start(chunks)
+        logits = self._extend(chunks)
         for index in appended:
             self._rows[index].sample = Sample([], [])
         self._under_way.update(appended)
@@ -114,29 +115,10 @@ class LocalGenerator:
             self._rows[index].turn += 1
         return {index: self._rows[index].sample for index in ended}
 
-    def _start(self, chunks: dict[int, list[int]]) -> Tensor:
-        """Feed the first turn: compute each distinct prompt once and copy it to every row that has
-        it, and what all prompts begin with only once. Return logits, [rows, V]."""
-        distinct: dict[tuple[int, ...], list[int]] = {}
-        for index, ids in chunks.items():
-            distinct.setdefault(tuple(ids), []).append(index)
-        prompts = sorted(distinct, key=len, reverse=True)
-        shared = _shared_prefix(prompts)
-        self._cache = RaggedCache(self._layers, 1 if shared else len(prompts), len(prompts[0]))
-        self._lengths = torch.zeros(self._cache.slots, dtype=torch.long)
-        if shared:
-            self._feed([list(prompts[0][:shared])])
-            self._take(torch.zeros(len(prompts), dtype=torch.long), room=len(prompts[0]) - shared)
-        logits = self._feed([list(prompt[shared:]) for prompt in prompts])
-        self._order = [index for prompt in prompts for index in distinct[prompt]]
-        copies = torch.tensor([len(distinct[prompt]) for prompt in prompts])
-        slots = torch.arange(len(prompts)).repeat_interleave(copies)
-        self._take(slots, room=TURN_TOKENS)
-        return logits[slots.to(self._device)]
-
     def _extend(self, chunks: dict[int, list[int]]) -> Tensor:
-        """Feed a later turn, longest chunk first; drop finished rows. Return logits, [rows, V].
-        Rows of one context are fed once: the first of them computes it, and the others copy it."""
+        """Feed a turn, longest chunk first; drop finished rows. Return logits, [rows, V]. Rows of
+        one context are fed once: the first of them computes it, and the others copy it. So do all
+        rows with what their prompts begin with."""
         slots: dict[tuple[int, ...], list[int]] = {}  # by context
         for slot, row in enumerate(self._order):
             if row in chunks:
@@ -146,12 +128,17 @@ class LocalGenerator:
         # of one context, the row of which most is cached has the shortest chunk
         alike = [sorted(one, key=lambda slot: len(chunks[order[slot]])) for one in slots.values()]
         alike.sort(key=lambda one: len(chunks[order[one[0]]]), reverse=True)
-        fed = torch.tensor([len(chunks[order[one[0]]]) for one in alike])
         first = torch.tensor([one[0] for one in alike])
+        fed = [chunks[order[one[0]]] for one in alike]
+        if shared := 0 if self._lengths.any() else _shared_prefix(fed):
+            self._take(first[:1], room=shared)
+            self._feed([fed[0][:shared]])
+            first, fed = torch.zeros_like(first), [ids[shared:] for ids in fed]
         copied = len(chunks) - len(alike)
-        room = int((self._lengths[first] + fed).max() - self._lengths[first].max())
+        ends = self._lengths[first] + torch.tensor(list(map(len, fed)))
+        room = int(ends.max() - self._lengths[first].max())
         self._take(first, room=room + (0 if copied else TURN_TOKENS))
-        logits = self._feed([chunks[order[one[0]]] for one in alike])
+        logits = self._feed(fed)
         self._order = [order[slot] for one in alike for slot in one]
         if not copied:
             return logits
@@ -327,7 +314,7 @@ class LocalGenerator:
         return torch.tensor(values, device=self._device)[:, None]
 
 
-def _shared_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
+def _shared_prefix(prompts: Sequence[list[int]]) -> int:
     """Return how many ids all prompts begin with, at most all but the last of the shortest; 0 if
     computing them apart does not pay."""
     if len(prompts) < 2:

@@ -135,20 +135,22 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON lines file, if it exists; skip a last line cut by a crash.
-    `RunError` for another line that is not JSON."""
-    if not path.exists():
-        return
+    """Yield the rows of a JSON lines file, as `whole_lines` does. `RunError` for a line that is not
+    JSON."""
     try:
-        for number, line in numbered_lines(path):
-            if not line.endswith(b"\n"):
-                return
+        for number, line in whole_lines(path):
             try:
                 yield json.loads(line)
             except ValueError as error:
                 raise RunError(f"line {number} of {path} is not JSON: {error}") from error
     except OSError as error:
         raise RunError(f"can't read {path}: {error.strerror}") from error
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers, if it exists, but not one cut by a crash."""
+    if path.exists():
+        yield from (one for one in numbered_lines(path) if one[1].endswith(b"\n"))
 
 
 def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
@@ -217,23 +219,22 @@ def runs_in(out: Path) -> list[Run]:
     def changed(run: Run) -> tuple[float, str]:
         return (run.summary if run.finished else run.config).stat().st_mtime, run.id
 
-    runs = [Run(path) for path in (out.iterdir() if out.is_dir() else ()) if not path.is_symlink()]
-    return sorted((run for run in runs if _kind(run.path) == "run"), key=changed, reverse=True)
+    paths = [path for path in (out.iterdir() if out.is_dir() else ()) if not path.is_symlink()]
+    runs = (Run(path) for path in paths if saved_settings(path) and not is_evaluation(path))
+    return sorted(runs, key=changed, reverse=True)
 
 
 def is_evaluation(path: Path) -> bool:
-    return _kind(path) == "evaluation"
+    return "evaluation" in saved_settings(path)
 
 
-def _kind(path: Path) -> str:
-    """Return what a folder is by its config.json: run, evaluation, or neither (empty)."""
+def saved_settings(path: Path) -> dict[str, Any]:
+    """Return the config.json of a run or an evaluation, empty for other folders."""
     try:
         saved = read_json(Run(path).config)
     except RunError:
-        return ""
-    if not isinstance(saved, dict) or "config" not in saved:
-        return ""
-    return "evaluation" if "evaluation" in saved else "run"
+        return {}
+    return saved if isinstance(saved, dict) and "config" in saved else {}
 
 
 def how_to_resume(path: Path, settings: Mapping[str, Any], servers: Iterable[str] = ()) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from shared.dataset import AnyQuestion
-from shared.run_files import EpisodeLine, LineError, check_seal, lines_of, numbered_lines, opened
+from shared.run_files import EpisodeLine, LineError, check_seal, lines_of, opened
 from shared.run_files import sealed as with_seal
 from shared.run_stats import SEEN, UNSEEN
 from trainer.config import REWARD_WEIGHTS
@@ -27,7 +27,7 @@ from trainer.errors import RunError
 from trainer.rollout.prompts import NO_ROWS, NOTE
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import Attempt, attempt_of
-from trainer.run.folder import Run, append_lines, keep_lines, to_json, write_bytes
+from trainer.run.folder import Run, append_lines, keep_lines, to_json, whole_lines, write_bytes
 
 LEVEL = 6  # of gzip: 9 saves 2 % and takes twice the time
 LEVELS = {"simple": 0, "moderate": 1, "challenging": 2}  # BIRD's
@@ -151,9 +151,7 @@ def read_records(
     for line in read_observations(run.observations) if seen else ():
         if wanted(line["phase"], line["step"]):
             read[tuple(line[name] for name in PLACE)] = tuple(line["observations"])
-    for number, text in numbered_lines(run.episodes) if run.episodes.exists() else ():
-        if not text.endswith(b"\n"):
-            return
+    for number, text in whole_lines(run.episodes):
         try:
             check_seal(text)
             record = EpisodeRecord.model_validate_json(text)

@@ -184,10 +184,10 @@ Row = Mapping[str, Any]  # of metrics.jsonl
 Summaries = Mapping[str, Mapping[str, Mapping[str, Any]]]  # phase -> mode -> measurement
 
 
-def points(rows: Sequence[Row], key: str, scale: float = 1.0) -> list[Point]:
-    """Return the finite values of `key`, scaled, by their steps; the last row of a step wins."""
+def points(rows: Sequence[Row], key: str) -> list[Point]:
+    """Return the finite values of `key` by their steps; the last row of a step wins."""
     values = {
-        float(row["step"]): scale * float(row[key])
+        float(row["step"]): float(row[key])
         for row in rows
         if isinstance(row.get(key), (int, float)) and math.isfinite(row[key]) and "step" in row
     }

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from shared.actions import ActionType
 from shared.console import errors, print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
-from shared.models import EXPLANATIONS, Outcome, SQLObservation, StepResult
+from shared.models import EXPLANATIONS, Explanation, Outcome, SQLObservation, StepResult
 from shared.sql_parser import is_constant
 from trainer.config import GRPOConfig
 from trainer.errors import PlayError
@@ -134,7 +134,7 @@ def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAtt
 
 
 def _run(
-    client: EpisodeClient, question_id: str, query: str, explain: Sequence[str]
+    client: EpisodeClient, question_id: str, query: str, explain: Sequence[Explanation]
 ) -> SQLObservation:
     episode = client.reset(question_id=question_id, explain=list(explain))
     reply = client.step(episode.episode_id, f"{ActionType.QUERY}: {query}")

@@ -236,9 +236,7 @@ class SqlConnection:
 
     def _count_calls(self, sql: str) -> int:
         """Return the number of calls of expensive functions in a statement, or one over the limit.
-
-        Compiling it again costs 0.1 ms, so only statements with such functions are counted.
-        """
+        Compiling it again costs 0.1 ms."""
         callbacks, calls = self._callbacks, 0
         self._counting_calls = True
         cursor = self.raw.cursor()

@@ -54,16 +54,13 @@ class JobKind(StrEnum):
 
 
 class SqlJob(NamedTuple):
-    """One piece of work for SQLite. `max_rows` None: as many as the limits allow.
-
-    `explain` are those of `shared.models.Explanation` that a QUERY's result should have.
-    """
+    """One piece of work for SQLite."""
 
     kind: str
     db_path: str
     sql: str = ""
-    max_rows: int | None = None
-    explain: tuple[str, ...] = ()
+    max_rows: int | None = None  # None: as many as the limits allow
+    explain: tuple[str, ...] = ()  # of `shared.models.Explanation`: what a QUERY's result explains
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import Row
-from env_server.sql.statement import ALL_ROWS, COLUMNS, check_lookup, run_query
+from env_server.sql.statement import check_lookup, columns_of, run_query
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 READ = {"dialect": "sqlite"}
@@ -38,12 +38,10 @@ class Lookup:
     def columns(self, table: str) -> list[str]:
         known = self._trusted.columns_by_table
         if table not in known:
-            statement = COLUMNS.format(name=quote_text(table))
-            found = run_query(self._trusted, statement, ALL_ROWS)
-            columns = [str(row[0]) for row in found.rows]
+            found = columns_of(self._trusted, table)
             if found.error is not None:
-                return columns
-            known[table] = columns
+                return []
+            known[table] = [str(row[0]) for row in found.rows]
         return known[table]
 
 
@@ -60,11 +58,17 @@ class Place:
     def whole(self) -> str:
         return f"{sql_name(self.table)}.{sql_name(self.column)}"
 
+    @property
+    def quoted(self) -> str:
+        return quote_identifier(self.column)
+
+    @property
+    def distinct(self) -> str:
+        return self.select(f"DISTINCT {self.quoted}", f"{self.quoted} IS NOT NULL")
+
     def select(self, what: str, where: str = "") -> str:
-        """Return a SELECT of this column, which the texts call {c}."""
-        column, table = quote_identifier(self.column), quote_identifier(self.table)
-        condition = f" WHERE {where.format(c=column)}" if where else ""
-        return f"SELECT {what.format(c=column)} FROM {table}{condition}"
+        condition = f" WHERE {where}" if where else ""
+        return f"SELECT {what} FROM {quote_identifier(self.table)}{condition}"
 
 
 class Scope:

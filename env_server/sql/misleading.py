@@ -38,7 +38,7 @@ def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator
             total, count = div.find(exp.Sum), div.expression.unnest()
             place = scope.place(total.this) if total else None
             counted = isinstance(count, exp.Count) and isinstance(count.this, exp.Star)
-            if place and counted and lookup.rows(place.select("1", "{c} IS NULL")):
+            if place and counted and lookup.rows(place.select("1", f"{place.quoted} IS NULL")):
                 yield (
                     f"count(*) counts the rows in which {place.shown} is NULL; "
                     f"avg({place.shown}) does not"
@@ -72,7 +72,7 @@ def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
 
 def _text_date(place: Place, lookup: Lookup) -> str | None:
     """Return a value of a column, if its values are dates in a form whose order is another."""
-    rows = lookup.rows(place.select("DISTINCT {c}", "{c} IS NOT NULL"), FEW_DATES) or []
+    rows = lookup.rows(place.distinct, FEW_DATES) or []
     dates = [one for [one] in rows if isinstance(one, str) and TEXT_DATE.fullmatch(one)]
     return dates[0] if len(dates) == len(rows) > 1 else None
 

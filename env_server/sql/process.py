@@ -16,17 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Protocol
 
-from env_server.sql.jobs import (
-    BEGUN_AT,
-    LENGTH,
-    MARKER_BYTES,
-    REASSIGNED_AT,
-    STOP_AT,
-    Marker,
-    SqlResult,
-    decode_results,
-    encode_jobs,
-)
+from env_server.sql import jobs
 from env_server.sql.limits import SqlLimits
 from env_server.sql.queue import Task
 from shared.errors import InternalError
@@ -48,7 +38,7 @@ class Pool(Protocol):
     numbers: Iterator[int]
     open: bool
 
-    def answered(self, task: Task, result: SqlResult) -> None: ...
+    def answered(self, task: Task, result: jobs.SqlResult) -> None: ...
     def put_back(self, tasks: Iterable[Task]) -> None: ...
     def dispatch(self) -> None: ...
     def give_up(self) -> None: ...
@@ -67,7 +57,7 @@ class WorkerProcess(asyncio.Protocol):
         self._newest = 0  # the number of the latest job
         self._unwritten: list[Task] = []
         self._transport: asyncio.Transport | None = None
-        self._marker: Marker | None = None
+        self._marker: jobs.Marker | None = None
         self._buffer = bytearray()
         self._heard = 0.0  # monotonic seconds: its last frame, or the job that ended its idleness
         self.failures = 0  # starts in a row that failed
@@ -146,7 +136,7 @@ class WorkerProcess(asyncio.Protocol):
     def flush(self) -> None:
         if self._unwritten and self._transport is not None:
             items = [(task.number, task.job) for task in self._unwritten]
-            self._transport.write(encode_jobs(items))
+            self._transport.write(jobs.encode_jobs(items))
         self._unwritten = []
 
     def recall(self, *, finished: bool = False) -> list[Task]:
@@ -155,8 +145,8 @@ class WorkerProcess(asyncio.Protocol):
         if not self.up or not self.sent:
             return []
         assert self._marker is not None
-        self._marker.put(REASSIGNED_AT, self._newest)
-        current, begun = self.current, self._marker.get(BEGUN_AT)
+        self._marker.put(jobs.REASSIGNED_AT, self._newest)
+        current, begun = self.current, self._marker.get(jobs.BEGUN_AT)
         back = [n for n in self.sent if n > begun or (finished and n < current)]
         self.since = time.monotonic()
         return [self.sent.pop(number) for number in back]
@@ -164,7 +154,7 @@ class WorkerProcess(asyncio.Protocol):
     def stop_job(self, number: int) -> None:
         """Ask the process to give up a job, if it still runs it; it then answers with `STOPPED`."""
         if self._marker is not None and number:
-            self._marker.put(STOP_AT, number)
+            self._marker.put(jobs.STOP_AT, number)
             self.stopping = number
 
     def stop_unwanted(self) -> None:
@@ -178,16 +168,16 @@ class WorkerProcess(asyncio.Protocol):
         self._heard = time.monotonic()
         self._buffer += data
         start = 0
-        while len(self._buffer) - start >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(self._buffer, start)
+        while len(self._buffer) - start >= jobs.LENGTH.size:
+            (size,) = jobs.LENGTH.unpack_from(self._buffer, start)
             if size > self.pool.limits.max_frame_bytes:
                 log.error("a SQL worker sent a frame of %d bytes; killing it", size)
                 self.kill()
                 return
-            end = start + LENGTH.size + size
+            end = start + jobs.LENGTH.size + size
             if len(self._buffer) < end:
                 break
-            self._answer(bytes(self._buffer[start + LENGTH.size : end]))
+            self._answer(bytes(self._buffer[start + jobs.LENGTH.size : end]))
             start = end
         del self._buffer[:start]
         self.pool.dispatch()
@@ -197,7 +187,7 @@ class WorkerProcess(asyncio.Protocol):
             self.failures, self.problem = 0, None
             self.came_up = True
             return
-        for number, result in decode_results(body):
+        for number, result in jobs.decode_results(body):
             if (task := self.sent.pop(number, None)) is not None:
                 self.pool.answered(task, result)
 
@@ -214,8 +204,8 @@ class WorkerProcess(asyncio.Protocol):
         environment |= {"TZ": "UTC", "MALLOC_ARENA_MAX": "1"}
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as page:
-            page.truncate(MARKER_BYTES)
-            self._marker = Marker(page.fileno())
+            page.truncate(jobs.MARKER_BYTES)
+            self._marker = jobs.Marker(page.fileno())
             self._buffer.clear()
             descriptors = (theirs.fileno(), page.fileno())
             command = [sys.executable, "-P", "-m", "env_server.sql.worker", *map(str, descriptors)]
@@ -269,7 +259,7 @@ class WorkerProcess(asyncio.Protocol):
             del self.sent[number]
             self.pool.counts["killed_jobs"] += 1
             error = "the query takes too long or too much memory"
-            running.finish(SqlResult(error=error, error_code="sql_killed"))
+            running.finish(jobs.SqlResult(error=error, error_code="sql_killed"))
         elif running is not None and running.stalls >= self.pool.limits.max_kills:
             del self.sent[number]
             reason = "a query got no CPU time in two workers"
@@ -282,11 +272,13 @@ class WorkerProcess(asyncio.Protocol):
         self.pool.put_back(tasks)
         if was_up:
             self._down_since = now
-        elif now - self._heard > self.pool.limits.start_timeout_s:
-            self._failed(f"no answer within {self.pool.limits.start_timeout_s:g} s")
         else:
-            by = signal.strsignal(-end) or f"signal {-end}" if end < 0 else ""
-            self._failed(by or f"it exited with status {end}")
+            self.failures += 1
+            self.problem = f"it exited with status {end}"
+            if now - self._heard > self.pool.limits.start_timeout_s:
+                self.problem = f"no answer within {self.pool.limits.start_timeout_s:g} s"
+            elif end < 0:
+                self.problem = signal.strsignal(-end) or f"signal {-end}"
         self.start_again()
         self.pool.dispatch()
 
@@ -305,13 +297,9 @@ class WorkerProcess(asyncio.Protocol):
                 return await self.start()
             except OSError as error:
                 log.error("can't start a SQL worker: %s", error)
-                self._failed(str(error))
+                self.failures, self.problem = self.failures + 1, str(error)
                 self.pool.give_up()
                 await asyncio.sleep(RETRY_START_S)
-
-    def _failed(self, problem: str | None) -> None:
-        self.failures += 1
-        self.problem = problem
 
     def stop(self) -> None:
         """End the process, which writes nothing and so has nothing to finish."""
@@ -325,10 +313,8 @@ class WorkerProcess(asyncio.Protocol):
         self._reap()
 
     def _reap(self, patience_s: float = 0.0) -> int:
-        """End the process and return its exit status; minus the signal that ended it.
-
-        It may first end by itself for `patience_s`, in which the event loop waits.
-        """
+        """End the process and return its exit status; minus the signal that ended it. It may first
+        end by itself for `patience_s`, in which the event loop waits."""
         status = 0
         if self.process is not None:
             with suppress(subprocess.TimeoutExpired):

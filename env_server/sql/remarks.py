@@ -64,9 +64,6 @@ def remarks_on(
     return remarks
 
 
-# -- nothing found
-
-
 def _why_empty(tree: exp.Expression, lookup: Lookup) -> Iterator[str]:
     """Yield what in the conditions of a statement no row can meet."""
     names, looked_up = Names(tree, lookup), count()
@@ -121,25 +118,16 @@ def _impossible(node: exp.Expression, scope: Scope, lookup: Lookup) -> Iterator[
     elif isinstance(node, exp.Like) and (place := scope.place(left)):
         if (text := scope.text(right)) is not None:
             pattern = quote_text(text)
-            if lookup.rows(place.select("1", f"{{c}} LIKE {_braced(pattern)}")) == []:
+            if lookup.rows(place.select("1", f"{place.quoted} LIKE {pattern}")) == []:
                 part = text.strip("%_")
                 yield _lacks(place, f"{place.shown} is never like {pattern}", part, lookup)
     elif (order := ORDERED.get(type(node))) is not None and (place := scope.place(left)):
         if (literal := scope.literal(right)) is not None:
-            condition = f"{{c}} {order} {_braced(literal)}"
-            if lookup.rows(place.select("1", condition)) == []:
-                yield from _range(place, f"{order} {literal}", lookup)
+            yield from _range(place, f"{order} {literal}", lookup)
     elif isinstance(node, exp.Between) and (place := scope.place(left)):
         low, high = (scope.literal(node.args.get(end)) for end in ("low", "high"))
         if low is not None and high is not None:
-            condition = f"{{c}} BETWEEN {_braced(low)} AND {_braced(high)}"
-            if lookup.rows(place.select("1", condition)) == []:
-                yield from _range(place, f"between {low} and {high}", lookup)
-
-
-def _braced(literal: str) -> str:
-    """Return a literal for the text of a condition, in which braces are doubled."""
-    return literal.replace("{", "{{").replace("}", "}}")
+            yield from _range(place, f"between {low} and {high}", lookup)
 
 
 def _no_shared_value(first: Place, second: Place, lookup: Lookup) -> Iterator[str]:
@@ -155,8 +143,7 @@ def _absent(
     place: Place, literals: Sequence[str], text: str | None, lookup: Lookup
 ) -> Iterator[str]:
     """Yield a remark if the column has none of the values."""
-    listed = ", ".join(map(_braced, literals))
-    if lookup.rows(place.select("1", f"{{c}} IN ({listed})")) == []:
+    if lookup.rows(place.select("1", f"{place.quoted} IN ({', '.join(literals)})")) == []:
         named = " or ".join(literals[:2]) + (" ..." if len(literals) > 2 else "")
         yield _lacks(place, f"{place.shown} has no {named}", text, lookup)
 
@@ -169,11 +156,10 @@ def _lacks(place: Place, problem: str, text: str | None, lookup: Lookup) -> str:
 
 def _nearest(place: Place, text: str | None, lookup: Lookup) -> str:
     if text:
-        quoted = _braced(quote_text(text))
-        same = lookup.rows(place.select("{c}", f"lower(trim({{c}})) = lower(trim({quoted}))"))
-        if same:
+        where = f"lower(trim({place.quoted})) = lower(trim({quote_text(text)}))"
+        if same := lookup.rows(place.select(place.quoted, where)):
             return f"it has {_listed(same)}"
-    few = lookup.rows(place.select("DISTINCT {c}", "{c} IS NOT NULL"), FEW + 1)
+    few = lookup.rows(place.distinct, FEW + 1)
     if few is None:
         return ""
     if not few:
@@ -195,30 +181,31 @@ def _nearest(place: Place, text: str | None, lookup: Lookup) -> str:
 
 def _holding(place: Place, text: str, lookup: Lookup) -> list[Row]:
     """Return values that begin with the text, or else hold it."""
+    at = f"instr(lower({place.quoted}), {quote_text(text.lower())})"
     for position in ("= 1", "> 1"):
-        quoted = _braced(quote_text(text.lower()))
-        where = f"instr(lower({{c}}), {quoted}) {position} AND length({{c}}) <= {MAX_VALUE_CHARS}"
-        if found := lookup.rows(place.select("DISTINCT {c}", where), 2):
+        where = f"{at} {position} AND length({place.quoted}) <= {MAX_VALUE_CHARS}"
+        if found := lookup.rows(place.select(f"DISTINCT {place.quoted}", where), 2):
             return found
     return []
 
 
 def _similar(place: Place, text: str, lookup: Lookup) -> list[Row]:
     """Return values that are spelled nearly like the text."""
-    where = f"typeof({{c}}) = 'text' AND length({{c}}) <= {MAX_VALUE_CHARS}"
-    values = lookup.rows(place.select("DISTINCT {c}", where), NEAR_OF) or []
+    where = f"typeof({place.quoted}) = 'text' AND length({place.quoted}) <= {MAX_VALUE_CHARS}"
+    values = lookup.rows(place.select(f"DISTINCT {place.quoted}", where), NEAR_OF) or []
     by_case = {str(row[0]).lower(): row for row in values}
     return [by_case[one] for one in get_close_matches(text.lower(), by_case, 2, NEAR)]
 
 
 def _range(place: Place, condition: str, lookup: Lookup) -> Iterator[str]:
-    """Yield a remark on an inequality that no value of the column meets."""
-    if ends := _ends(place, lookup):
+    """Yield a remark on an inequality if no value of the column meets it."""
+    met = lookup.rows(place.select("1", f"{place.quoted} {condition}"))
+    if met == [] and (ends := _ends(place, lookup)):
         yield f"no {place.shown} is {condition}; {ends}"
 
 
 def _ends(place: Place, lookup: Lookup) -> str:
-    ends = lookup.rows(place.select("min({c}), max({c})"))
+    ends = lookup.rows(place.select(f"min({place.quoted}), max({place.quoted})"))
     if not ends or any(len(_literal(one)) > MAX_VALUE_CHARS for one in ends[0]):
         return ""
     low, high = map(_literal, ends[0])

@@ -7,15 +7,8 @@ from difflib import get_close_matches
 
 from env_server.sql.connection import SqlConnection
 from env_server.sql.limits import MAX_TABLES_NAMED
-from env_server.sql.statement import (
-    ALL_ROWS,
-    COLUMNS,
-    NO_COLUMN,
-    OUT_OF_MEMORY,
-    TOO_WIDE,
-    run_query,
-)
-from shared.sqltext import RESERVED, quote_identifier, quote_text, sql_name
+from env_server.sql.statement import NO_COLUMN, TOO_WIDE, columns_of
+from shared.sqltext import RESERVED, quote_identifier, sql_name
 
 Columns = Mapping[str, list[str]]  # by table
 
@@ -80,10 +73,7 @@ _READ_UNQUOTED = re.compile(r"[^\W\d][\w$]*")  # by SQLite
 
 
 def remedy_of(trusted: SqlConnection, sql: str, error: str) -> str:
-    """Return what to write instead of a statement that failed with `error`; "" if unknown.
-
-    `trusted` reads the names of the tables' columns.
-    """
+    """Return what to write instead of a statement that failed with `error`; "" if unknown."""
     if error.startswith(TOO_WIDE):
         return f"name the columns you need, at most {trusted.limits.max_columns}"
     if error.startswith(NO_FUNCTION):
@@ -91,7 +81,10 @@ def remedy_of(trusted: SqlConnection, sql: str, error: str) -> str:
     token = _NEAR_TOKEN.search(error)
     if token is None and not error.startswith((NO_TABLE, NO_COLUMN, "unrecognized token")):
         return ""
-    columns = {table: _columns(trusted, table) for table in trusted.tables[:MAX_TABLES_NAMED]}
+    columns = {
+        table: [str(row[0]) for row in columns_of(trusted, table).rows]
+        for table in trusted.tables[:MAX_TABLES_NAMED]
+    }
     name = token[1] if token else error.partition(": ")[2].strip()
     outside = _QUOTED_OR_COMMENT.sub(" ", sql)
     mentioned = _mentioned(sql, columns)
@@ -104,13 +97,6 @@ def remedy_of(trusted: SqlConnection, sql: str, error: str) -> str:
     form = next((remedy for form, remedy in _FORMS if form.search(sql)), "")
     source = token and re.search(rf"\b(?:FROM|JOIN)\s+{re.escape(name)}(?!\w)", outside, re.I)
     return form or (_nearest(name, columns) if source else "")
-
-
-def _columns(trusted: SqlConnection, table: str) -> list[str]:
-    found = run_query(trusted, COLUMNS.format(name=quote_text(table)), ALL_ROWS)
-    if found.error == OUT_OF_MEMORY:
-        raise MemoryError
-    return [str(row[0]) for row in found.rows]
 
 
 def _unquoted(word: str, sql: str, columns: Columns, mentioned: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ from env_server.sql.limits import SqlLimits
 from env_server.sql.remedies import remedy_of
 from env_server.sql.statement import (
     ALL_ROWS,
-    COLUMNS,
     NEXT_HINT,
     NO_COLUMN,
     OUT_OF_MEMORY,
@@ -25,6 +24,7 @@ from env_server.sql.statement import (
     TOO_WIDE,
     LookupStopped,
     columns_hint,
+    columns_of,
     run_query,
     tables_hint,
     unreadable,
@@ -94,23 +94,21 @@ class Deadline:
 
     def _check_often(self) -> None:
         while not self._end.wait(CHECK_EVERY_S):
-            self._check()
+            with self._lock:
+                if self._connection is not None:
+                    self._check(self._connection)
 
-    def _check(self) -> None:
+    def _check(self, connection: SqlConnection) -> None:
         """Interrupt the statement if its time is over, or if it was asked to stop."""
-        with self._lock:
-            connection = self._connection
-            if connection is None:
-                return
-            if self._asked_to_stop():
-                connection.exceeded = "stop"
-                connection.raw.interrupt()
-            now = time.clock_gettime(self._clock_id)
-            if self._job != self._seen_job:
-                self._seen_job, self._seen_at = self._job, now
-            elif now - self._seen_at > self.max_cpu_s:
-                connection.exceeded = "cpu"
-                connection.raw.interrupt()
+        if self._asked_to_stop():
+            connection.exceeded = "stop"
+            connection.raw.interrupt()
+        now = time.clock_gettime(self._clock_id)
+        if self._job != self._seen_job:
+            self._seen_job, self._seen_at = self._job, now
+        elif now - self._seen_at > self.max_cpu_s:
+            connection.exceeded = "cpu"
+            connection.raw.interrupt()
 
 
 class SqlRunner:
@@ -119,10 +117,7 @@ class SqlRunner:
     def __init__(
         self, limits: SqlLimits | None = None, asked_to_stop: Callable[[], bool] = lambda: False
     ) -> None:
-        """Limit SQLite's heap in this whole process, for connections that apsw opens.
-
-        A job gives up with the error code `STOPPED` while `asked_to_stop()`.
-        """
+        """Limit SQLite's heap in this whole process. Jobs give up while `asked_to_stop()`."""
         self.limits = limits or SqlLimits()
         self._asked_to_stop = asked_to_stop
         limit_heap(self.limits.max_heap_bytes)
@@ -254,12 +249,10 @@ def may_mislead(sql: str, text_dates: Callable[[], frozenset[str]]) -> bool:
 
 
 def describe(connection: SqlConnection, table: str) -> SqlResult:
-    """Return a table's columns as rows, and its number of rows.
-
-    A row is (name, declared type or "", 1 if in the primary key, "table.column" or None).
-    """
+    """Return a table's columns as rows (name, declared type or "", 1 if in the primary key,
+    "table.column" or None), and its number of rows."""
     name = quote_text(table)
-    columns = run_query(connection, COLUMNS.format(name=name), ALL_ROWS)
+    columns = columns_of(connection, table)
     if columns.error is None and not columns.rows:
         error = f"no such table: {table}; {tables_hint(connection.tables)}"
         return SqlResult(error=error, error_code="no_such_table")

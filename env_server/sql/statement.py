@@ -33,7 +33,7 @@ _DATA_ERRORS = (
 )  # fmt: skip
 ALL_ROWS = 10_000  # more than a table can have columns
 # hidden 1: of a virtual table
-COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
+_COLUMNS = "SELECT name, type, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"
 
 
 class LookupStopped(Exception):
@@ -189,6 +189,15 @@ def tables_hint(tables: list[str]) -> str:
     return f"the tables are {join_names(tables[:MAX_TABLES_NAMED])}{more}"
 
 
+def columns_of(trusted: SqlConnection, table: str, most: int = ALL_ROWS) -> SqlResult:
+    """Return a table's columns as rows (name, type, place in the primary key), or an error of a
+    view's; `MemoryError` if the memory runs out."""
+    found = run_query(trusted, _COLUMNS.format(name=quote_text(table)), most)
+    if found.error == OUT_OF_MEMORY:
+        raise MemoryError
+    return found
+
+
 def columns_hint(trusted: SqlConnection, sql: str) -> str:
     """Return 'the columns are a(id, name), b(id)' of the tables that `sql` names, in its order.
 
@@ -202,9 +211,7 @@ def columns_hint(trusted: SqlConnection, sql: str) -> str:
     named = sorted((match.start(), table) for table, match in found.items() if match)
     lists = []
     for _, table in named[:MAX_TABLES_NAMED]:
-        columns = run_query(trusted, COLUMNS.format(name=quote_text(table)), MAX_COLUMNS_NAMED)
-        if columns.error == OUT_OF_MEMORY:
-            raise MemoryError
+        columns = columns_of(trusted, table, MAX_COLUMNS_NAMED)
         if columns.rows:
             more = ", ..." if columns.truncated else ""
             names = join_names(str(name) for name, *_ in columns.rows)

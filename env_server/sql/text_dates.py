@@ -22,10 +22,7 @@ TEXT_DATE = re.compile(
 
 
 def text_date_columns(trusted: SqlConnection) -> frozenset[str]:
-    """Return the names, in lower case, of columns with such a date in a table's first rows.
-
-    Raises `LookupStopped` and `MemoryError`, after which the connection must be closed.
-    """
+    """Return the names, in lower case, of columns with such a date in a table's first rows."""
     found = set[str]()
     for table in trusted.tables[:MAX_TABLES]:
         statement = f"SELECT * FROM {quote_identifier(table)}"

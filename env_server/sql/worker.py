@@ -16,15 +16,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from env_server.sql.jobs import (
-    LENGTH,
-    REASSIGNED_AT,
-    STOP_AT,
-    Marker,
-    SqlResult,
-    decode_jobs,
-    encode_results,
-)
+from env_server.sql import jobs
 from env_server.sql.limits import SqlLimits
 from env_server.sql.run import SqlRunner
 
@@ -36,12 +28,12 @@ def main() -> None:
     limits = SqlLimits(**json.loads(limits_json))
     for stop in (signal.SIGINT, signal.SIGTERM):  # the parent handles them, and closes the socket
         signal.signal(stop, signal.SIG_IGN)
-    marker = Marker(int(marker_fd))
+    marker = jobs.Marker(int(marker_fd))
     os.close(int(marker_fd))
     _set_resource_limits(limits)
 
     def asked_to_stop() -> bool:
-        return marker.get(STOP_AT) == marker.get(0)
+        return marker.get(jobs.STOP_AT) == marker.get(0)
 
     with (
         socket.socket(fileno=int(socket_fd)) as channel,
@@ -50,38 +42,38 @@ def main() -> None:
         serve(channel, marker, runner)
 
 
-def serve(channel: socket.socket, marker: Marker, runner: SqlRunner) -> None:
+def serve(channel: socket.socket, marker: jobs.Marker, runner: SqlRunner) -> None:
     """Answer frames until the parent closes its end."""
     try:
-        channel.sendall(LENGTH.pack(0))
+        channel.sendall(jobs.LENGTH.pack(0))
         stream = channel.makefile("rb")
         while body := _read_frame(stream):
-            results: list[tuple[int, SqlResult]] = []
+            results: list[tuple[int, jobs.SqlResult]] = []
             flushed = time.monotonic()
-            for number, job in decode_jobs(body):
-                if number <= marker.get(REASSIGNED_AT):
+            for number, job in jobs.decode_jobs(body):
+                if number <= marker.get(jobs.REASSIGNED_AT):
                     continue
                 now = time.monotonic()
                 if results and now - flushed > FLUSH_AFTER_S:
-                    channel.sendall(encode_results(results))
+                    channel.sendall(jobs.encode_results(results))
                     results, flushed = [], now
                 marker.begin(number, now, time.process_time())
                 try:
                     result = runner.run(job)
                 except Exception as error:  # a fault of this package, not of the agent
                     message = f"{type(error).__name__}: {error}"
-                    result = SqlResult(error=message, error_code="internal")
+                    result = jobs.SqlResult(error=message, error_code="internal")
                 results.append((number, result))
             marker.begin(0)
-            channel.sendall(encode_results(results))
+            channel.sendall(jobs.encode_results(results))
     except (BrokenPipeError, ConnectionResetError):
         pass  # the parent is gone
 
 
 def _read_frame(stream: BinaryIO) -> bytes:
     """Return a frame's body, or b"" at the end of the stream."""
-    head = stream.read(LENGTH.size)
-    size = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+    head = stream.read(jobs.LENGTH.size)
+    size = jobs.LENGTH.unpack(head)[0] if len(head) == jobs.LENGTH.size else 0
     body = stream.read(size)
     return body if len(body) == size else b""
 

@@ -18,7 +18,16 @@ from typing import NamedTuple
 from env_server.describe import Effect, describe_jobs, find_part, sample_jobs
 from env_server.questions import QuestionBank
 from env_server.render import one_line, render_remarks, render_rows, render_schema
-from env_server.rewards import EMPTY_LEDGER, REWARD_VERSION, GoldCells, StepFacts, potential, settle
+from env_server.rewards import (
+    EMPTY_LEDGER,
+    REWARD_VERSION,
+    RULES,
+    GoldCells,
+    RewardRules,
+    StepFacts,
+    potential,
+    settle,
+)
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult, drive_async
 from env_server.sql.statement import tables_hint
 from env_server.verifier import STANDARDS, STRICT, Gold, answer_verdicts, result_verdicts
@@ -64,10 +73,7 @@ class Options(NamedTuple):
         episode_id: str = "",
         step_budget: int = DEFAULT_STEP_BUDGET,
     ) -> "Options":
-        """Decide by a request, whose question is drawn by `episode_id` if it has no seed.
-
-        Raises `UnknownQuestion`, and `InvalidRequest` for SQL answers to a question without gold.
-        """
+        """Decide by a request, whose question is drawn by `episode_id` if it has no seed."""
         question, form = bank.question_for(request, episode_id), request.answer_form
         if isinstance(question, Question):
             # with SQL also where the question's answer is too large
@@ -88,6 +94,7 @@ class Episode:
     bank: QuestionBank
     options: Options
     standard: StandardName = DEFAULT_STANDARD  # which decides whether an answer is right
+    rules: RewardRules = RULES
     question: AnyQuestion = field(init=False)
     started: bool = False
     # What the next step needs, so that an episode that has ended holds none of it.
@@ -122,11 +129,6 @@ class Episode:
     def __post_init__(self) -> None:
         self.question = self.bank.get(self.options.question_id)
 
-    @property
-    def verdicts(self) -> dict[str, bool] | None:
-        """Standard -> whether the ANSWER is right by it, for operators; None before an ANSWER."""
-        return self.effect.verdicts
-
     def start_jobs(self) -> Jobs[None]:
         """Read what the first reply shows. Raises `DataError`."""
         question, path = self.question, self.bank.database(self.question.database_name)
@@ -139,10 +141,7 @@ class Episode:
         self.started = True
 
     def step_jobs(self, action: SQLAction, text: str) -> Jobs[None]:
-        """Take one action, whose canonical form is `text`.
-
-        Raises `DataError`, and `Conflict` after the end.
-        """
+        """Take one action, whose canonical form is `text`. Raises `DataError` and `Conflict`."""
         if self.outcome is not None:
             raise Conflict(
                 f"the episode is over after {len(self.actions)} steps ({self.outcome}); "
@@ -154,14 +153,10 @@ class Episode:
         self._settle(action, text, effect)
 
     def reply(self) -> StepResult:
-        """Return the reply to the last action, or to the start.
-
-        With `rewards="end"`, the last reply alone has a reward: whether the answer is right. All
-        other parts would tell how near the queries were to the gold.
-        """
+        """Return the reply to the last action, or to the start."""
         question, effect, options = self.question, self.effect, self.options
         done, withheld, reward = self.outcome is not None, options.rewards == "end", self.reward
-        if withheld:
+        if withheld:  # the other parts would tell how near the queries were to the gold
             reward = self.ledger.correctness if done else None
         observation = SQLObservation(
             question=question.question_text,
@@ -275,7 +270,7 @@ class Episode:
             potential=effect.potential,
             correct=bool(effect.correct),
         )
-        self.reward, self.ledger = settle(self.ledger, facts)
+        self.reward, self.ledger = settle(self.ledger, facts, self.rules)
         self.effect = effect
         self.actions.append(text)
         self.actions_seen.append(key)
@@ -286,7 +281,14 @@ class Episode:
         if effect.described is not None and effect.described not in self.described:
             self.described.append(effect.described)
             self.schema_info = render_schema(self.tables, self.described)
-        self.outcome = outcome_of(effect, self.options.step_budget - len(self.actions))
+        if effect.correct is not None:
+            self.outcome = Outcome.CORRECT if effect.correct else Outcome.WRONG
+        elif effect.unjudged:
+            self.outcome = Outcome.ANSWERED
+        elif effect.error_code == "sql_killed":
+            self.outcome = Outcome.SQL_KILLED
+        elif len(self.actions) >= self.options.step_budget:
+            self.outcome = Outcome.BUDGET
         if self.outcome is not None:
             self.gold, self.gold_cells, self.tables, self.described = None, NO_CELLS, [], []
             self.actions_seen, self.results_seen, self.copyable = [], [], []
@@ -303,27 +305,13 @@ _HANDLERS: dict[ActionType, Callable[[Episode, SQLAction], Jobs[Effect]]] = {
 async def replay(
     episode: Episode, actions: Iterable[str], run: Callable[[SqlJob], Awaitable[SqlResult]]
 ) -> AsyncIterator[StepResult]:
-    """Start an episode and take its actions; yield the reply to the start and to each.
-
-    Raises what its generators do, and `ActionParseError`.
-    """
+    """Start an episode and take its actions; yield the reply to the start and to each."""
     await drive_async(episode.start_jobs(), run)
     yield episode.reply()
     for text in actions:
         action = parse_action(text)
         await drive_async(episode.step_jobs(action, render_action(action)), run)
         yield episode.reply()
-
-
-def outcome_of(effect: Effect, steps_left: int) -> Outcome | None:
-    """Return how an action ended its episode, or None if the episode continues."""
-    if effect.correct is not None:
-        return Outcome.CORRECT if effect.correct else Outcome.WRONG
-    if effect.unjudged:
-        return Outcome.ANSWERED
-    if effect.error_code == "sql_killed":
-        return Outcome.SQL_KILLED
-    return None if steps_left > 0 else Outcome.BUDGET
 
 
 def comparable(action: SQLAction, text: str, tables: list[str]) -> str:

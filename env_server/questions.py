@@ -13,19 +13,8 @@ from env_server.rewards import GoldCells
 from env_server.sql import JobKind, Jobs, SqlJob, SqlLimits, SqlResult
 from env_server.sql.jobs import REPEATABLE
 from env_server.verifier import Gold
-from shared.dataset import (
-    AnyQuestion,
-    ColumnTexts,
-    OpenQuestion,
-    Question,
-    check_databases,
-    data_digest,
-    data_directory,
-    database_path,
-    load_descriptions,
-    load_open_questions,
-    load_splits,
-)
+from shared import dataset
+from shared.dataset import AnyQuestion, ColumnTexts, OpenQuestion, Question
 from shared.errors import DatabaseLoadError, QuestionLoadError, UnknownQuestion
 from shared.models import DIFFICULTIES, Difficulty, ResetRequest
 
@@ -53,11 +42,11 @@ class QuestionBank:
         open_questions: Sequence[OpenQuestion] = (),
     ) -> None:
         """Use `load` to read a directory. `QuestionLoadError` if a question_id occurs twice."""
-        self.data_dir = data_directory(data_dir).absolute()
+        self.data_dir = dataset.data_directory(data_dir).absolute()
         self.splits, self.open = splits, list(open_questions)
         self.limits = limits or SqlLimits()
         self.sqlite_version: str = apsw.sqlite_lib_version()
-        self.data_digest = data_digest(self.data_dir)
+        self.data_digest = dataset.data_digest(self.data_dir)
         self._by_id: dict[str, AnyQuestion] = {}
         self._golds: dict[str, Gold] = {}
         self._gold_cells: dict[str, GoldCells] = {}
@@ -69,10 +58,12 @@ class QuestionBank:
             if self._by_id.setdefault(question.question_id, question) is not question:
                 raise QuestionLoadError(f"{data_dir} has two questions {question.question_id!r}")
         self.databases = sorted({question.database_name for question in self._by_id.values()})
-        self._paths = {db_id: str(database_path(self.data_dir, db_id)) for db_id in self.databases}
+        self._paths = {
+            db_id: str(dataset.database_path(self.data_dir, db_id)) for db_id in self.databases
+        }
         # database -> what DESCRIBE says of its columns, by table and column in lower case
         self.descriptions: dict[str, ColumnTexts] = {
-            db_id: load_descriptions(self.data_dir, db_id) for db_id in self.databases
+            db_id: dataset.load_descriptions(self.data_dir, db_id) for db_id in self.databases
         }
         # sorted now, as a million questions take seconds
         self._drawable: list[Drawable] = [
@@ -94,13 +85,13 @@ class QuestionBank:
         cls, data_dir: Path | str, limits: SqlLimits | None = None, *, follow_links: bool = False
     ) -> "QuestionBank":
         """Read a data directory. Its `DataError` names the file and the remedy."""
-        data_dir = data_directory(data_dir)
-        splits, open_questions = load_splits(data_dir), load_open_questions(data_dir)
-        every = _every(splits, open_questions)
-        check_databases(data_dir, every, follow_links=follow_links)
+        data_dir = dataset.data_directory(data_dir)
+        splits, open_ones = dataset.load_splits(data_dir), dataset.load_open_questions(data_dir)
+        every = _every(splits, open_ones)
+        dataset.check_databases(data_dir, every, follow_links=follow_links)
         for db_id in sorted({question.database_name for question in every}):
-            _check_header(database_path(data_dir, db_id))
-        return cls(data_dir, splits, limits, open_questions)
+            _check_header(dataset.database_path(data_dir, db_id))
+        return cls(data_dir, splits, limits, open_ones)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -121,18 +112,8 @@ class QuestionBank:
             )
         return question
 
-    def with_gold(self, question_id: str) -> Question:
-        """Return the question with an id; raise `UnknownQuestion` for an open one too."""
-        question = self.get(question_id)
-        if isinstance(question, OpenQuestion):
-            raise UnknownQuestion(f"question {question_id[:80]!r} is open: it has no gold")
-        return question
-
     def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
-        """Return the question that a reset asks for, or draw one: the same on every replica.
-
-        Without a seed the episode's id is the seed. `UnknownQuestion` if none matches.
-        """
+        """Return the question that a reset asks for, or draw one: the same on every replica."""
         if request.question_id is not None:
             return self.get(request.question_id)
         matches = self.matching(request.split, request.difficulty, request.db_id)

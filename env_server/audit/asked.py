@@ -32,14 +32,10 @@ class _Result(BaseModel):
 def question_differences(
     run: RunFolder, bank: QuestionBank, episodes: Sequence[EpisodeLine], notes: list[str]
 ) -> Iterator[str]:
-    """Yield where the recorded questions are not those that the settings in config.json ask.
-
-    What can't be decided is added to `notes`.
-    """
-    if run.settings.evaluation is None:
-        yield from _of_run(run, bank, episodes, notes)
-    else:
-        yield from _of_evaluation(run, bank, episodes, notes)
+    """Yield where the recorded questions are not those that the settings in config.json ask; add
+    what can't be decided to `notes`."""
+    differences = _of_evaluation if run.settings.evaluation else _of_run
+    return differences(run, bank, episodes, notes)
 
 
 def _of_run(

@@ -1,7 +1,7 @@
 """Score recorded episodes by another reward version or standard of comparison, and report changes.
 
-The actions are replayed, so each step's facts are the environment's own; only rewards and verdicts
-change. What a policy would have done under other rewards cannot be inferred from its episodes.
+The actions are replayed under the other rules. What a policy would have done under other rewards
+cannot be inferred from its episodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.run_folder import Progress, RunFolder
-from env_server.episode import COPYABLE
-from env_server.questions import QuestionBank
-from env_server.rewards import (
-    EMPTY_LEDGER,
-    REWARD_VERSION,
-    VERSIONS,
-    RewardRules,
-    StepFacts,
-    settle,
-)
+from env_server.rewards import REWARD_VERSION, VERSIONS
 from env_server.sql.pool import SqlPool
-from env_server.verifier import STANDARDS, answer_verdicts
-from shared.actions import ActionType, parse_action
+from env_server.verifier import STANDARDS
 from shared.errors import DataError, SQLEnvError
-from shared.models import RewardLedger, StepResult
-from shared.run_files import EpisodeLine, LineError
+from shared.models import Outcome, StandardName
+from shared.run_files import LineError
 
 
 @dataclass(frozen=True)
@@ -77,22 +67,21 @@ async def rescore(
     data_dir: Path | None = None,
     rewards: str = REWARD_VERSION,
     standard: str | None = None,
-    workers: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Rescored:
     """Score all episodes of a run; `DataError` for what is damaged or can't be replayed."""
     run = RunFolder.open(path)
-    standard = standard or run.settings.config.standard
+    judge: StandardName = standard or run.settings.config.standard  # type: ignore[assignment]
     rules = _named(VERSIONS, rewards, "reward version")
-    _named(STANDARDS, standard, "standard")
+    _named(STANDARDS, judge, "standard")
     bank, lines = run.bank(data_dir), []
     for number, line in run.lines():
         if isinstance(line, LineError):
             raise DataError(f"{run.episodes} line {number}: {line}")
         lines.append((number, line))
-    rescored = Rescored(standard)
-    async with SqlPool(workers, bank.limits) as sql:
-        async for number, episode, replies in run.replay(bank, sql, lines):
+    rescored = Rescored(judge)
+    async with SqlPool(limits=bank.limits) as sql:
+        async for number, episode, replies in run.replay(bank, sql, lines, judge, rules):
             progress(number, lines[-1][0])
             if isinstance(replies, SQLEnvError):
                 where = f"{run.episodes} line {number}"
@@ -100,15 +89,14 @@ async def rescore(
             if episode.reward is None:
                 rescored.skipped += 1
                 continue
-            correct = _judge(episode, replies, bank, standard)
             score = Score(
                 line=number,
                 question_id=episode.question_id,
                 last_action=episode.actions[-1] if episode.actions else "",
                 was_correct=bool(episode.correctness),
-                is_correct=correct,
+                is_correct=replies[-1].info.outcome == Outcome.CORRECT,
                 old_reward=episode.reward,
-                new_reward=rules.weighted(settle_again(replies, rules, correct)),
+                new_reward=rules.weighted(replies[-1].ledger),
             )
             rescored.scores.setdefault((episode.phase, episode.mode), []).append(score)
     return rescored
@@ -118,36 +106,3 @@ def _named(table: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in table:
         raise DataError(f"no {what} {name!r}; expected one of {', '.join(table)}")
     return table[name]
-
-
-def _judge(
-    episode: EpisodeLine, replies: Sequence[StepResult], bank: QuestionBank, standard: str
-) -> bool:
-    """Return whether an episode ended with a right ANSWER."""
-    actions = [parse_action(text) for text in episode.actions]
-    if not actions or actions[-1].action_type != ActionType.ANSWER:
-        return False
-    # with its ties, which the replay's reset determined
-    gold = bank.gold(bank.with_gold(episode.question_id))
-    shown = {
-        reply.observation.result.strip()
-        for action, reply in zip(actions, replies[1:], strict=True)
-        if reply.observation.error is None and action.action_type in COPYABLE
-    }
-    return answer_verdicts(actions[-1].argument, gold, shown.__contains__)[standard]
-
-
-def settle_again(replies: Sequence[StepResult], rules: RewardRules, correct: bool) -> RewardLedger:
-    """Return an episode's ledger by other rules, from its replies (the reset's first)."""
-    ledger = EMPTY_LEDGER
-    for reply in replies[1:]:
-        paid = reply.ledger
-        facts = StepFacts(
-            exec_ok="exec_ok" in paid.step,
-            new_info="new_info" in paid.step,
-            repeat="repeat" in paid.step,
-            potential=paid.potential,  # the best so far, so its maximum is the same
-            correct=correct and reply is replies[-1],
-        )
-        _, ledger = settle(ledger, facts, rules)
-    return ledger

@@ -11,20 +11,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from env_server.episode import Episode, Options, replay
 from env_server.questions import QuestionBank
+from env_server.rewards import RULES, RewardRules
 from env_server.sql.pool import SqlPool
+from shared import run_files
 from shared.dataset import data_directory
 from shared.errors import DataError, DigestMismatch, SQLEnvError, first_problem
 from shared.models import MAX_STEP_BUDGET, Explanation, ResetRequest, StandardName, StepResult
-from shared.run_files import (
-    EPISODES,
-    EpisodeLine,
-    LineError,
-    RunFiles,
-    check_seal,
-    numbered_lines,
-    read_episode,
-    read_file,
-)
+from shared.run_files import EpisodeLine, LineError, RunFiles
 
 IN_FLIGHT = 128  # episodes played concurrently
 
@@ -88,7 +81,7 @@ class RunFolder(RunFiles):
             raise DataError(f"no run at {path}; pass the folder of a run, such as runs/latest")
         config = RunFiles(path).config
         try:
-            return cls(path, _Settings.model_validate_json(read_file(config)))
+            return cls(path, _Settings.model_validate_json(run_files.read_file(config)))
         except OSError as error:
             reason = f"can't read {config}: {error.strerror}"
             raise DataError(f"{path} is not a run: {reason}") from error
@@ -97,10 +90,7 @@ class RunFolder(RunFiles):
             raise DataError(f"{config} has no run's settings: {problem}") from error
 
     def bank(self, data_dir: Path | None = None) -> QuestionBank:
-        """Load the run's questions, by default from where it had them.
-
-        Raises `DataError` if they are missing, `DigestMismatch` if they are different ones.
-        """
+        """Load the run's questions, by default from where it had them."""
         # as passed to the trainer: relative to the folder in which it ran
         place = data_directory(data_dir or self.settings.config.db_dir.parent)
         if data_dir is None and place.resolve().is_relative_to(self.path.resolve()):
@@ -120,10 +110,6 @@ class RunFolder(RunFiles):
             )
         return bank
 
-    def train_databases(self, bank: QuestionBank) -> frozenset[str]:
-        questions = [*bank.splits.get(self.train_split, ()), *bank.open]
-        return frozenset(question.database_name for question in questions)
-
     @property
     def train_split(self) -> str:
         return self.settings.config.questions_path.stem.removeprefix("questions_")
@@ -131,26 +117,32 @@ class RunFolder(RunFiles):
     def lines(self) -> Iterator[tuple[int, EpisodeLine | LineError]]:
         """Yield the number and the episode, or the damage, of each line of episodes.jsonl."""
         if not self.episodes.is_file():
-            raise DataError(f"{self.path} has no {EPISODES}")
-        for number, line in numbered_lines(self.episodes):
+            raise DataError(f"{self.path} has no {run_files.EPISODES}")
+        for number, line in run_files.numbered_lines(self.episodes):
             try:
-                check_seal(line)
-                yield number, read_episode(line)
+                run_files.check_seal(line)
+                yield number, run_files.read_episode(line)
             except LineError as error:
                 yield number, error
 
     async def replay(
-        self, bank: QuestionBank, sql: SqlPool, lines: Iterable[NumberedLine]
+        self,
+        bank: QuestionBank,
+        sql: SqlPool,
+        lines: Iterable[NumberedLine],
+        standard: StandardName | None = None,
+        rules: RewardRules = RULES,
     ) -> AsyncIterator[tuple[int, EpisodeLine, Replies]]:
         """Yield each line with the replies to its reset and actions, or the error instead."""
         config = self.settings.config
+        standard = standard or config.standard
 
         async def played(line: EpisodeLine) -> Replies:
             request = ResetRequest(
                 question_id=line.question_id, step_budget=config.step_budget, explain=config.explain
             )
             try:
-                episode = Episode(bank, Options.of(request, bank), config.standard)
+                episode = Episode(bank, Options.of(request, bank), standard, rules)
                 return [reply async for reply in replay(episode, line.actions, sql.run)]
             except SQLEnvError as error:
                 return error

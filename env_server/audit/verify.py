@@ -17,25 +17,16 @@ from typing import Any
 
 from env_server.audit.asked import question_differences
 from env_server.audit.recompute import metrics_differences, summary_differences
-from env_server.audit.run_folder import NumberedLine, Progress, RunFolder
+from env_server.audit.run_folder import Progress, RunFolder
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
 from env_server.service import describe
 from env_server.settings import Settings
 from env_server.sql.pool import SqlPool
+from shared import run_files
 from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome, StepResult
-from shared.run_files import (
-    CHECKSUMS,
-    EVALUATION,
-    EpisodeLine,
-    LineError,
-    checksums,
-    numbered_lines,
-    observation_digest,
-    read_checksums,
-    read_file,
-)
+from shared.run_files import CHECKSUMS, EVALUATION, EpisodeLine, LineError
 from shared.run_stats import SEEN, UNSEEN
 
 Replies = Sequence[StepResult]  # the reset's first
@@ -66,10 +57,6 @@ class Report:
     wall_s: float = 0.0
 
     @property
-    def passed(self) -> bool:
-        return not self.problems
-
-    @property
     def episodes(self) -> int:
         return sum(counts["episodes"] for counts in self.phases.values())
 
@@ -81,14 +68,10 @@ async def verify_run(
     path: Path,
     *,
     data_dir: Path | None = None,
-    workers: int = 2,
     sql: SqlPool | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Audit the run in `path`, with its SQL on `workers` new processes, or on `sql`.
-
-    Raises `DataError` if there is no run or no data, `DigestMismatch` for different data.
-    """
+    """Audit the run in `path`, with its SQL on new processes, or on `sql`."""
     start = time.monotonic()
     run = RunFolder.open(path)
     bank, report = run.bank(data_dir), Report()
@@ -98,11 +81,17 @@ async def verify_run(
         f"standard {config.standard}, with {config.step_budget} steps per episode"
     )
     _check_versions(run, bank, report)
-    lines = list(_read_lines(run, report))
-    unread, train_databases = len(report.problems), run.train_databases(bank)
+    lines = []
+    for number, read in run.lines():
+        if isinstance(read, LineError):
+            report.add(run.episodes, str(read), number)
+        else:
+            lines.append((number, read))
+    unread, trained = len(report.problems), [*bank.splits.get(run.train_split, ()), *bank.open]
+    train_databases = frozenset(question.database_name for question in trained)
     if not lines and not unread:
         raise DataError(f"{run.episodes} has no episodes yet: nothing to verify")
-    async with nullcontext(sql) if sql else SqlPool(workers, bank.limits) as running:
+    async with nullcontext(sql) if sql else SqlPool(limits=bank.limits) as running:
         async for number, episode, replies in run.replay(bank, running, lines):
             if isinstance(replies, SQLEnvError):
                 report.add(run.episodes, f"can't be replayed: {replies.message}", number)
@@ -137,7 +126,7 @@ def episode_differences(
         replies = []  # not even its reset was answered
     steps = replies[1:]
     replayed: dict[str, list[Any]] = {
-        "observations": [observation_digest(reply.observation) for reply in replies],
+        "observations": [run_files.observation_digest(reply.observation) for reply in replies],
         "rewards": [reply.reward for reply in steps],
         "parts": [reply.ledger.step for reply in steps],
     }
@@ -194,15 +183,6 @@ def _text_differences(recorded: EpisodeLine) -> Iterator[str]:
         yield f"context_truncations is {recorded.context_truncations}, of {turns} turns"
 
 
-def _read_lines(run: RunFolder, report: Report) -> Iterator[NumberedLine]:
-    """Yield the episodes of the run's lines; report a damaged line as a problem."""
-    for number, episode in run.lines():
-        if isinstance(episode, LineError):
-            report.add(run.episodes, str(episode), number)
-        else:
-            yield number, episode
-
-
 def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
     written = run.settings.reward_version
     if written != REWARD_VERSION:
@@ -220,14 +200,14 @@ def _check_versions(run: RunFolder, bank: QuestionBank, report: Report) -> None:
 def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Report) -> None:
     weights = run.settings.config.reward_weights
     finished = run.summary.exists()
-    lines = list(numbered_lines(run.metrics)) if run.metrics.exists() else []
+    lines = list(run_files.numbered_lines(run.metrics)) if run.metrics.exists() else []
     rows = [(number, _object(line, run.metrics, number, report)) for number, line in lines]
     report.metrics_rows = len(rows)
     if all(row is not None for _, row in rows):
         for number, text in metrics_differences(rows, episodes, finished, weights):
             report.add(run.metrics, text, number)
     if finished:
-        summary = _object(read_file(run.summary), run.summary, 0, report)
+        summary = _object(run_files.read_file(run.summary), run.summary, 0, report)
         if summary is not None:
             for text in summary_differences(summary, episodes):
                 report.add(run.summary, text)
@@ -259,11 +239,11 @@ def _compare_files(run: RunFolder, report: Report) -> None:
             report.notes.append(f"no {CHECKSUMS}: files not derived from episodes are not compared")
         return
     try:
-        listed = read_checksums(read_file(run.checksums))
+        listed = run_files.read_checksums(run_files.read_file(run.checksums))
     except LineError as error:
         report.add(run.checksums, str(error))
         return
-    actual = checksums(run.path)
+    actual = run_files.checksums(run.path)
     report.files = len(actual.keys() & listed.keys())
     if later := sorted(actual.keys() - listed.keys()):
         report.notes.append(f"not compared, as {CHECKSUMS} does not list them: {', '.join(later)}")

@@ -263,7 +263,7 @@ def test_an_agents_last_reply_says_only_whether_the_answer_is_right(
     monkeypatch.setattr("env_server.episode.potential", compared)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000)"
     env = LocalEnvironment(bank, runner)
-    gold = bank.with_gold("shop-1").gold_sql
+    gold = bank.get("shop-1").gold_sql
     for sql in (gold, "SELECT 7 + 0 * count(*) FROM customers", "SELECT nothing"):
         env.reset(question_id="shop-1", rewards="end")
         assert env.step(f"QUERY: {sql}").reward is None

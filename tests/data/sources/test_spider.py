@@ -280,7 +280,7 @@ def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path: Path) -> None:
     env = LocalEnvironment(QuestionBank.load(out), SqlRunner())
     several = 0
     for item in report.kept_on_request:
-        question = env.bank.with_gold(item.question_id)
+        question = env.bank.get(item.question_id)
         answers = {question.answer_text}
         env.reset(question_id=question.question_id)
         gold = env.bank.gold(question)  # its ties are known after a reset

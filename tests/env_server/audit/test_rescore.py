@@ -21,7 +21,7 @@ from trainer.rollout.generators.policies import RandomPolicy
 
 
 def score(path: Path, **options: Any) -> Rescored:
-    return asyncio.run(rescore(path, workers=1, **options))
+    return asyncio.run(rescore(path, **options))
 
 
 @pytest.mark.parametrize(("rewards", "paid"), [("2", "reward"), ("sparse", "correctness")])
@@ -56,7 +56,7 @@ def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
     run = record(tiny_data, tmp_path / "run", Doubled(tiny_data), standard="bird")
     lines = read(run / "episodes.jsonl")
     assert {line["outcome"] for line in lines} == {"correct"}
-    report = asyncio.run(verify_run(run, workers=1))
+    report = asyncio.run(verify_run(run))
     assert (report.problems, report.notes) == ([], [])
     assert score(run).flipped == []
     strict = score(run, standard="strict")

@@ -298,13 +298,13 @@ def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
     for name in ("summary.json", "metrics.jsonl", CHECKSUMS):
         (run / name).unlink()
     report = verify(run)
-    assert report.passed
+    assert not report.problems
     assert len(report.notes) == 2
     assert all(name in " ".join(report.notes) for name in ("summary.json", CHECKSUMS))
     lines = read(run / "episodes.jsonl")
     write_lines(run / "episodes.jsonl", lines[:-1])  # stopped in its last measurement
     report = verify(run)
-    assert report.passed
+    assert not report.problems
     assert "after (sampled), step 2 is not finished: missing episodes: 1 of" in report.notes[0]
     write_lines(run / "episodes.jsonl", lines[1:])  # of the first one
     assert "random (sampled), step 0: missing" in str(verify(run).problems[0])
@@ -364,7 +364,7 @@ def test_other_rules_are_named_and_another_reward_version_is_refused(run: Path) 
     write(run / "config.json", {**config, **other})
     (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
     report = verify(run)
-    assert report.passed
+    assert not report.problems
     assert report.cause == "the run's server had other rewards, limits than this code"
     result = CliRunner().invoke(command, ["verify", str(run)])
     assert "rewards, limits than this code, which changed no reply" in flat(result.output)

@@ -115,7 +115,7 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
 
 def check_audit(run: Run) -> None:
     """Every episode replays exactly."""
-    report = asyncio.run(verify_run(run.path, workers=1))
+    report = asyncio.run(verify_run(run.path))
     assert report.problems == []
     assert report.notes == []
     lines = list(read_lines(run.episodes))

@@ -17,7 +17,7 @@ caller gets only what the client cannot recover from. The way of one step:
 
     SQLEnvClient.step       numbers the step, keeps the episode's latest reply
       |
-    Failover.run            FAIL-OVER LAYER, one loop per call: which server?
+    failover.run            FAIL-OVER LAYER, one loop per call: which server?
       |   ^                   server lost the episode -> rebuild it there by replay
       |   |                   server lost or refuses  -> the next server of the Fleet
       |   |                   none left               -> wait, then all again
@@ -53,9 +53,7 @@ class SQLEnvClient(AsyncClient):
 def in_process(
     app: ASGIApp, limits: ClientLimits | None = None, *, api_key: str | None = None
 ) -> SQLEnvClient:
-    """Return a client of `app`, which runs in this process while the client is open.
-
-    The caller makes the app (`env_server.app.create_app()`): this package does not know the server.
-    """
+    """Return a client of `app` (`env_server.app.create_app()`), which runs in this process while
+    the client is open."""
     transport = InProcessTransport(app)
     return SQLEnvClient("http://in-process", limits, transport=transport, api_key=api_key)

@@ -15,8 +15,9 @@ from weakref import WeakValueDictionary
 import httpx
 
 from shared.actions import AnyAction, as_action, render_action
+from shared.client import failover
 from shared.client.auth import bearer
-from shared.client.failover import REBUILT, Failover, OpenEpisode
+from shared.client.failover import REBUILT, Call, OpenEpisode
 from shared.client.fleet import Fleet, until_ready
 from shared.client.limits import ClientLimits, ClientStats
 from shared.client.proxies import ProxyTransport
@@ -34,7 +35,6 @@ from shared.models import (
 )
 
 T = TypeVar("T")
-Call = Callable[[Replica], Awaitable[T]]
 
 # A running host accepts within milliseconds; one that is down should not use up the whole timeout.
 CONNECT_TIMEOUT_S = 5.0
@@ -82,7 +82,6 @@ class AsyncClient:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
         self._fleet = Fleet(urls, self._http, limits, self.stats, resolve)
-        self._failover = Failover(self._fleet, limits, self.stats)
         self._digest = digest
         self._episodes: dict[str, OpenEpisode] = {}
         self._ended: dict[str, Replica] = {}
@@ -176,7 +175,7 @@ class AsyncClient:
         with self._call():
             if leaving := [one for one, (left, _) in self._leaving.items() if left == episode_id]:
                 await asyncio.wait(leaving)
-            episode, result = await self._failover.run(episode_id, start)
+            episode, result = await failover.run(self._fleet, episode_id, start)
         self._episodes[episode_id] = episode
         if result.done:
             del self._episodes[episode_id]
@@ -313,7 +312,7 @@ class AsyncClient:
             if answered is None or step > answered:  # another client plays it too
                 result = await self._find(episode_id, send)
             else:
-                result = await self._failover.run(episode_id, send, episode)
+                result = await failover.run(self._fleet, episode_id, send, episode)
         except SQLEnvError as error:
             if not (is_loss(error) or isinstance(error, TimedOut)):
                 self._pending.pop(episode_id, None)
@@ -341,10 +340,10 @@ class AsyncClient:
 
         if (episode := self._episodes.get(episode_id)) is None:
             return await self._find(episode_id, ask)
-        return await self._failover.run(episode_id, ask, episode)
+        return await failover.run(self._fleet, episode_id, ask, episode)
 
     async def _find(self, episode_id: str, call: Call[T]) -> T:
-        return await self._failover.find(episode_id, call, self._ended.get(episode_id))
+        return await failover.find(self._fleet, episode_id, call, self._ended.get(episode_id))
 
     async def _completed(
         self,

@@ -23,11 +23,6 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def is_refused(error: BaseException) -> bool:
-    """Return whether nothing listens at the address, or a firewall says so."""
-    return any(isinstance(cause, ConnectionRefusedError) for cause in causes(error))
-
-
 async def fault_of(url: str, error: BaseException) -> str | None:
     """Return what is wrong with a server's URL, with the remedy; None if the server may answer
     there later."""

@@ -5,33 +5,24 @@ itself lost, the episode is rebuilt by replay, there or on another server. The r
 the reply that the client already has, so no episode continues on a server that plays differently.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from shared import errors
 from shared.client.fleet import Fleet
-from shared.client.limits import Attempts, ClientLimits, ClientStats
+from shared.client.limits import Attempts
 from shared.client.replica import Replica, encode, is_loss
-from shared.errors import (
-    Behind,
-    CapacityReached,
-    DataError,
-    DigestMismatch,
-    InternalError,
-    NotReady,
-    SQLEnvError,
-    UnknownEpisode,
-    is_retryable,
-)
 from shared.models import StepResult
 
 T = TypeVar("T")
+Call = Callable[[Replica], Awaitable[T]]
 
 # the options that decide an episode's replies
 REBUILT = ("step_budget", "answer_form", "rewards", "explain")
 
 # Another server may succeed: this one is full, has other data, or has a fault of its own.
-_REFUSALS = (CapacityReached, DigestMismatch, InternalError, DataError)
+_REFUSALS = (errors.CapacityReached, errors.DigestMismatch, errors.InternalError, errors.DataError)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,115 +38,103 @@ class OpenEpisode:
     lost: bool = False  # by its replica, as far as is known
 
 
-class Failover:
-    """Runs a call on the servers of a fleet until one of them succeeds or the limits are spent."""
+async def run(
+    fleet: Fleet, episode_id: str, call: Call[T], episode: OpenEpisode | None = None
+) -> T:
+    """Return what `call` returns on the episode's server, or on another if that one fails.
 
-    def __init__(self, fleet: Fleet, limits: ClientLimits, stats: ClientStats) -> None:
-        self._fleet, self._limits, self._stats = fleet, limits, stats
+    Each serving replica is tried once, then there is a wait, as often as the limits allow. An
+    open `episode` is rebuilt before the call on a replica that does not have it.
+    """
+    await fleet.open()
+    server = fleet.ranked(episode_id)[0] if episode is None else episode.replica
+    attempts = Attempts(fleet)
+    failures: dict[Replica, errors.SQLEnvError] = {}
+    rebuilt = False
+    while True:
+        try:
+            if episode is not None and (episode.lost or episode.replica is not server):
+                await _rebuild(fleet, episode, server)
+            result = await call(server)
+            if episode is not None:
+                episode.places.add(server.place(episode_id))
+            return result
+        except errors.SQLEnvError as error:
+            if episode is not None and isinstance(error, errors.UnknownEpisode | errors.Behind):
+                episode.lost = True
+                if rebuilt:  # lost again right after the replay
+                    await attempts.wait(error, hopeful=True)
+                rebuilt = True
+                failures.clear()
+                continue
+            failures[server] = error
+            other = _other_server(fleet, episode_id, server, failures)
+            if other is None:
+                # A lost server may return, also to a gateway, and a full one have room later.
+                some_lost = any(one.lost for one in fleet.replicas)
+                some_lost |= server.is_gateway and isinstance(error, errors.DigestMismatch)
+                temporary = some_lost or any(map(errors.is_retryable, failures.values()))
+                hopeful = temporary and isinstance(error, _REFUSALS)
+                await attempts.wait(error, hopeful=hopeful)
+                failures.clear()
+            server = other or server
 
-    async def run(
-        self,
-        episode_id: str,
-        call: Callable[[Replica], Awaitable[T]],
-        episode: OpenEpisode | None = None,
-    ) -> T:
-        """Return what `call` returns on the episode's server, or on another if that one fails.
 
-        Each serving replica is tried once, then there is a wait, as often as the limits allow. An
-        open `episode` is rebuilt before the call on a replica that does not have it.
-        """
-        await self._fleet.open()
-        server = self._fleet.ranked(episode_id)[0] if episode is None else episode.replica
-        attempts = Attempts(self._limits, self._stats, self._fleet)
-        failures: dict[Replica, SQLEnvError] = {}
-        rebuilt = False
-        while True:
-            try:
-                if episode is not None and (episode.lost or episode.replica is not server):
-                    await self._rebuild(episode, server)
-                result = await call(server)
-                if episode is not None:
-                    episode.places.add(server.place(episode_id))
-                return result
-            except SQLEnvError as error:
-                if episode is not None and isinstance(error, UnknownEpisode | Behind):
-                    episode.lost = True
-                    if rebuilt:  # lost again right after the replay
-                        await attempts.wait(error, hopeful=True)
-                    rebuilt = True
-                    failures.clear()
-                    continue
-                failures[server] = error
-                other = self._other_server(episode_id, server, error, failures)
-                if other is None:
-                    # A lost server may return, also to a gateway, and a full one have room later.
-                    some_lost = any(one.lost for one in self._fleet.replicas)
-                    some_lost |= server.is_gateway and isinstance(error, DigestMismatch)
-                    temporary = some_lost or any(map(is_retryable, failures.values()))
-                    hopeful = temporary and isinstance(error, _REFUSALS)
-                    await attempts.wait(error, hopeful=hopeful)
-                    failures.clear()
-                server = other or server
+async def find(fleet: Fleet, episode_id: str, call: Call[T], ended_on: Replica | None = None) -> T:
+    """Return what `call` returns on the first server that knows an episode not open here, from
+    `ended_on`: others may have the episode as it was before it moved."""
+    await fleet.open()
+    servers = fleet.ranked(episode_id)
+    if ended_on is not None:
+        servers = list(dict.fromkeys([ended_on, *servers]))
+    attempts = Attempts(fleet)
+    while True:
+        try:
+            await servers[0].digest()  # with which a gateway states its shards
+            return await call(servers[0])
+        except errors.UnknownEpisode:
+            servers = [server for server in servers[1:] if server.lost is None]
+            if not servers:
+                raise
+        except errors.SQLEnvError as error:
+            await attempts.wait(error)
 
-    async def find(
-        self,
-        episode_id: str,
-        call: Callable[[Replica], Awaitable[T]],
-        ended_on: Replica | None = None,
-    ) -> T:
-        """Return what `call` returns on the first server that knows an episode not open here.
 
-        `ended_on` is asked first: others may have the episode as it was before it moved.
-        """
-        await self._fleet.open()
-        servers = self._fleet.ranked(episode_id)
-        if ended_on is not None:
-            servers = list(dict.fromkeys([ended_on, *servers]))
-        attempts = Attempts(self._limits, self._stats, self._fleet)
-        while True:
-            try:
-                await servers[0].digest()  # with which a gateway states its shards
-                return await call(servers[0])
-            except UnknownEpisode:
-                servers = [server for server in servers[1:] if server.lost is None]
-                if not servers:
-                    raise
-            except SQLEnvError as error:
-                await attempts.wait(error)
+def _other_server(
+    fleet: Fleet, episode_id: str, server: Replica, failures: Mapping[Replica, errors.SQLEnvError]
+) -> Replica | None:
+    """Return the next server after `server` failed; None to wait and try `server` again."""
+    error = failures[server]
+    if isinstance(error, errors.DigestMismatch):
+        server.known_digest = None
+    elif isinstance(error, errors.NotReady):
+        fleet.lose(server, error)
+    elif not (isinstance(error, _REFUSALS) or (is_loss(error) and server.lost is not None)):
+        return None
+    left = (one for one in fleet.ranked(episode_id) if one.lost is None)
+    return next((one for one in left if one not in failures), None)
 
-    def _other_server(
-        self, episode_id: str, server: Replica, error: SQLEnvError, failed: Collection[Replica]
-    ) -> Replica | None:
-        """Return the next server after `server` failed; None to wait and try `server` again."""
-        if isinstance(error, DigestMismatch):
-            server.forget_digest()
-        elif isinstance(error, NotReady):
-            self._fleet.lose(server, error)
-        elif not (isinstance(error, _REFUSALS) or (is_loss(error) and server.lost is not None)):
-            return None
-        left = (one for one in self._fleet.ranked(episode_id) if one.lost is None)
-        return next((one for one in left if one not in failed), None)
 
-    async def _rebuild(self, episode: OpenEpisode, server: Replica) -> None:
-        """Replay an episode on `server`. `SQLEnvError` if it ends on another reply than here."""
-        self._stats.rebuilds += 1
-        last = episode.latest
-        request = {
-            "episode_id": episode.episode_id,
-            "question_id": last.info.question_id,
-            **episode.options,
-            "actions": last.observation.action_history or None,
-            "digest": episode.digest,
-        }
-        episode.places.add(server.place(episode.episode_id))
-        replayed = await server.reset(episode.episode_id, encode(request))
-        for part in ("observation", "reward", "info"):
-            if getattr(replayed, part) != getattr(last, part):
-                raise SQLEnvError(
-                    f"{server.url} replays episode {episode.episode_id} to another reply ({part})"
-                    " although its digest is the same: its data or rules were changed while it ran,"
-                    " so the episode is given up",
-                    url=server.url,
-                )
-        self._stats.moves += server is not episode.replica
-        episode.replica, episode.lost = server, False
+async def _rebuild(fleet: Fleet, episode: OpenEpisode, server: Replica) -> None:
+    """Replay an episode on `server`. `SQLEnvError` if it ends on another reply than here."""
+    fleet.stats.rebuilds += 1
+    last = episode.latest
+    request = {
+        "episode_id": episode.episode_id,
+        "question_id": last.info.question_id,
+        **episode.options,
+        "actions": last.observation.action_history or None,
+        "digest": episode.digest,
+    }
+    episode.places.add(server.place(episode.episode_id))
+    replayed = await server.reset(episode.episode_id, encode(request))
+    for part in ("observation", "reward", "info"):
+        if getattr(replayed, part) != getattr(last, part):
+            raise errors.SQLEnvError(
+                f"{server.url} replays episode {episode.episode_id} to another reply ({part})"
+                " although its digest is the same: its data or rules were changed while it ran,"
+                " so the episode is given up",
+                url=server.url,
+            )
+    fleet.stats.moves += server is not episode.replica
+    episode.replica, episode.lost = server, False

@@ -63,9 +63,9 @@ class Fleet:
         http: httpx.AsyncClient,
         limits: ClientLimits,
         stats: ClientStats,
-        resolve: Resolve | None = None,
+        resolve: Resolve | None,
     ) -> None:
-        self._http, self._limits, self._stats, self._resolve = http, limits, stats, resolve
+        self._http, self.limits, self.stats, self._resolve = http, limits, stats, resolve
         self._logged: dict[tuple[str, str], float] = {}  # URL, kind of error -> time of its line
         # URL -> what it stands for, which changes if its host is a name
         self._addresses = {url: [Address(url)] for url in normalise_urls(urls)}
@@ -125,14 +125,14 @@ class Fleet:
         if len(self._listed) == 1 and not self._named:  # a single server is simply tried again
             return
         replica.lost = error.message
-        self._stats.servers_lost += 1
+        self.stats.servers_lost += 1
         self._start(self._await_return(replica))
         self._look_again.set()
 
     def answered(self, replica: Replica) -> None:
         """Note that `replica` answered a request after an outage that was logged."""
         if replica.silent_since is not None:
-            outage_s, waited = monotonic() - replica.silent_since, self._stats.calls_waiting
+            outage_s, waited = monotonic() - replica.silent_since, self.stats.calls_waiting
             replica.silent_since = None
             message = "the environment server at %s is back after %.1f s; %d calls waited"
             log.warning(message, replica.url, outage_s, waited)
@@ -175,7 +175,7 @@ class Fleet:
         while replica.lost is not None and self._listed.get(replica.url) is replica:
             await asyncio.sleep(RETURN_POLL_S)
             with suppress(SQLEnvError):
-                limit_s = self._limits.stall_s
+                limit_s = self.limits.stall_s
                 await replica.request_once("GET", "/ready", timeout_s=limit_s, watched=False)
                 replica.lost = None
                 self._notify_returned()
@@ -184,7 +184,7 @@ class Fleet:
     async def _refresh_forever(self) -> None:
         while True:
             await asyncio.sleep(SHORTEST_REFRESH_S)
-            await _wait(self._look_again, self._limits.refresh_s - SHORTEST_REFRESH_S)
+            await _wait(self._look_again, self.limits.refresh_s - SHORTEST_REFRESH_S)
             self._look_again.clear()
             await self._refresh()
 
@@ -208,7 +208,7 @@ class Fleet:
         for address in chain.from_iterable(self._addresses.values()):
             replica = before.get(address.url)
             if replica is None:
-                replica = Replica(address, self._http, self._limits, self._stats, self)
+                replica = Replica(address, self._http, self)
                 self._all.add(replica)
             self._listed[address.url] = replica
         if before and before.keys() != self._listed.keys():

@@ -91,6 +91,9 @@ def retry_wait_s(
 class Peers(Protocol):
     """What attempts and replicas ask of their `Fleet`, which documents the methods."""
 
+    limits: ClientLimits
+    stats: ClientStats
+
     def report(self, error: SQLEnvError) -> None: ...
     async def pause(self, wait_s: float) -> None: ...
     def lose(self, replica: Any, error: SQLEnvError) -> None: ...
@@ -101,16 +104,14 @@ class Peers(Protocol):
 class Attempts:
     """The attempts of one operation: counted, timed, and with a wait between one and the next."""
 
-    def __init__(self, limits: ClientLimits, stats: ClientStats, peers: Peers) -> None:
+    def __init__(self, peers: Peers, limits: ClientLimits | None = None) -> None:
         self.count = 1
-        self._limits, self._stats, self._peers = limits, stats, peers
+        self._peers, self._limits = peers, limits or peers.limits
         self._began = monotonic()
 
     async def wait(self, error: SQLEnvError, *, hopeful: bool = False) -> None:
-        """Wait before the next attempt after `error`, or raise it if there is none.
-
-        `details["attempts"]` of a raised error tells an outer layer that it was retried already.
-        """
+        """Wait before the next attempt after `error`; raise it if there is none, with "attempts" in
+        its details, which tells an outer layer that it was retried already."""
         elapsed_s = monotonic() - self._began
         wait_s = retry_wait_s(self._limits, self.count, error, elapsed_s, hopeful=hopeful)
         first = error.details.get("first") and not self._limits.patience_s
@@ -120,6 +121,6 @@ class Attempts:
             raise error
         if self.count > 1:  # one failure is common
             self._peers.report(error)
-        self._stats.retries += 1
+        self._peers.stats.retries += 1
         await self._peers.pause(wait_s)
         self.count += 1

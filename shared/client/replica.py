@@ -17,27 +17,14 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
+from shared import errors
 from shared.client.auth import API_KEY_VARIABLE
 from shared.client.batching import Batcher, closed_error, own_copy
-from shared.client.diagnosis import fault_of, is_refused, reason_of
-from shared.client.limits import Attempts, ClientLimits, ClientStats, Peers
+from shared.client.diagnosis import causes, fault_of, reason_of
+from shared.client.limits import Attempts, ClientLimits, Peers
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
 from shared.client.shards import SERVER, Shards
-from shared.errors import (
-    BodyTooLarge,
-    DigestMismatch,
-    InternalError,
-    InvalidRequest,
-    NotReady,
-    ServerUnreachable,
-    SQLEnvError,
-    Unauthorized,
-    WrongAddress,
-    first_problem,
-    from_wire,
-    is_retryable,
-)
 from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
 
 log = logging.getLogger(__name__)
@@ -65,39 +52,33 @@ def encode(request: Mapping[str, object]) -> bytes:
     try:
         return to_json({name: value for name, value in request.items() if value is not None})
     except ValueError as error:
-        raise InvalidRequest(f"can't be written as JSON: {error}") from error
+        raise errors.InvalidRequest(f"can't be written as JSON: {error}") from error
 
 
-def is_loss(error: SQLEnvError) -> bool:
+def is_loss(error: errors.SQLEnvError) -> bool:
     """Return whether `error` means that the server does not serve, whatever it is asked."""
     from_a_gateway = "code" not in error.details and error.details.get("status") in (502, 503, 504)
-    return isinstance(error, ServerUnreachable | NotReady) or from_a_gateway
+    return isinstance(error, errors.ServerUnreachable | errors.NotReady) or from_a_gateway
 
 
 class Replica:
     """One environment server, or a gateway to several. `lost` is why it is out of use, or None."""
 
-    def __init__(
-        self,
-        address: Address,
-        http: httpx.AsyncClient,
-        limits: ClientLimits,
-        stats: ClientStats,
-        peers: Peers,
-    ) -> None:
+    def __init__(self, address: Address, http: httpx.AsyncClient, peers: Peers) -> None:
         self.url = address.url
         self.lost: str | None = None
         self.silent_since: float | None = None  # when an outage began that was logged
         self._reached = False  # it answered once
         self._name = str(address)
         self._host = {} if address.host is None else {"Host": address.host}
-        self._http, self._limits, self._stats, self._peers = http, limits, stats, peers
+        self._http, self._peers = http, peers
+        self._limits, self._stats = peers.limits, peers.stats
         self._batchers: dict[tuple[str, int], Batcher] = {}  # by kind of item and shard
         self._shards = Shards()
         self.copies: list[tuple[str, str]] = []  # to close here: episode, and server of a gateway
         self._singles = asyncio.Semaphore(SINGLES_IN_FLIGHT)
-        self._digest: str | None = None
-        self._digest_error: SQLEnvError | None = None  # of the last attempt that failed
+        self.known_digest: str | None = None
+        self._digest_error: errors.SQLEnvError | None = None  # of the last attempt that failed
         self._digest_lock = asyncio.Lock()
         self._closed = False
 
@@ -114,16 +95,14 @@ class Replica:
         return self._parse(StepResult, await self._batch("steps", episode_id, item))
 
     async def reset(self, episode_id: str, item: bytes) -> ResetResult:
-        """Send an encoded `ResetRequest` in a batch.
-
-        Behind a gateway, the whole shard tries other servers if its own has another digest.
-        """
+        """Send an encoded `ResetRequest` in a batch. Behind a gateway, the whole shard tries other
+        servers if its own has another digest."""
         shard, detours, left = self._shards.of(episode_id), self._shards.detours, DETOURS
         while True:
             detour, left = detours[shard], left - 1
             try:
                 return self._parse(ResetResult, await self._batch("resets", episode_id, item))
-            except DigestMismatch:
+            except errors.DigestMismatch:
                 if not self.is_gateway:
                     raise
                 if detours[shard] == detour:  # nor has another episode of the shard turned it
@@ -150,7 +129,7 @@ class Replica:
             episode_id, server = self.copies.pop()
             try:
                 await self._delete(episode_id, {SERVER: server}, "?moved=1")
-            except SQLEnvError:
+            except errors.SQLEnvError:
                 if self.lost is not None:  # else there is no copy
                     self.copies.append((episode_id, server))
 
@@ -166,35 +145,30 @@ class Replica:
         lost connection. Calls that wait for one that fails fail with it."""
         failed = self._digest_error
         async with self._digest_lock:
-            if self._digest is None:
+            if self.known_digest is None:
                 if self._digest_error is not None and self._digest_error is not failed:
                     raise own_copy(self._digest_error)
                 try:
                     digest = (await self.metadata()).digest
-                except SQLEnvError as error:
+                except errors.SQLEnvError as error:
                     self._digest_error = error
                     raise
                 self._shards.recount()
-                self._digest = digest
-            return self._digest
-
-    def forget_digest(self) -> None:
-        self._digest = None
+                self.known_digest = digest
+            return self.known_digest
 
     async def request(
         self, method: str, path: str, limits: ClientLimits | None = None, **options: Any
     ) -> object:
-        """Return the JSON reply to one request, retried as the limits allow.
-
-        If another replica serves while this one does not, the error is raised at once.
-        """
-        attempts = Attempts(limits or self._limits, self._stats, self._peers)
+        """Return the JSON reply to one request, retried as the limits allow, but not while another
+        replica serves and this one does not."""
+        attempts = Attempts(self._peers, limits)
         while True:
             try:
                 if self.lost is not None and self._peers.others(self):
-                    raise ServerUnreachable(self.lost, url=self.url)
+                    raise errors.ServerUnreachable(self.lost, url=self.url)
                 return await self.request_once(method, path, **options)
-            except SQLEnvError as error:
+            except errors.SQLEnvError as error:
                 if self._gives_way(attempts.count, error):
                     raise
                 await attempts.wait(error)
@@ -209,7 +183,9 @@ class Replica:
                 reply += piece
                 if len(reply) > MAX_REPLY_BYTES:
                     problem = f"{self._name} replied with over {MAX_REPLY_BYTES:,} bytes"
-                    raise WrongAddress(f"{problem}: is it an environment server?", url=self.url)
+                    raise errors.WrongAddress(
+                        f"{problem}: is it an environment server?", url=self.url
+                    )
             return response, bytes(reply)
 
     async def request_once(
@@ -222,10 +198,8 @@ class Replica:
         timeout_s: float = math.inf,
         watched: bool = True,
     ) -> object:
-        """Send one request, once. Every failure of HTTP becomes a `SQLEnvError` here.
-
-        A `watched` one is ended if the server hangs and another one serves.
-        """
+        """Send one request, once. Every failure of HTTP becomes a `SQLEnvError` here. A `watched`
+        request is ended if the server hangs and another one serves."""
         if self._closed:
             raise closed_error()
         self._stats.requests += 1
@@ -242,14 +216,16 @@ class Replica:
         except _BROKEN as error:
             if not self._reached and (fault := await fault_of(self.url, error)):
                 message = f"no environment server answers at {self._name}: {fault}"
-                raise WrongAddress(message, url=self.url) from error
+                raise errors.WrongAddress(message, url=self.url) from error
             unreachable = self._unreachable(reason_of(error))
             if not self._reached:
-                unreachable.details |= {"first": True, "refused": is_refused(error)}
+                # nothing listens at the address, or a firewall says so
+                refused = any(isinstance(one, ConnectionRefusedError) for one in causes(error))
+                unreachable.details |= {"first": True, "refused": refused}
             raise unreachable from error
         if response.has_redirect_location:
             message = f"{self._name} redirects to {response.headers['Location']}: write that URL"
-            raise WrongAddress(message, url=self.url)
+            raise errors.WrongAddress(message, url=self.url)
         try:
             body = from_json(reply) if reply else None
         except ValueError:
@@ -260,12 +236,12 @@ class Replica:
             if self.silent_since is not None:
                 self._peers.answered(self)
             return body
-        failure = from_wire(body, response.status_code, self.url)
+        failure = errors.from_wire(body, response.status_code, self.url)
         failure.details.setdefault("url", self.url)
-        if isinstance(failure, Unauthorized):
+        if isinstance(failure, errors.Unauthorized):
             remedy = f"set {API_KEY_VARIABLE}, or pass api_key=, with a key of that server"
             problem = f"{self.url}{failure.message.partition('; send')[0]}; {remedy}"
-            failure = Unauthorized(problem, **failure.details)
+            failure = errors.Unauthorized(problem, **failure.details)
         with suppress(ValueError):  # without a number of seconds
             retry_after_s = float(response.headers.get("Retry-After", ""))
             failure.details.setdefault("retry_after_s", retry_after_s)
@@ -301,7 +277,7 @@ class Replica:
         try:
             headers = self._shards.route(shard)
             body = await self.request("POST", path, content=content, headers=headers)
-        except BodyTooLarge as error:
+        except errors.BodyTooLarge as error:
             if len(items) == 1:
                 return [error.to_wire()]
             middle = len(items) // 2
@@ -309,7 +285,7 @@ class Replica:
             return first + await self._send_batch(key, shard, items[middle:])
         results = body.get("results") if isinstance(body, dict) else None
         if not isinstance(results, list) or len(results) != len(items):
-            raise SQLEnvError(
+            raise errors.SQLEnvError(
                 f"{self.url}{path} did not answer each of {len(items)} items;"
                 " client/server version mismatch?"
             )
@@ -318,30 +294,29 @@ class Replica:
     def _parse(self, model: type[M], reply: object) -> M:
         """Return a reply as `model`, or raise the error that it holds."""
         if isinstance(reply, dict) and "error" in reply:
-            raise from_wire(reply, source=self.url)
+            raise errors.from_wire(reply, source=self.url)
         try:
             return model.model_validate(reply)
         except ValidationError as error:
-            problem = f"not a {model.__name__}: {first_problem(error, 'the reply')}"
+            problem = f"not a {model.__name__}: {errors.first_problem(error, 'the reply')}"
             remedy = "another program, or client/server version mismatch?"
-            raise SQLEnvError(f"{self.url} answered {problem}; {remedy}") from error
+            raise errors.SQLEnvError(f"{self.url} answered {problem}; {remedy}") from error
 
-    def _gives_way(self, attempt: int, error: SQLEnvError) -> bool:
+    def _gives_way(self, attempt: int, error: errors.SQLEnvError) -> bool:
         """Return whether another replica should take over after attempt number `attempt` failed."""
+        others_serve = self._peers.others(self) > 0
         if self._closed:
             return False
-        if isinstance(error, InternalError):  # the server answers, so it is not lost
-            return attempt >= ATTEMPTS_BEFORE_LOST and self._peers.others(self) > 0
-        if isinstance(error, WrongAddress) and not self._peers.others(
-            self
-        ):  # nothing is waited for
+        if isinstance(error, errors.InternalError):  # the server answers, so it is not lost
+            return attempt >= ATTEMPTS_BEFORE_LOST and others_serve
+        if isinstance(error, errors.WrongAddress) and not others_serve:  # nothing is waited for
             return False
-        broke_once = is_retryable(error) and attempt < ATTEMPTS_BEFORE_LOST
-        broke_once &= isinstance(error, ServerUnreachable)
+        broke_once = errors.is_retryable(error) and attempt < ATTEMPTS_BEFORE_LOST
+        broke_once &= isinstance(error, errors.ServerUnreachable)
         if not is_loss(error) or (self.lost is None and broke_once):
             return False
         self._peers.lose(self, error)
-        return self._peers.others(self) > 0
+        return others_serve
 
     @asynccontextmanager
     async def _watching(self, request: asyncio.Timeout) -> AsyncIterator[None]:
@@ -380,14 +355,14 @@ class Replica:
         try:
             limit_s = self._limits.stall_s
             await self.request_once("GET", "/health", timeout_s=limit_s, watched=False)
-        except SQLEnvError as error:
-            return not isinstance(error, ServerUnreachable)  # any reply will do
+        except errors.SQLEnvError as error:
+            return not isinstance(error, errors.ServerUnreachable)  # any reply will do
         return True
 
-    def _unreachable(self, why: str) -> ServerUnreachable:
-        self._digest = None  # another server may answer here next
+    def _unreachable(self, why: str) -> errors.ServerUnreachable:
+        self.known_digest = None  # another server may answer here next
         proxy = "" if self._host else through_proxy(self.url)  # a resolved name has none
-        return ServerUnreachable(
+        return errors.ServerUnreachable(
             f"can't reach the environment server at {self._name}{proxy} ({why}); start it with"
             " 'python -m env_server', or correct the URL",
             url=self.url,

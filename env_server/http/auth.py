@@ -121,10 +121,7 @@ def check_origin(headers: Headers) -> None:
 
 
 class Keys:
-    """ASGI middleware that answers what needs another key before any of its body is read.
-
-    It leaves the `Caller` in `scope["state"]["caller"]`.
-    """
+    """ASGI middleware that answers what needs another key before any of its body is read."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics

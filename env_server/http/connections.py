@@ -62,10 +62,8 @@ class Connections:
                 del self.unknown[one.address]
 
     def make_room(self, newest: Connection) -> None:
-        """Close the oldest connection that waits for no reply, else the newest one.
-
-        Those that have sent no key go first, and of these the ones from the address that has most.
-        """
+        """Close the oldest connection that waits for no reply, else the newest one: first those
+        that have sent no key, and of these the ones from the address that has most."""
         message = f"the server has {self.max_open:,} connections, the most it takes: try again"
         crowd = max(self.unknown, key=self.unknown.__getitem__, default="")
 

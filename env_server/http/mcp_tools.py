@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import HTTPConnection
 
 from env_server.http.requests import with_gateway_id
 from env_server.http.responses import as_error, count_error
 from env_server.http.work import in_time, service_of
+from shared import models
 from shared.actions import ACTIONS, MAX_ARGUMENT_BYTES, ActionType, SQLAction, too_long
 from shared.errors import SQLEnvError, UnknownEpisode
-from shared.models import Difficulty, Outcome, ResetRequest, ResetResult, StepRequest, StepResult
+from shared.models import Difficulty, ResetRequest, StepRequest, WireModel
 
 try:
     from mcp.server.mcpserver import Context, MCPServer
@@ -29,11 +30,7 @@ Episode = Annotated[str, Field(description="The episode_id that start_episode re
 Table = Annotated[str, Field(description="Name of a table of the database.")]
 
 
-class _Reply(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Started(_Reply):
+class Started(WireModel):
     """A new episode."""
 
     episode_id: str
@@ -46,7 +43,7 @@ class Started(_Reply):
     """Number of calls of describe, sample, query and answer that the episode has."""
 
 
-class Seen(_Reply):
+class Seen(WireModel):
     """What a step showed."""
 
     result: str
@@ -57,7 +54,7 @@ class Seen(_Reply):
     """Calls left; the episode ends when there are none."""
     done: bool
     """Whether the episode is over."""
-    outcome: Outcome | None
+    outcome: models.Outcome | None
     """How the episode ended, such as correct or wrong; null until then."""
     reward: float | None
     """Reward of the whole episode; null until its end."""
@@ -82,7 +79,7 @@ async def start_episode(
     wanted = ResetRequest(
         difficulty=difficulty, db_id=db_id, question_id=question_id, seed=seed, rewards="end"
     )
-    reply: ResetResult = await _call(context, "reset", wanted)
+    reply: models.ResetResult = await _call(context, "reset", wanted)
     return Started(
         episode_id=reply.episode_id,
         question=reply.observation.question,
@@ -138,7 +135,7 @@ async def _step(context: Context, episode_id: str, kind: ActionType, argument: s
         raise ToolError(f"{kind.lower()} needs an argument of 1 to {limit}: {ACTIONS[kind]}")
     action = SQLAction(action_type=kind, argument=text)
     wanted = StepRequest(episode_id=episode_id, action=action)
-    reply: StepResult = await _call(context, "step", wanted)
+    reply: models.StepResult = await _call(context, "step", wanted)
     seen = reply.observation
     return Seen(
         result=seen.result,

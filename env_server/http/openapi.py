@@ -22,15 +22,7 @@ from pydantic_core import to_json
 from env_server.http.auth import DOCUMENT, SCRIPTS, SWAGGER, is_open
 from env_server.http.responses import http_error_bytes, json_reply, page_headers
 from env_server.settings import Settings
-from shared.models import (
-    ResetBatchRequest,
-    ResetRequest,
-    ResetResult,
-    StepBatchRequest,
-    StepRequest,
-    StepResult,
-    WireModel,
-)
+from shared import models
 from shared.pages import digest_of
 
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
@@ -47,7 +39,7 @@ GUIDE = (
 )
 
 
-class ErrorFields(WireModel):
+class ErrorFields(models.WireModel):
     """What is wrong. Some codes have more fields."""
 
     model_config = ConfigDict(extra="allow")
@@ -60,28 +52,28 @@ class ErrorFields(WireModel):
     """Whether the same request, sent again later, can succeed."""
 
 
-class ErrorReply(WireModel):
+class ErrorReply(models.WireModel):
     """The body of every status except 200."""
 
     error: ErrorFields
     """What is wrong."""
 
 
-class StepBatchReply(WireModel):
+class StepBatchReply(models.WireModel):
     """The reply to many steps."""
 
-    results: list[StepResult | ErrorReply]
+    results: list[models.StepResult | ErrorReply]
     """One result or error per step, in order."""
 
 
-class ResetBatchReply(WireModel):
+class ResetBatchReply(models.WireModel):
     """The reply to many resets."""
 
-    results: list[ResetResult | ErrorReply]
+    results: list[models.ResetResult | ErrorReply]
     """One result or error per reset, in order."""
 
 
-class Status(WireModel):
+class Status(models.WireModel):
     """The reply to a probe."""
 
     status: str
@@ -91,8 +83,8 @@ class Status(WireModel):
 
 
 BATCHES: dict[type[BaseModel], tuple[str, type[BaseModel]]] = {
-    ResetBatchRequest: ("resets", ResetRequest),
-    StepBatchRequest: ("steps", StepRequest),
+    models.ResetBatchRequest: ("resets", models.ResetRequest),
+    models.StepBatchRequest: ("steps", models.StepRequest),
 }
 ERRORS = {
     400: "invalid_action",
@@ -163,11 +155,7 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     return found
 
 
-# -- the page
-
-
 def scripts_folder() -> Path | None:
-    """Return the folder of the page's scripts, or None without fastapi-offline."""
     spec = find_spec("fastapi_offline")
     return Path(spec.origin).parent / "static" if spec and spec.origin else None
 

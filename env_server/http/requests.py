@@ -32,15 +32,17 @@ GZIP = b"\x1f\x8b"
 MAX_NAME_CHARS = 100  # of a field's name in an error
 
 
-def most_bytes(request: Request, settings: Settings) -> int:
-    """Return how many bytes the body of a request can need."""
-    path = get_route_path(request.scope)
+def most_bytes(request: Request, settings: Settings) -> tuple[int, str]:
+    """Return how many bytes the body of a request can need, and what to do if it has more."""
+    path, most = get_route_path(request.scope), settings.max_body_bytes
+    # a form of the page, or a call of MCP's, holds one action at most
+    needed, remedy = MAX_STEP_BYTES, "shorten the action"
     if path == "/reset":
-        needed = MAX_STEP_BYTES + ESCAPED * settings.max_episode_bytes
-    else:  # a form of the page, or a call of MCP's, holds one action at most
-        is_batch = path.endswith("_batch")
-        needed = settings.max_body_bytes if is_batch else MAX_STEP_BYTES
-    return min(settings.max_body_bytes, needed)
+        needed += ESCAPED * settings.max_episode_bytes
+        remedy = "raise SQLENV_MAX_EPISODE_BYTES"
+    if path.endswith("_batch") or needed >= most:
+        return most, "raise SQLENV_MAX_BODY_BYTES"
+    return needed, remedy
 
 
 async def read_body(
@@ -52,10 +54,15 @@ async def read_body(
     too long to arrive, and `InvalidRequest` if it is compressed or a gateway asks for it: X-Refusal
     is the message.
     """
-    max_bytes = most_bytes(request, settings)
+    max_bytes, remedy = most_bytes(request, settings)
+
+    def check(size: int) -> None:
+        if size > max_bytes:
+            problem = f"the body is over {max_bytes:,} bytes: send less, or {remedy}"
+            raise BodyTooLarge(problem, max_bytes=max_bytes)
+
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > max_bytes:
-        raise _too_large(max_bytes, settings)
+    check(int(declared) if declared.isdecimal() else 0)
     if refusal := request.headers.get("x-refusal"):
         raise InvalidRequest(refusal)
     encoding = request.headers.get("content-encoding", "identity")
@@ -67,8 +74,7 @@ async def read_body(
             async for chunk in request.stream():
                 chunks.append(chunk)
                 size += len(chunk)
-                if size > max_bytes:
-                    raise _too_large(max_bytes, settings)
+                check(size)
                 if size > LARGE_BYTES and not is_large:
                     is_large = True
                     timer.reschedule(None)
@@ -78,16 +84,6 @@ async def read_body(
         message = f"the body did not arrive within {settings.body_timeout_s:g} s"
         raise HTTPException(408, message, headers={"Connection": "close"}) from None
     return b"".join(chunks)
-
-
-def _too_large(max_bytes: int, settings: Settings) -> BodyTooLarge:
-    remedy = "raise SQLENV_MAX_EPISODE_BYTES"
-    if max_bytes in (settings.max_body_bytes, MAX_STEP_BYTES):
-        raisable = max_bytes == settings.max_body_bytes
-        remedy = "raise SQLENV_MAX_BODY_BYTES" if raisable else "shorten the action"
-    return BodyTooLarge(
-        f"the body is over {max_bytes:,} bytes: send less, or {remedy}", max_bytes=max_bytes
-    )
 
 
 def parse(model: type[Request_], body: bytes) -> Request_:
@@ -147,10 +143,7 @@ def _no_action(place: str, reason: str) -> ActionParseError:
 
 
 def invalid(error: ValidationError, model: type[BaseModel]) -> ActionParseError | InvalidRequest:
-    """Return the error for a malformed request: which field, and what pydantic says of it.
-
-    An action that is neither an object nor text is the agent's error: `ActionParseError`.
-    """
+    """Return the error for a malformed request: which field, and what pydantic says of it."""
     problems = error.errors(include_url=False)
     first = problems[0]
     place = list(first["loc"])

@@ -14,41 +14,15 @@ from fastapi.types import DecoratedCallable
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from env_server.http import openapi
 from env_server.http.auth import caller_of
-from env_server.http.openapi import (
-    ResetBatchReply,
-    Status,
-    StepBatchReply,
-    body_of,
-    errors,
-    query_of,
-)
+from env_server.http.openapi import body_of, errors, query_of
 from env_server.http.requests import parse, parse_item, with_gateway_id
 from env_server.http.responses import json_reply
 from env_server.http.work import in_time, incoming, run_batch, service_of
 from env_server.telemetry import CONTENT_TYPE
+from shared import models
 from shared.actions import SQLAction
-from shared.models import (
-    DatabasePage,
-    EpisodeVerdicts,
-    ListedDatabase,
-    ListedQuestion,
-    PageRequest,
-    QuestionPage,
-    QuestionsRequest,
-    QuestionTries,
-    ResetBatchRequest,
-    ResetRequest,
-    ResetResult,
-    ServerMetadata,
-    SQLObservation,
-    SQLState,
-    StepBatchRequest,
-    StepRequest,
-    StepResult,
-    TriesPage,
-    VerdictTotals,
-)
 
 EpisodeQuery = Annotated[str, Query(description="The id in the reply to the reset.")]
 MovedQuery = Annotated[
@@ -72,7 +46,14 @@ def _post(
     )
 
 
-@_post("/reset", ResetRequest, ResetResult, 400, 403, 404, 409)
+def _get_page(
+    router: APIRouter, path: str, query: type[BaseModel], reply: type[BaseModel]
+) -> Callable[[DecoratedCallable], DecoratedCallable]:
+    extra, responses = query_of(query), errors(422, 503)
+    return router.get(path, response_model=reply, responses=responses, openapi_extra=extra)
+
+
+@_post("/reset", models.ResetRequest, models.ResetResult, 400, 403, 404, 409)
 async def reset(request: Request) -> Response:
     """Start an episode, or rebuild one by replaying its `actions`; returns the last one's result.
 
@@ -80,45 +61,44 @@ async def reset(request: Request) -> Response:
     X-Episode-Id and a colon, if a gateway sends one.
     """
     async with incoming(request) as body:
-        wanted = with_gateway_id(parse(ResetRequest, body), request)
+        wanted = with_gateway_id(parse(models.ResetRequest, body), request)
         return json_reply(await in_time(request, service_of(request).pool.reset, wanted))
 
 
-@_post("/step", StepRequest, StepResult, 400, 404, 409)
+@_post("/step", models.StepRequest, models.StepResult, 400, 404, 409)
 async def step(request: Request) -> Response:
     """Take a step. With `step` it is safe to retry: the reply is the same, and it counts once."""
-    service = service_of(request)
     async with incoming(request) as body:
-        wanted = parse(StepRequest, body)
-        return json_reply(await in_time(request, service.pool.step, wanted))
+        wanted = parse(models.StepRequest, body)
+        return json_reply(await in_time(request, service_of(request).pool.step, wanted))
 
 
-@_post("/reset_batch", ResetBatchRequest, ResetBatchReply)
+@_post("/reset_batch", models.ResetBatchRequest, openapi.ResetBatchReply)
 async def reset_batch(request: Request) -> Response:
     """Start many episodes in one call; returns one result or error each, in order."""
-    service = service_of(request)
     async with incoming(request) as body:
-        batch = parse(ResetBatchRequest, body)
-        return await run_batch(request, batch.resets, ResetRequest, service.pool.reset)
+        resets, play = parse(models.ResetBatchRequest, body).resets, service_of(request).pool.reset
+        return await run_batch(request, resets, models.ResetRequest, play)
 
 
-@_post("/step_batch", StepBatchRequest, StepBatchReply)
+@_post("/step_batch", models.StepBatchRequest, openapi.StepBatchReply)
 async def step_batch(request: Request) -> Response:
     """Send many steps in one call; returns one result or error each, in order."""
-    service = service_of(request)
     async with incoming(request) as body:
-        batch = parse(StepBatchRequest, body)
-        return await run_batch(request, batch.steps, StepRequest, service.pool.step)
+        steps, play = parse(models.StepBatchRequest, body).steps, service_of(request).pool.step
+        return await run_batch(request, steps, models.StepRequest, play)
 
 
-@episodes.get("/state", response_model=SQLState, responses=errors(404, 422, 429, 500, 503))
+@episodes.get("/state", response_model=models.SQLState, responses=errors(404, 422, 429, 500, 503))
 async def state(request: Request, episode_id: EpisodeQuery) -> Response:
     """Return an episode's state, without gold data."""
     return json_reply(await in_time(request, service_of(request).pool.state, episode_id))
 
 
 @episodes.delete(
-    "/episodes/{episode_id}", response_model=SQLState, responses=errors(404, 422, 429, 500, 503)
+    "/episodes/{episode_id}",
+    response_model=models.SQLState,
+    responses=errors(404, 422, 429, 500, 503),
 )
 async def close(request: Request, episode_id: EpisodePath, moved: MovedQuery = "") -> Response:
     """Close an episode, abandoning an unfinished one; returns its last state."""
@@ -132,22 +112,17 @@ async def close(request: Request, episode_id: EpisodePath, moved: MovedQuery = "
 # (no gold, no type, no tables). Open questions, which a reset must name, are not listed.
 
 
-@data.get(
-    "/questions",
-    response_model=QuestionPage,
-    responses=errors(422, 503),
-    openapi_extra=query_of(QuestionsRequest),
-)
+@_get_page(data, "/questions", models.QuestionsRequest, models.QuestionPage)
 async def questions(request: Request) -> Response:
     """List the questions that a reset can draw, by split and id; nothing about their answers.
 
     Questions without gold are not listed.
     """
-    wanted = parse_item(QuestionsRequest, _asked(request))
+    wanted = parse_item(models.QuestionsRequest, _asked(request))
     found = service_of(request).pool.bank.matching(wanted.split, wanted.difficulty, wanted.db_id)
     part, place = _page(found, wanted)
     listed = [
-        ListedQuestion(
+        models.ListedQuestion(
             question_id=question.question_id,
             question=question.question_text,
             db_id=question.database_name,
@@ -156,21 +131,16 @@ async def questions(request: Request) -> Response:
         )
         for split, question in part
     ]
-    return json_reply(QuestionPage(**place, questions=listed))
+    return json_reply(models.QuestionPage(**place, questions=listed))
 
 
-@data.get(
-    "/databases",
-    response_model=DatabasePage,
-    responses=errors(422, 503),
-    openapi_extra=query_of(PageRequest),
-)
+@_get_page(data, "/databases", models.PageRequest, models.DatabasePage)
 async def databases(request: Request) -> Response:
     """List the databases that a reset can draw questions about, by id."""
-    wanted = parse_item(PageRequest, _asked(request))
+    wanted = parse_item(models.PageRequest, _asked(request))
     part, place = _page(service_of(request).pool.bank.drawable_counts, wanted)
-    listed = [ListedDatabase(db_id=db_id, questions=counts) for db_id, counts in part]
-    return json_reply(DatabasePage(**place, databases=listed))
+    listed = [models.ListedDatabase(db_id=db_id, questions=counts) for db_id, counts in part]
+    return json_reply(models.DatabasePage(**place, databases=listed))
 
 
 def _asked(request: Request) -> dict[str, Any]:
@@ -179,7 +149,7 @@ def _asked(request: Request) -> dict[str, Any]:
     return {name: every if (every := query.getlist(name))[1:] else every[0] for name in query}
 
 
-def _page(entries: Sequence[T], wanted: PageRequest) -> tuple[Sequence[T], dict[str, Any]]:
+def _page(entries: Sequence[T], wanted: models.PageRequest) -> tuple[Sequence[T], dict[str, Any]]:
     """Return the wanted part of a list, and the fields that say where it is."""
     end = wanted.offset + wanted.limit
     more = end if end < len(entries) else None
@@ -190,14 +160,14 @@ def _page(entries: Sequence[T], wanted: PageRequest) -> tuple[Sequence[T], dict[
 
 
 @server.head("/health", include_in_schema=False)
-@server.get("/health", response_model=Status)
+@server.get("/health", response_model=openapi.Status)
 async def health() -> Response:
     """Report that the process answers; `/ready` reports whether episodes can start."""
     return json_reply(b'{"status":"healthy"}')
 
 
 @server.head("/ready", include_in_schema=False)
-@server.get("/ready", response_model=Status, responses=errors(503))
+@server.get("/ready", response_model=openapi.Status, responses=errors(503))
 async def ready(request: Request) -> Response:
     """Return 200 if episodes can start; 503 while starting, draining or without a SQL worker.
 
@@ -205,11 +175,11 @@ async def ready(request: Request) -> Response:
     """
     service = service_of(request)
     service.check_ready()
-    status = Status(status="ready", problem=service.sql.problem)
+    status = openapi.Status(status="ready", problem=service.sql.problem)
     return json_reply(status.model_dump_json(exclude_none=True).encode())
 
 
-@server.get("/metadata", response_model=ServerMetadata, responses=errors(503))
+@server.get("/metadata", response_model=models.ServerMetadata, responses=errors(503))
 async def metadata(request: Request) -> Response:
     """Describe the server. Servers with equal `digest` give equal replies, to the byte."""
     return json_reply(service_of(request).metadata)
@@ -218,8 +188,8 @@ async def metadata(request: Request) -> Response:
 _SCHEMAS = to_json(
     {
         "action": SQLAction.model_json_schema(),
-        "observation": SQLObservation.model_json_schema(),
-        "state": SQLState.model_json_schema(),
+        "observation": models.SQLObservation.model_json_schema(),
+        "state": models.SQLState.model_json_schema(),
     }
 )
 
@@ -244,7 +214,7 @@ async def metrics(request: Request) -> Response:
     return Response(request.app.state.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
-@operator.get("/operator/verdicts", response_model=VerdictTotals, responses=errors(503))
+@operator.get("/operator/verdicts", response_model=models.VerdictTotals, responses=errors(503))
 async def verdict_totals(request: Request) -> Response:
     """Count the answers that each standard calls right; SQL answers are counted separately.
 
@@ -255,7 +225,7 @@ async def verdict_totals(request: Request) -> Response:
 
 @operator.get(
     "/operator/verdicts/{episode_id}",
-    response_model=EpisodeVerdicts,
+    response_model=models.EpisodeVerdicts,
     responses=errors(404, 409, 422, 503),
 )
 async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
@@ -263,23 +233,19 @@ async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
     return json_reply(await service_of(request).pool.verdicts(episode_id, caller_of(request)))
 
 
-@operator.get(
-    "/operator/tries",
-    response_model=TriesPage,
-    responses=errors(422, 503),
-    openapi_extra=query_of(PageRequest),
-)
+@_get_page(operator, "/operator/tries", models.PageRequest, models.TriesPage)
 async def tries(request: Request) -> Response:
     """List the tries of questions by agents' keys since the server's start, most tries first.
 
     A try is an ANSWER that was judged right or wrong. Rebuilding an ended episode adds none.
     """
-    wanted = parse_item(PageRequest, _asked(request))
+    wanted = parse_item(models.PageRequest, _asked(request))
     kept = service_of(request).pool.store.tries
     every = [(one.key, *counted) for one in kept for counted in one.questions.items()]
     every.sort(key=lambda entry: entry[2].tries, reverse=True)
     part, place = _page(every, wanted)
     listed = [
-        QuestionTries(key=key, question_id=asked, **asdict(count)) for key, asked, count in part
+        models.QuestionTries(key=key, question_id=asked, **asdict(count))
+        for key, asked, count in part
     ]
-    return json_reply(TriesPage(**place, tries=listed))
+    return json_reply(models.TriesPage(**place, tries=listed))

@@ -168,10 +168,8 @@ def _client(request: HTTPConnection) -> str:
 
 
 async def _wait(request: HTTPConnection, service: Service, tasks: Sequence[Task]) -> None:
-    """Wait for work until it is done or its time is over.
-
-    Raises `ClientDisconnect`, and ends the work, if the client leaves.
-    """
+    """Wait for work until it is done or its time is over. If the client leaves, end it and raise
+    `ClientDisconnect`."""
     most_s = service.settings.request_timeout_s
     first_s = min(WATCH_AFTER_S, most_s)
     try:

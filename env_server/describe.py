@@ -35,10 +35,7 @@ class Effect(NamedTuple):
 
 
 def find_part(argument: str, tables: list[str]) -> tuple[str, str] | None:
-    """Return the table that an argument names, and the part of it behind the name, or "".
-
-    None if there is no such table.
-    """
+    """Return the table that an argument names, if any, and the part of it behind the name."""
     if (table := find_table(argument, tables)) is not None:
         return table, ""
     name, _, part = argument.strip().rstrip(";").strip().rpartition(" ")
@@ -56,7 +53,7 @@ def describe_jobs(
     known: Effect | None = bank.described.get((path, table, part, values))
     if known is not None:
         return known
-    columns = yield from _structure(bank, question, path, table)
+    columns = yield from _structure(bank, question, table)
     if columns.error is not None:
         return Effect(error=columns.error, error_code=columns.error_code)
     if part.isdecimal() and len(columns.rows) <= PART:
@@ -68,7 +65,7 @@ def describe_jobs(
         return Effect(error=places, error_code="sql_error")
     held = None
     if values:
-        held = yield from _contents(bank, question, path, table, columns, places[:PART])
+        held = yield from _contents(bank, question, table, columns, places[:PART])
     most = min(len(places), PART) if values else len(places)
     while True:  # as many as fit
         note = rest_note("DESCRIBE", table, places, most, len(names))
@@ -93,7 +90,7 @@ def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str
         result.truncated = False  # a sample is not a cut result
         return Effect(render_rows(result, rows))
 
-    columns = yield from _structure(bank, question, path, table)
+    columns = yield from _structure(bank, question, table)
     if columns.error is not None:
         return Effect(error=columns.error, error_code=columns.error_code)
     if not part or (part.isdecimal() and len(columns.rows) <= PART):
@@ -117,10 +114,8 @@ def sample_jobs(bank: QuestionBank, question: AnyQuestion, table: str, part: str
 
 
 def choose_places(table: str, names: Sequence[str], part: str) -> list[int] | str:
-    """Return the places of the columns that an agent asks for, or an error.
-
-    `part` is the number of the first one, a word in their names, or "" for all.
-    """
+    """Return the places of the columns that an agent asks for, by the number of the first one or by
+    a word in their names ("": all), or an error."""
     name = sql_name(table)
     if not part.isdecimal():
         found = [place for place, one in enumerate(names) if part.lower() in one.lower()]
@@ -144,21 +139,17 @@ def rest_note(action: str, table: str, places: Sequence[int], shown: int, width:
     return f"({which} of {width}; {rest})"
 
 
-def _structure(bank: QuestionBank, question: AnyQuestion, path: str, table: str) -> Jobs[SqlResult]:
-    job = SqlJob(JobKind.DESCRIBE, path, table)
+def _structure(bank: QuestionBank, question: AnyQuestion, table: str) -> Jobs[SqlResult]:
+    job = SqlJob(JobKind.DESCRIBE, bank.database(question.database_name), table)
     return (yield from bank.trusted_jobs(question, job, lambda result: result))
 
 
 def _contents(
-    bank: QuestionBank,
-    question: AnyQuestion,
-    path: str,
-    table: str,
-    columns: SqlResult,
-    places: Sequence[int],
+    bank: QuestionBank, question: AnyQuestion, table: str, columns: SqlResult, places: Sequence[int]
 ) -> Jobs[SqlResult]:
     """Return what is in the columns at `places`, read once per `PART` columns of the table; an
     error if that did not work this time."""
+    path = bank.database(question.database_name)
     names, rows = [str(row[0]) for row in columns.rows], columns.row_count or 0
     found, read = [], None
     for number in sorted({place // PART for place in places}):

@@ -13,6 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import Cell, SqlResult
 from env_server.sql.statement import run_query
@@ -57,19 +59,14 @@ class Value:
     count: int
 
 
-def column_values(
-    connection: SqlConnection,
-    table: str,
-    columns: Sequence[str],
-    all_columns: Sequence[str],
-    rows: int,
-) -> SqlResult:
-    """Return a row (column, text) for each of `columns` of a table that has `all_columns` and
-    `rows` rows; `row_count` is the number of rows that were read, None if all.
+def column_values(connection: SqlConnection, asked: str) -> SqlResult:
+    """Return a row (column, text) for each of the columns that `encode_columns` wrote into `asked`;
+    `row_count` is the number of rows that were read, None if all.
 
     A column that can't be read within what is left of `MAX_STEPS` has an empty text. What depends
     on the machine or on other jobs (time, memory, a request to stop) is an error of the whole.
     """
+    table, columns, all_columns, rows = orjson.loads(asked)
     most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, len(all_columns))))
     taken = {name.lower() for name in all_columns}
     rowid = next((name for name in _ROWIDS if name not in taken), None)

@@ -145,11 +145,6 @@ def encode_columns(
     return orjson.dumps([table, columns, all_columns, rows]).decode()
 
 
-def decode_columns(text: str) -> tuple[str, list[str], list[str], int]:
-    table, columns, all_columns, rows = orjson.loads(text)
-    return table, columns, all_columns, rows
-
-
 def encode_results(results: list[tuple[int, SqlResult]]) -> bytes:
     items = []
     for number, result in results:

@@ -95,10 +95,8 @@ def _own(root: exp.Expression, kind: Any) -> list[Any]:
 
 
 def _cuts_fractions(select: exp.Select, lookup: Lookup) -> bool:
-    """Return whether a division in the result's columns had two whole numbers and a remainder.
-
-    Divisions that want whole numbers are left out: (a + 2) / 3, a / 10 * 10, and sort keys.
-    """
+    """Return whether a division in the result's columns had two whole numbers and a remainder; not
+    one that wants a whole number: (a + 2) / 3, a / 10 * 10 or a sort key."""
     divisions = [
         div
         for one in select.expressions

@@ -37,11 +37,8 @@ def remarks_on(
     misleading: bool,
 ) -> list[str]:
     """Return at most `MAX_REMARKS` remarks on the `result` of a statement: if `empty`, why it found
-    nothing; if `misleading`, where it is not what it seems.
-
-    `trusted` reads the names of columns. Raises `LookupStopped`, and `MemoryError`, after which the
-    connection must be closed.
-    """
+    nothing; if `misleading`, where it is not what it seems. `trusted` reads the names of columns.
+    Raises `LookupStopped`, and `MemoryError`, after which the connection must be closed."""
     if sql.count("(") > MAX_BRACKETS:
         return []
     try:

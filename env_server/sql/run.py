@@ -12,7 +12,7 @@ import apsw
 
 from env_server.sql.column_values import column_values
 from env_server.sql.connection import SqlConnection, limit_heap
-from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult, decode_columns
+from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
 from env_server.sql.remedies import remedy_of
 from env_server.sql.statement import (
@@ -174,7 +174,7 @@ class SqlRunner:
             if kind == JobKind.SAMPLE:
                 return sample(connection, job.sql)
             if kind == JobKind.VALUES:
-                return column_values(connection, *decode_columns(job.sql))
+                return column_values(connection, job.sql)
             default = self.limits.gold_rows if kind == JobKind.GOLD else None
             max_rows = default if job.max_rows is None else job.max_rows
             read_rows = self.limits.gold_rows if kind == JobKind.QUERY else 0

@@ -23,17 +23,9 @@ from env_server.http.websocket import SOCKET_OPTIONS, Socket
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION
 from env_server.service import Service
-from env_server.settings import ENV_PREFIX, Settings, settings_table
+from env_server.settings import ENV_PREFIX, Settings
 from env_server.telemetry import configure
-from shared.console import (
-    failure,
-    literal,
-    one_line_errors,
-    print_line,
-    progress_bar,
-    right_aligned,
-    table_console,
-)
+from shared import console
 from shared.errors import first_problem
 
 log = logging.getLogger("env_server")
@@ -128,8 +120,15 @@ def option(name: str, *flags: str) -> Any:
 
 
 def show_settings(wanted: bool) -> None:
+    """Print one line per setting: variable, default, description."""
     if wanted:
-        typer.echo(settings_table())
+        rows = [
+            (f"{ENV_PREFIX}{name.upper()}", str(field.default), str(field.description))
+            for name, field in Settings.model_fields.items()
+        ]
+        first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+        for name, value, text in rows:
+            typer.echo(f"{name:<{first}}  {value:<{second}}  {text}")
         raise typer.Exit
 
 
@@ -159,11 +158,12 @@ def serve(
     """
     if context.invoked_subcommand is not None:
         return
-    options = {name: value for name, value in locals().items() if name in Settings.model_fields}
+    names = Settings.model_fields
+    given = {name: one for name, one in locals().items() if name in names and one is not None}
     try:
-        settings = Settings(**{name: value for name, value in options.items() if value is not None})
+        settings = Settings(**given)
     except ValidationError as error:
-        raise failure(f"{first_problem(error, 'settings')}; see --settings") from None
+        raise console.failure(f"{first_problem(error, 'settings')}; see --settings") from None
     configure(settings.log_level, settings.log_format)
     try:  # before the data is loaded, so that clients can tell that a server is starting
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -172,15 +172,15 @@ def serve(
         address = f"{settings.host} port {settings.port}"
         reason = str(error.strerror).partition(" (while")[0]
         message = f"can't listen on {address}: {reason}; choose another with --port or --host"
-        raise failure(message) from None
-    with one_line_errors():
+        raise console.failure(message) from None
+    with console.one_line_errors():
         bank = QuestionBank.load(settings.data_dir, follow_links=settings.follow_links)
     run_server(settings, listener, bank)
 
 
 # -- recorded runs
 
-_console = table_console()
+_console = console.table_console()
 
 MAX_LISTED = 12  # lines of differences whose cause is known
 
@@ -202,11 +202,11 @@ def verify(
     """
     from env_server.audit.verify import verify_run
 
-    with one_line_errors(), progress_bar("replaying") as bar:
+    with console.one_line_errors(), console.progress_bar("replaying") as bar:
         audit = asyncio.run(verify_run(run, data_dir=data, progress=bar))
     table = _table(f"Replayed episodes of {run}", "episodes", "correct", "observations", "rewards")
     for (phase, mode), counts in audit.phases.items():
-        table.add_row(*literal(phase, mode, *map(_cell, counts.values())))
+        table.add_row(*console.literal(phase, mode, *map(_cell, counts.values())))
     _console.print(table)
     lines = [*(f"note: {note}" for note in audit.notes), *map(str, audit.problems)]
     if audit.cause and audit.problems:
@@ -215,21 +215,17 @@ def verify(
             lines[MAX_LISTED:] = [f"... and {len(lines) - MAX_LISTED:,} more"]
     elif audit.cause:
         lines.append(f"note: {audit.cause}, which changed no reply of it")
-    for line in lines:
-        print_line(_console, line)
-    print_line(_console, f"judged by {audit.judged_by}")
-    compared = (
-        f"{audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "
-        f"{audit.files:,} files in {audit.wall_s:.1f} s"
-    )
-    print_line(
-        _console,
+    verdict = f"FAILED: {len(audit.problems):,} differences" if audit.problems else "passed"
+    lines += [
+        f"judged by {audit.judged_by}",
         "not checked, as files can't show it: that the named model wrote the texts, with which "
         "weights, and what it cost",
-    )
-    verdict = "passed" if audit.passed else f"FAILED: {len(audit.problems):,} differences"
-    print_line(_console, f"{verdict}: {compared}")
-    if not audit.passed:
+        f"{verdict}: {audit.episodes:,} episodes, {audit.metrics_rows:,} rows of metrics, "
+        f"{audit.files:,} files in {audit.wall_s:.1f} s",
+    ]
+    for line in lines:
+        console.print_line(_console, line)
+    if audit.problems:
         raise typer.Exit(1)
 
 
@@ -254,7 +250,7 @@ def rescore(
     from env_server.audit.rescore import rescore as score_again
     from env_server.audit.rescore import tally
 
-    with one_line_errors(), progress_bar("scoring") as bar:
+    with console.one_line_errors(), console.progress_bar("scoring") as bar:
         rescored = asyncio.run(
             score_again(run, data_dir=data, rewards=rewards, standard=standard, progress=bar)
         )
@@ -262,21 +258,23 @@ def rescore(
     table = _table(f"{run} by rewards {rewards}, standard {rescored.standard}", *columns)
     for phase_and_mode, scores in rescored.scores.items():
         found = tally(scores)
-        table.add_row(*literal(*phase_and_mode, *(_cell(found[name]) for name in columns)))
+        table.add_row(*console.literal(*phase_and_mode, *(_cell(found[name]) for name in columns)))
     _console.print(table)
     for change in rescored.flipped:
         verdict = f"{'right' if change.is_correct else 'wrong'} by {rescored.standard}"
         action = f"{change.last_action[:120]!r} is {verdict}"
-        print_line(_console, f"line {change.line}: {change.question_id}: {action}")
+        console.print_line(_console, f"line {change.line}: {change.question_id}: {action}")
     if rescored.skipped:
-        print_line(_console, f"note: {rescored.skipped:,} episodes lost to infrastructure")
+        console.print_line(_console, f"note: {rescored.skipped:,} episodes lost to infrastructure")
     total = sum(map(len, rescored.scores.values()))
-    print_line(_console, f"scored: {total:,} episodes, {len(rescored.flipped):,} verdicts changed")
+    console.print_line(
+        _console, f"scored: {total:,} episodes, {len(rescored.flipped):,} verdicts changed"
+    )
 
 
 def _table(title: str, *headings: str) -> Table:
-    columns = right_aligned(*(heading.replace("_", " ") for heading in headings))
-    return Table("phase", "mode", *columns, title=literal(title)[0], title_justify="left")
+    columns = console.right_aligned(*(heading.replace("_", " ") for heading in headings))
+    return Table("phase", "mode", *columns, title=console.literal(title)[0], title_justify="left")
 
 
 def _cell(value: float | list[float]) -> str:

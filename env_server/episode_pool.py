@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import get_args
 from uuid import uuid4
 
 from env_server.episode import Episode, Options, replay
@@ -19,18 +20,22 @@ from env_server.settings import Settings
 from env_server.sql import drive_async
 from env_server.sql.pool import SqlPool
 from env_server.store import ANYONE, Caller, EpisodeStore, unknown, utf8_bytes
-from env_server.telemetry import Metrics, about, no_answers
+from env_server.telemetry import Metrics, about
 from env_server.tries import has_ended
+from env_server.verifier import STANDARDS
 from shared.actions import ActionType, SQLAction, as_action, render_action
 from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
 from shared.models import (
+    AnswerForm,
     EpisodeVerdicts,
+    FormTotals,
     Outcome,
     ResetRequest,
     ResetResult,
     SQLState,
     StepRequest,
     StepResult,
+    VerdictTotals,
 )
 
 log = logging.getLogger(__name__)
@@ -65,17 +70,18 @@ class EpisodePool:
         # Replaying an ended episode counts it again in all of these except `steps`.
         self.steps: Counter[tuple[str, ActionType]] = Counter()  # by the episodes' owners
         self.ended: Counter[Outcome] = Counter()
-        self.answers = no_answers(settings.standard)
+        forms = {
+            form: FormTotals(answered=0, right=dict.fromkeys(STANDARDS, 0), repeated=0)
+            for form in get_args(AnswerForm)
+        }
+        self.answers = VerdictTotals(standard=settings.standard, forms=forms)
         self.store = EpisodeStore(settings, clock)
 
     def __len__(self) -> int:
         return self.store.active
 
     async def reset(self, request: ResetRequest, caller: Caller = ANYONE) -> ResetResult:
-        """Start an episode, or rebuild it by replay; returns the reply to the last action.
-
-        `Conflict` if `actions` continue after the episode's end.
-        """
+        """Start an episode, or rebuild it by replay; returns the reply to the last action."""
         if request.digest is not None and request.digest != self.digest:
             raise DigestMismatch(
                 f"this server's digest is {self.digest}, not {request.digest[:80]}: its data, rules"
@@ -112,11 +118,11 @@ class EpisodePool:
                 if is_over and caller.is_agent and len(actions) < len(episode.actions):
                     raise has_ended(episode_id)
                 reply = await self._catch_up(episode, actions, caller)
-            return with_id(reply, episode_id)
+            return ResetResult(**dict(reply), episode_id=episode_id)
 
     async def resume(self, episode_id: str, caller: Caller = ANYONE) -> ResetResult:
         async with self._turn(self.store.get(episode_id, caller)) as episode:
-            return with_id(episode.reply(), episode_id)
+            return ResetResult(**dict(episode.reply()), episode_id=episode_id)
 
     async def step(self, request: StepRequest, caller: Caller = ANYONE) -> StepResult:
         """Take a step, or repeat an earlier step's reply."""
@@ -153,10 +159,8 @@ class EpisodePool:
     async def close(
         self, episode_id: str, caller: Caller = ANYONE, moved: bool = False
     ) -> SQLState:
-        """Remove an episode, an unfinished one as abandoned; returns its last state.
-
-        With `moved`, only an unfinished one, as a copy of an episode that ended elsewhere.
-        """
+        """Remove an episode, an unfinished one as abandoned; returns its last state. With `moved`,
+        only an unfinished one, as a copy of an episode that ended elsewhere."""
         async with self._turn(self.store.get(episode_id, caller)) as episode:
             if not moved:
                 self._abandon(episode)
@@ -176,7 +180,7 @@ class EpisodePool:
                 answer_form=episode.options.answer_form,
                 outcome=episode.outcome,
                 standard=self.settings.standard,
-                verdicts=episode.verdicts,
+                verdicts=episode.effect.verdicts,
                 attempt=episode.attempt or None,
             )
 
@@ -246,10 +250,7 @@ class EpisodePool:
 
     @asynccontextmanager
     async def _turn(self, episode: Episode, or_gone: bool = False) -> AsyncIterator[Episode]:
-        """Hold an episode: one request at a time, in the order of arrival; then renew its lease.
-
-        `UnknownEpisode` if it was removed meanwhile, unless `or_gone`; `QueueFull` if many wait.
-        """
+        """Hold an episode: one request at a time, in the order of arrival; then renew its lease."""
         if episode.users >= (limit := self.settings.max_episode_items):
             raise QueueFull(
                 f"{limit:,} requests wait for this episode: wait for their replies, or raise "
@@ -277,11 +278,11 @@ class EpisodePool:
             log.warning("a query killed its SQL workers: %r", episode.actions[-1][:LOGGED_CHARS])
         else:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
-        if episode.verdicts is not None:
+        if (verdicts := episode.effect.verdicts) is not None:
             totals = self.answers.forms[episode.options.answer_form]
             totals.answered += 1
             totals.repeated += episode.attempt > 1
-            for name, right in episode.verdicts.items():
+            for name, right in verdicts.items():
                 totals.right[name] += right
         if self.store.finished > self.settings.finished_capacity:
             self.counts["evicted"] += self.store.evict(self.store.owners.values())
@@ -313,7 +314,3 @@ def check_end(actions: Actions, budget: int) -> None:
     answers = (number for number, kind in enumerate(kinds, 1) if kind == ActionType.ANSWER)
     if (end := min(next(answers, budget), budget)) < len(actions):
         raise Conflict(f"actions: the episode is over after {end} of {len(actions)} actions")
-
-
-def with_id(reply: StepResult, episode_id: str) -> ResetResult:
-    return ResetResult(**dict(reply), episode_id=episode_id)

@@ -135,10 +135,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def cap(text: str) -> str:
-    """Return `text`, or as many of its lines as fit `MAX_RESULT_BYTES` and a note of the cut.
-
-    A first line that is too long by itself is cut inside.
-    """
+    """Return `text`, or as many of its lines as fit `MAX_RESULT_BYTES` and a note of the cut."""
     data = text.encode(errors="replace")
     if len(data) <= MAX_RESULT_BYTES:
         return text

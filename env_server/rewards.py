@@ -74,10 +74,7 @@ EMPTY_LEDGER = RewardLedger(
 def settle(
     ledger: RewardLedger, facts: StepFacts, rules: RewardRules = RULES
 ) -> tuple[float, RewardLedger]:
-    """Return a step's reward and the ledger after it.
-
-    The part `clamp` keeps the sum of the operational parts in its bounds.
-    """
+    """Return a step's reward and the ledger after it."""
     parts = {
         name: amount
         for name, amount in rules.operational.items()

@@ -81,10 +81,8 @@ class Service:
     _waiting: Counter[str] = field(default_factory=Counter, repr=False)  # for `_large`, or with it
 
     def admit(self, client: str, items: int) -> None:
-        """Raise `QueueFull` if so many more items would be too many for the client.
-
-        A client that has none under way is admitted: one batch may be larger than the limit.
-        """
+        """Raise `QueueFull` if so many more items are too many for a client that has some already:
+        one batch may be larger than the limit."""
         limit, under_way = self.settings.max_client_items, self._under_way[client]
         if under_way and under_way + items > limit:
             raise QueueFull(
@@ -95,7 +93,7 @@ class Service:
             )
 
     def start(
-        self, work: Coroutine[Any, Any, Reply], client: str, items: int = 1
+        self, work: Coroutine[Any, Any, Reply], client: str, items: int
     ) -> asyncio.Task[Reply]:
         """Run work to its end, even if nobody awaits it any more, as so many items of a client."""
         task = asyncio.create_task(work)
@@ -142,10 +140,6 @@ class Service:
             await asyncio.sleep(SWEEP_EVERY_S)
             self.pool.sweep()
 
-    def log_totals(self) -> None:
-        counts = [f"{count} {outcome}" for outcome, count in sorted(self.pool.ended.items())]
-        log.info("episodes ended: %s; unfinished: %d", ", ".join(counts) or "none", len(self.pool))
-
 
 class Readings(Collector):
     """The metrics that are read of a service when Prometheus asks."""
@@ -158,10 +152,10 @@ class Readings(Collector):
         labels = {"version", "reward_version", "sqlite_version", "digest"}
         info = self.service.metadata.model_dump(include=labels)
         yield InfoMetricFamily("sqlenv_server", "What this server is.", value=info)
-        capacity = self.service.settings.capacity
+        most = self.service.settings.capacity
         gauges = {
             "leases": ("Unfinished episodes in the pool.", len(episodes)),
-            "capacity": ("The most unfinished episodes that the pool takes.", capacity),
+            "capacity": ("The most unfinished episodes that the pool takes.", most),
             "held_bytes": ("Memory of the episodes' texts.", episodes.store.held_bytes),
             "in_flight": ("Requests for episodes under way, or batch items.", episodes.in_flight),
             "sql_queue_depth": ("SQL jobs waiting, or sent and unanswered.", sql.queue_depth),
@@ -216,4 +210,5 @@ async def running(
         finally:
             sweeper.cancel()
             metrics.registry.unregister(readings)
-            service.log_totals()
+            counts = [f"{count} {outcome}" for outcome, count in sorted(pool.ended.items())]
+            log.info("episodes ended: %s; unfinished: %d", ", ".join(counts) or "none", len(pool))

@@ -19,10 +19,7 @@ MIN_KEY_CHARS = 16
 
 
 class Settings(BaseSettings):
-    """The settings of one server. Names end in their units: `_s` seconds, `_bytes` bytes.
-
-    The text under each is its description in `--help` and `--settings`.
-    """
+    """The settings of one server. Names end in their units: `_s` seconds, `_bytes` bytes."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -134,8 +131,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         keys = [("api_key", key) for key in self.trainers]
-        if self.operator_key is not None:
-            keys.append(("operator_key", self.operator_key.get_secret_value()))
+        keys += (
+            [("operator_key", self.operator_key.get_secret_value())] if self.operator_key else []
+        )
         keys += [("agent_keys", key) for key in self.agents]
         for name, key in keys:
             if not all("!" <= char <= "~" for char in key):
@@ -156,13 +154,3 @@ class Settings(BaseSettings):
                 "lower agent_capacity, or raise capacity"
             )
         return self
-
-
-def settings_table() -> str:
-    """Return the table as text, one line per setting: variable, default, description."""
-    rows = [
-        (f"{ENV_PREFIX}{name.upper()}", str(field.default), str(field.description))
-        for name, field in Settings.model_fields.items()
-    ]
-    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(f"{name:<{first}}  {value:<{second}}  {text}" for name, value, text in rows)

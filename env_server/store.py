@@ -24,13 +24,10 @@ class Caller:
     is_agent: bool = False  # has `agent_capacity` places, and sees rewards at the end only
 
     def rewards(self, wanted: Rewards | None) -> Rewards:
-        """Return when an episode's replies show rewards; `Forbidden` if the key may not see them.
-
-        An agent that saw the reward of every step could find the answer by it, without the data.
-        """
+        """Return when replies show rewards; `Forbidden` if the key may not see them."""
         if not self.is_agent:
             return wanted or "step"
-        if wanted == "step":
+        if wanted == "step":  # by which an agent could find the answer without the data
             raise Forbidden(
                 f"rewards: the key {self.owner} sees rewards at the end of an episode; reset with"
                 " 'end' or without the option, or send the trainer's key (SQLENV_API_KEY)"
@@ -140,10 +137,7 @@ class EpisodeStore:
             self.owners[episode.owner].of(episode).move_to_end(episode.episode_id)
 
     def finish(self, episode: Episode) -> None:
-        """Move an episode that has ended to the finished ones, which take no place.
-
-        A judged answer of an agent's is a try, unless it rebuilds one that was counted.
-        """
+        """Move an episode that has ended to the finished ones, which take no place; count a try."""
         held, outcome = self.owners[episode.owner], episode.outcome
         if held.tries and not episode.attempt and outcome in (Outcome.CORRECT, Outcome.WRONG):
             asked = episode.options.question_id
@@ -180,8 +174,6 @@ class EpisodeStore:
                     else:
                         yield episode
 
-    # -- bytes
-
     def check_size(self, action_bytes: int) -> None:
         """Raise `EpisodeTooLarge` if an episode may not have actions of so many bytes."""
         if action_bytes > (limit := self.settings.max_episode_bytes):
@@ -193,10 +185,7 @@ class EpisodeStore:
             )
 
     def make_room(self, episode: Episode, action: str) -> int:
-        """Evict finished episodes until an episode may hold one more action; return their number.
-
-        Raises `EpisodeTooLarge`, and `CapacityReached` if the unfinished ones alone hold too much.
-        """
+        """Evict finished episodes until one may hold one more action; return their number."""
         self.check_size(episode.action_bytes + utf8_bytes(action))
         more, limit, evicted = memory_of(action), self.settings.max_held_bytes, 0
         own = self.owners[episode.owner]
@@ -231,10 +220,7 @@ def utf8_bytes(text: str) -> int:
 
 
 def memory_of(text: str) -> int:
-    """Return the bytes of memory that a text takes, with the UTF-8 that Python keeps beside it.
-
-    One emoji makes every character of a text take four bytes.
-    """
+    """Return the bytes of memory that a text takes, with the UTF-8 that Python keeps beside it."""
     return sys.getsizeof(text) + (0 if text.isascii() else utf8_bytes(text))
 
 

@@ -15,13 +15,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import prometheus_client as prometheus
 
-from env_server.verifier import STANDARDS
 from shared.actions import ActionType
-from shared.models import AnswerForm, FormTotals, StandardName, VerdictTotals
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
 NO_HANDSHAKE = "ASGI callable returned without completing handshake."
@@ -134,15 +132,6 @@ EPISODE_COUNTERS = {
     "leases_expired": ("expired", "Episodes abandoned because they were idle."),
     "finished_evicted": ("evicted", "Finished episodes removed before their lease ended."),
 }
-
-
-def no_answers(standard: StandardName) -> VerdictTotals:
-    """Return the counts of a server that has judged no answer; `standard` decides its outcomes."""
-    right = dict.fromkeys(STANDARDS, 0)
-    forms = {
-        form: FormTotals(answered=0, right={**right}, repeated=0) for form in get_args(AnswerForm)
-    }
-    return VerdictTotals(standard=standard, forms=forms)
 
 
 class Metrics:

@@ -59,8 +59,6 @@ class AgentTries:
                 "allowed: choose another question, or raise SQLENV_AGENT_TRIES"
             )
 
-    # -- ended episodes
-
     def end(self, episode_id: str, options: object, actions: Sequence[str], attempt: int) -> None:
         """Remember an ended episode that the server no longer holds."""
         self._ended[episode_id] = Ended(len(actions), digest_of(options, actions), attempt)

@@ -116,10 +116,8 @@ _TOKENS = re.compile(
 
 
 def normalise(action: str) -> str:
-    """Return an action's text without differences that SQL ignores, for comparison.
-
-    Outside quotes, these are letter case, white space, comments and final semicolons.
-    """
+    """Return an action's text without differences that SQL ignores outside quotes: letter case,
+    white space, comments and final semicolons."""
     words = [
         token if token[0] in "'\"`" else token.lower()
         for token in _TOKENS.findall(action)

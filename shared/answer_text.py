@@ -79,8 +79,6 @@ def has_thousands(parts: list[str]) -> bool:
     return any(map(_THOUSANDS.match, parts))
 
 
-# -- JSON
-
 # numbers as they are written: the number of digits that an answer gives counts
 _AS_WRITTEN: Any = dict.fromkeys(("parse_float", "parse_int", "parse_constant"), str)
 
@@ -93,7 +91,7 @@ def read_json(text: str) -> Any:
     if text[0] != '"':
         if sum(map(text.count, "'\"()")) <= MAX_PYTHON_TOKENS:
             forms.append(_python_as_json)
-        forms.append(_lines_as_json)
+        forms.append(lambda lines: f"[{','.join(lines_of(lines))}]")
     for form in forms:
         try:
             return json.loads(form(text), **_AS_WRITTEN)
@@ -118,10 +116,6 @@ def _python_as_json(text: str) -> str:
         return "" if match["last"] else match[0]
 
     return _PYTHON.sub(token, text)
-
-
-def _lines_as_json(text: str) -> str:
-    return "[" + ",".join(lines_of(text)) + "]"
 
 
 def unboxed(value: Any) -> Any:

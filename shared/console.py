@@ -39,10 +39,8 @@ def right_aligned(*headings: str) -> list[Column]:
 
 
 def printable(text: str, also: str = "\n\t") -> str:
-    """Return `text` with unprintable characters escaped (`\\x1b`), except those of `also`.
-
-    Else a name or a cell from elsewhere could control the terminal or reorder its text.
-    """
+    """Return `text` with unprintable characters escaped (`\\x1b`), except those of `also`: a cell
+    could control the terminal or reorder its text."""
     return "".join(
         char
         if char in also or char.isprintable() or unicodedata.category(char) == "Zs"

@@ -125,14 +125,11 @@ class DatabaseLoadError(DataError, code="database_load"):
     """A SQLite file can't be used."""
 
 
-def _tree(root: type[SQLEnvError]) -> dict[str, type[SQLEnvError]]:
-    found = {root.code: root}
-    for child in root.__subclasses__():
-        found |= _tree(child)
-    return found
-
-
-BY_CODE: dict[str, type[SQLEnvError]] = _tree(SQLEnvError)
+BY_CODE: dict[str, type[SQLEnvError]] = {
+    kind.code: kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, SQLEnvError)
+}
 
 
 def from_wire(body: object, status: int | None = None, source: str = "the server") -> SQLEnvError:

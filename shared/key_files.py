@@ -12,10 +12,7 @@ def split_keys(text: str) -> list[str]:
 
 def key_of(variable: str, value: str | None, file: Path | str | None) -> str:
     """Return the value of a variable, or the text of the file that VARIABLE_FILE names; "" without
-    either.
-
-    `ValueError`, with the remedy, if both are set, or if the file can't be read or is empty.
-    """
+    either. `ValueError` has the remedy."""
     if not file:
         return value or ""
     if value:

@@ -22,21 +22,14 @@ class Unresolved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TieQuery:
-    """A query whose rows show their sort keys. The original's answer is its rows `start` to `stop`.
+    """A query whose rows show their sort keys; rows `start` to `stop` are the original's answer."""
 
-    sql       the original without LIMIT and OFFSET, with `hidden` further columns: the sort keys
-              that it does not show
-    keys      the index of each sort key in a row
-    stop      None without a limit
-    distinct  a SELECT DISTINCT with hidden keys, which repeats a row that has several keys
-    """
-
-    sql: str
-    hidden: int
-    keys: tuple[int, ...]
+    sql: str  # the original without LIMIT and OFFSET, and with further columns
+    hidden: int  # the number of these: the sort keys that the original does not show
+    keys: tuple[int, ...]  # the index of each sort key in a row
     start: int
-    stop: int | None
-    distinct: bool = False
+    stop: int | None  # None without a limit
+    distinct: bool = False  # a SELECT DISTINCT with hidden keys, which repeats a row with several
 
     @property
     def is_original(self) -> bool:

@@ -126,10 +126,8 @@ class ServerProcess:
         return self._process.wait(timeout_s)
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
-        """End the server and its workers; one that outlives `timeout_s` is killed.
-
-        Returns the exit code, or None if no server was running.
-        """
+        """End the server and its workers, and return its exit code, if it was running. One that
+        outlives `timeout_s` is killed."""
         if self._process is None:
             return None
         if self._process.poll() is None:

@@ -39,20 +39,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """A gold answer. `rows`: a scalar is one row of one cell, a list is rows of one cell.
-
-    blocks      which rows are the same answer; one block if order does not count
-    ties        the query that still has to run to determine the ties, or None; see `with_ties`
-    sql         the gold query
-    words       stems of the question's words, which may follow a number as its unit
-    """
+    """A gold answer."""
 
     answer_type: AnswerType
-    rows: Rows
-    blocks: tuple[Block, ...]
-    ties: TieQuery | None = None
+    rows: Rows  # a scalar is one row of one cell, a list is rows of one cell
+    blocks: tuple[Block, ...]  # which rows are the same answer; one block if order does not count
+    ties: TieQuery | None = None  # the query that must still run to determine them: `with_ties`
     sql: str = ""
-    words: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()  # stems of the question's, which may be a number's unit
 
     @classmethod
     def of(cls, answer: Any, answer_type: AnswerType, sql: str, question: str = "") -> "Gold":
@@ -68,29 +62,24 @@ class Gold:
             raise ValueError(f"not a {answer_type}: {str(answer)[:80]!r}")
         if not all(isinstance(cell, int | float | str | None) for row in rows for cell in row):
             raise ValueError(f"a cell is not a number, a string or null: {str(answer)[:80]!r}")
-        return cls._with_order(answer_type, tuple(map(tuple, rows)), sql, unit_words(question))
+        cells: Rows = tuple(map(tuple, rows))
+        ties = find_ties(sql) if cells else None
+        if ties is not None and len(cells) == 1 and ties.is_original:
+            ties = None
+        if len(cells) > 1 and is_ordered(sql):
+            blocks = tuple(Block(1, (row,)) for row in cells)
+        else:
+            blocks = (Block(len(cells), cells),)
+        gold = cls(answer_type, cells, blocks, ties, sql, unit_words(question))
+        return gold.with_ties(cells) if ties is not None and ties.is_original else gold
 
     def with_ties(self, rows: Sequence[Sequence[Any]]) -> "Gold":
-        """Return the gold with its ties determined by the first rows of `ties.sql`.
-
-        If `rows` do not contain the gold, its own order counts.
-        """
+        """Return the gold with its ties determined by the first rows of `ties.sql`; if these do not
+        hold the gold, its own order counts."""
         if self.ties is None:
             return self
         blocks = blocks_of(self.ties, list(map(tuple, rows)), self.rows)
         return replace(self, ties=None, blocks=self.blocks if blocks is None else blocks)
-
-    @classmethod
-    def _with_order(cls, kind: AnswerType, rows: Rows, sql: str, words: frozenset[str]) -> "Gold":
-        ties = find_ties(sql) if rows else None
-        if ties is not None and len(rows) == 1 and ties.is_original:
-            ties = None
-        if len(rows) > 1 and is_ordered(sql):
-            blocks = tuple(Block(1, (row,)) for row in rows)
-        else:
-            blocks = (Block(len(rows), rows),)
-        gold = cls(kind, rows, blocks, ties, sql, words)
-        return gold.with_ties(rows) if ties is not None and ties.is_original else gold
 
 
 def is_ordered(sql: str) -> bool:
@@ -102,10 +91,8 @@ def is_ordered(sql: str) -> bool:
 
 
 def find_ties(sql: str) -> TieQuery | None:
-    """Return the query that shows where `sql` leaves its answer open.
-
-    None if it orders and cuts nothing, or if its sort keys cannot be determined.
-    """
+    """Return the query that shows where `sql` leaves its answer open, if it does and its sort keys
+    can be determined."""
     query = _parse(sql) if _ORDER_OR_LIMIT.search(sql) else None
     try:
         ties = None if query is None else tie_query(query)

@@ -171,9 +171,7 @@ class GoldValues:
         return range(first, min(end, first + MAX_NEAR))
 
 
-@lru_cache(256)
-def values_of(gold: Gold) -> GoldValues:
-    return GoldValues(gold)
+values_of = lru_cache(256)(GoldValues)
 
 
 class Cells:

@@ -46,10 +46,7 @@ def can_pair(
 
 
 def can_fill(rows: Sequence[Sequence[frozenset[int]]], gold: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether each of `rows`, whose cells are sets of values, can have its own of `gold`.
-
-    False if more than `MAX_UNLIKE_PAIRS` rows of the gold have to be looked at.
-    """
+    """Return whether each of `rows`, whose cells are sets of values, can have its own of `gold`."""
     left = Counter(gold)
     unclear = []
     for row in rows:

@@ -223,9 +223,6 @@ def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:
             yield [[*BULLET.sub("", line, count=1).split(": ")] for line in lines]
 
 
-# -- lines
-
-
 def _list_parts(line: str) -> Iterator[Sequence[str]]:
     """Yield the ways to read a line as a list.
 

@@ -46,14 +46,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """A rule for what is right.
+    """A rule for what is right."""
 
-    accepts(reading)        whether one reading of an ANSWER is right
-    result(rows, gold)      whether a SQL result is right; ties need `Gold.with_ties` first
-    """
-
-    accepts: Callable[[Reading], bool]
-    result: Callable[[Rows, Gold], bool]
+    accepts: Callable[[Reading], bool]  # of one reading of an ANSWER
+    result: Callable[[Rows, Gold], bool]  # of a SQL result; ties need `Gold.with_ties` first
 
 
 def read_answer(text: str, gold: Gold, is_result: IsResult) -> Iterator[Reading]:
@@ -73,10 +69,7 @@ def judge_answer(answer_text: str, gold: Gold) -> bool:
 def answer_verdicts(
     text: str, gold: Gold, is_result: IsResult = lambda _: False
 ) -> dict[str, bool]:
-    """Return for each standard whether the text of an ANSWER is right.
-
-    `is_result` tells whether a text is a result that the environment showed: see `readings`.
-    """
+    """Return for each standard whether the text of an ANSWER is right; see `readings`."""
     verdicts = dict.fromkeys(STANDARDS, False)
     for reading in read_answer(text, gold, is_result):
         for name, standard in STANDARDS.items():

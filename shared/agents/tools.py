@@ -41,17 +41,14 @@ class SQLEnvToolsFactory:
 
 
 class SQLEnvTools:
-    """One episode at a time. The names of its public methods are those of the tools.
-
-    `reward` is the sum so far, and `outcome` how the episode ended; None before.
-    """
+    """One episode at a time. The names of its public methods are those of the tools."""
 
     def __init__(self, client: SyncSQLEnvClient, **options: Any) -> None:
         """`options` are those of `SQLEnvClient.reset`; a row of the data set has precedence."""
         self._client, self._options = client, options
         self._episode_id: str | None = None
-        self.reward, self.lost = 0.0, False
-        self.outcome: Outcome | None = None
+        self.reward, self.lost = 0.0, False  # `reward` is the sum so far
+        self.outcome: Outcome | None = None  # how the episode ended
 
     def reset(self, **row: Any) -> str:
         """Start an episode with a row's question_id, seed or filters; return its first text."""

@@ -47,7 +47,6 @@ def resumed_settings(
     try:
         config = GRPOConfig(**saved["config"])
         options = kind(saved["preset"], run.path.parent, servers, **saved["options"])
-
     except (KeyError, TypeError, SQLEnvError) as error:
         raise RunError(f"{run.config} is not a run's settings: {error}") from error
     if changed := sorted(set(overrides) - {"max_steps", "generation_url", *FOR_MEMORY}):

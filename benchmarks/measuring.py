@@ -8,7 +8,7 @@ from typing import Annotated
 import psutil
 import typer
 
-from benchmarks.peers.player import Episode
+from benchmarks.peers.worker import Episode
 from env_server.questions import QuestionBank
 from shared.console import failure
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.measuring import DATA, DataDir, make_scripts
-from benchmarks.peers.player import Episode
+from benchmarks.peers.worker import Episode
 from env_server.questions import QuestionBank
 from shared.client import ClientLimits, SQLEnvClient
 from shared.errors import SQLEnvError

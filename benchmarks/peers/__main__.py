@@ -12,20 +12,183 @@ machine affects all alike. Linux only (reads /proc).
 
 import os
 import platform
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, make_scripts
-from benchmarks.peers.environments import CACHE
-from benchmarks.peers.player import Workload
-from benchmarks.peers.step_cost import PEERS, Report, measure
+from benchmarks.peers.environments import CACHE, NotMeasured, Worker, make_environment, reason
+from benchmarks.peers.worker import Workload, write_workload
 from env_server.questions import QuestionBank
-from shared.console import table_console, write_json
+from shared.console import failure, table_console, write_json
+from shared.errors import ServerStartError
+from shared.server_process import ServerProcess, running_server
+from tests.chaos.cluster import free_ports
 from trainer.run.console import table
 
 HEADINGS = ("played by", "server", "client", "CPU us/step", "CPU x", "steps/s", "time x")
+WARM_UP = 1  # waves that are not measured: imports, connections, caches of questions
+SAME_REWARD = 1e-6  # sums of floats in another order
+CLIENT, LOOP = "sqlenv", "sqlenv-loop"  # SQLEnv's own, with which others are compared
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way to play the workload: a client or a loop, and the server it plays on."""
+
+    name: str
+    title: str
+    player: str
+    """`module:function` for `worker.py`."""
+    server: Literal["sqlenv", "openenv"] = "sqlenv"
+    """OpenEnv's server and player run in its own environment."""
+    packages: tuple[str, ...] = ()
+    """Packages whose versions the report names."""
+    base: str = CLIENT
+    """The peer that its costs are divided by: a loop has work that a client has not."""
+
+
+PEERS = (
+    Peer(CLIENT, "SQLEnv: client and server", "players.sqlenv:client"),
+    Peer(
+        "openenv", "OpenEnv: client and server", "players.openenv:client", "openenv", ("openenv",)
+    ),
+    Peer(LOOP, "SQLEnv: rollout loop and server", "players.sqlenv:loop", base=LOOP),
+    Peer(
+        "trl", "TRL's environment_factory, SQLEnv's server", "players.trl_loop:tools",
+        packages=("trl",), base=LOOP,
+    ),
+)  # fmt: skip
+
+
+class Wave(NamedTuple):
+    """All episodes of the workload, played once: seconds, and CPU-seconds of both sides."""
+
+    steps: int
+    wall_s: float
+    client_s: float
+    server_s: float
+    reward: float = 0.0
+
+    @property
+    def cpu_s(self) -> float:
+        return self.client_s + self.server_s
+
+
+def start(
+    peer: Peer, workload: Workload, cache: Path, folder: Path, stack: ExitStack
+) -> tuple[Worker, ServerProcess]:
+    """Start a peer's player and server until `stack` closes, or raise `NotMeasured`."""
+    python, opened = Path(sys.executable), running_server(workload.data, "--workers", "1")
+    if peer.server == "openenv":
+        python = make_environment("openenv", cache)
+        sessions = ("--sessions", str(len(workload.episodes)))
+        command = (str(python), "-m", "benchmarks.peers.openenv_server")
+        [port] = free_ports(1)
+        opened = running_server(workload.data, *sessions, port=port, command=command)
+    try:
+        server = stack.enter_context(opened)
+    except ServerStartError as error:
+        raise NotMeasured(reason(str(error))) from error
+    path = folder / "workload.json"
+    write_workload(path, workload)
+    log = folder / f"{peer.name}.log"
+    player = Worker(python, peer.player, peer.packages, str(path), server.url, log=log)
+    stack.enter_context(player).start()
+    return player, server
+
+
+def play(player: Worker, server: ServerProcess, steps: int) -> Wave:
+    """Play a wave. Raises `NotMeasured`."""
+    began, client_s, server_s = time.perf_counter(), player.cpu_s(), server.cpu_s()
+    reward = float(player.ask(None))
+    wall_s = time.perf_counter() - began
+    return Wave(steps, wall_s, player.cpu_s() - client_s, server.cpu_s() - server_s, reward)
+
+
+def check_same(name: str, wave: Wave, first: Wave) -> None:
+    """End the benchmark if a wave earned another reward than the first one, whoever played it."""
+    if abs(wave.reward - first.reward) > SAME_REWARD:
+        earned = f"a wave of {name} earned {wave.reward}, the first one {first.reward}"
+        raise failure(f"not the same episodes: {earned}")
+
+
+def measure(peers: Sequence[Peer], workload: Workload, waves: int, cache: Path) -> list[Report]:
+    """Return a line for each peer: its costs, or why it was not measured."""
+    steps = sum(len(one.actions) for one in workload.episodes)
+    lines: dict[str, Report] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sqlenv-peers-")))
+        running = {}
+        for peer in peers:
+            print(f"starting {peer.title}", file=sys.stderr)
+            lines[peer.name] = {"name": peer.name, "title": peer.title, "base": peer.base}
+            try:
+                running[peer.name] = start(peer, workload, cache, folder, stack)
+            except NotMeasured as error:
+                lines[peer.name]["not_measured"] = str(error)
+        played: dict[str, list[Wave]] = {name: [] for name in running}
+        first: Wave | None = None
+        for name in order([*running], WARM_UP + waves):
+            print(f"playing {name}", file=sys.stderr)
+            try:
+                wave = play(*running[name], steps)
+            except NotMeasured as error:
+                raise failure(f"a wave of {name} failed: {error}") from error
+            first = first or wave
+            check_same(name, wave, first)
+            played[name].append(wave)
+    for peer in peers:
+        if peer.name in running:
+            lines[peer.name] |= summary(
+                *(played[name][WARM_UP:] for name in (peer.name, peer.base))
+            )
+            lines[peer.name]["versions"] = running[peer.name][0].versions
+    return [*lines.values()]
+
+
+def order(names: Sequence[str], waves: int) -> list[str]:
+    """Return who plays when: each name once per wave, every second wave backwards.
+
+    So nobody always plays right after the same one, and each pair is equally far apart on average.
+    """
+    return [name for wave in range(waves) for name in (names if wave % 2 == 0 else names[::-1])]
+
+
+def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
+    """Return the costs of a peer per step, as multiples of its base's, too.
+
+    Ends the benchmark if a wave was too short for the clock of CPU time.
+    """
+    if not all(wave.cpu_s > 0 for wave in (*waves, *base)):
+        raise failure("too few steps to measure CPU time: raise --episodes or --steps")
+    steps = sum(wave.steps for wave in waves)
+    client = 1e6 * sum(wave.client_s for wave in waves) / steps
+    server = 1e6 * sum(wave.server_s for wave in waves) / steps
+    pairs = [*zip(waves, base, strict=True)]
+    return {
+        "steps": steps,
+        "client_cpu_us": round(client, 1),
+        "server_cpu_us": round(server, 1),
+        "cpu_us": round(client + server, 1),
+        "steps_per_s": round(steps / sum(wave.wall_s for wave in waves), 1),
+        "cpu_ratio": spread([wave.cpu_s / first.cpu_s for wave, first in pairs]),
+        "time_ratio": spread([wave.wall_s / first.wall_s for wave, first in pairs]),
+    }
+
+
+def spread(values: Sequence[float]) -> Report:
+    found = {"median": median(values), "min": min(values), "max": max(values)}
+    return {name: round(value, 2) for name, value in found.items()}
 
 
 def row(peer: Report) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
-"""Judges of SQL: each yields what turns a case into its environment's reward and what it shows.
+"""Judges of SQL: each yields what turns a case into its environment's reward.
 
 A judge runs in the peer's environment, so this module imports only the standard library. FOLDER is
 a data directory of SQLEnv's, whose databases the peer may spoil. A case has `question_id`,
-`question`, `db_id`, `gold_sql` and `sql`, what an agent sends; rewards are in [0, 1]. What it shows
-is the text of every reply that the agent, not its trainer, reads.
+`question`, `db_id`, `gold_sql` and `sql`, what an agent sends; rewards are in [0, 1].
 """
 
 from collections.abc import AsyncIterator
@@ -13,12 +12,11 @@ from pathlib import Path
 from benchmarks.peers.worker import Answer
 
 Case = dict[str, str]
-Verdict = tuple[float, str]
 
 
 @asynccontextmanager
 async def nemo_gym(folder: str) -> AsyncIterator[Answer]:
-    """NeMo Gym's resources server `bird_sql`: the statement is the answer, and nothing is shown."""
+    """NeMo Gym's resources server `bird_sql`: the statement is the answer."""
     from unittest.mock import MagicMock
 
     from nemo_gym.openai_utils import NeMoGymResponse, NeMoGymResponseCreateParamsNonStreaming
@@ -29,7 +27,7 @@ async def nemo_gym(folder: str) -> AsyncIterator[Answer]:
     config = app.BirdSqlResourcesServerConfig(host="127.0.0.1", port=1, entrypoint="")
     server = app.BirdSqlResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
 
-    async def judge(case: Case) -> Verdict:
+    async def judge(case: Case) -> float:
         text = f"```sql\n{case['sql']}\n```"
         content = [{"type": "output_text", "text": text, "annotations": []}]
         message = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
@@ -44,7 +42,7 @@ async def nemo_gym(folder: str) -> AsyncIterator[Answer]:
             gt_sql=case["gold_sql"],
             db_id=case["db_id"],
         )
-        return float((await server.verify(request)).reward), ""
+        return float((await server.verify(request)).reward)
 
     yield judge
 
@@ -59,15 +57,14 @@ async def skyrl_gym(folder: str) -> AsyncIterator[Answer]:
     if not databases.exists():
         databases.symlink_to(Path(folder, "databases"), target_is_directory=True)
 
-    async def judge(case: Case) -> Verdict:
+    async def judge(case: Case) -> float:
         gold = {"ground_truth": case["gold_sql"]}
         extras = {"db_id": case["db_id"], "reward_spec": gold, "data": "bird"}
         environment = SQLEnv(Text2SQLEnvConfig(db_path=folder), extras)
         environment.init([{"role": "user", "content": case["question"]}])
-        tool = environment.step(f"<think>a</think><sql>{case['sql']}</sql>")
+        environment.step(f"<think>a</think><sql>{case['sql']}</sql>")
         last = environment.step(f"<think>a</think><solution>{case['sql']}</solution>")
-        seen = [one["content"] for step in (tool, last) for one in step["observations"]]
-        return max(0.0, float(last["reward"])), "\n".join(seen)
+        return max(0.0, float(last["reward"]))
 
     yield judge
 
@@ -77,22 +74,20 @@ async def sqlenv(folder: str) -> AsyncIterator[Answer]:
     """SQLEnv's server: the statement is a QUERY, and what it shows is the ANSWER."""
     from shared.client import SQLEnvClient
     from shared.server_process import running_server
-    from trainer.rollout.prompts import format_observation
     from trainer.sft.recorded import answer_shown
 
     with running_server(Path(folder), "--workers", "1") as server:
         async with SQLEnvClient(server.url) as client:
 
-            async def judge(case: Case) -> Verdict:
+            async def judge(case: Case) -> float:
                 episode = (await client.reset(question_id=case["question_id"])).episode_id
                 reply = await client.step(episode, f"QUERY: {case['sql']}")
                 if reply.done:  # the query killed its worker twice
-                    return 0.0, format_observation(reply, "short")
+                    return 0.0
                 seen = reply.observation
                 answer = None if seen.error else answer_shown(seen.result)
                 last = await client.step(episode, f"ANSWER: {answer or 'nothing'}")
-                shown = f"{format_observation(reply, 'short')}\n{format_observation(last, 'short')}"
-                return float(last.info.outcome == "correct"), shown
+                return float(last.info.outcome == "correct")
 
             yield judge
 

@@ -6,20 +6,17 @@ BIRD is a data directory from `python -m data import bird`. Each peer judges the
 a process and a virtual environment of its own, on a copy of the databases:
 
 - the hostile statements of the conformance suite: does one change the database, make a file, take
-  more than 10 s, or spoil the verdict on a right answer that comes next, and how much memory does
-  the peer use? What one breaks is mended before the next. Bytes written are those of the blocks of
-  4 KiB that differ afterwards, so what was written and taken back does not count.
+  more than 10 s, and how much memory does the peer use? What one breaks is mended before the next.
+  Bytes written are those of the blocks of 4 KiB that differ afterwards, so what was written and
+  taken back does not count.
 - those of them that name a file, again, with the path of a database that is no peer's: is it read?
 - constant policies, which send one statement per database to every question, the first question's
   effects included: which share of the questions do they earn?
-- an agent that sends faulty statements, reads every reply to them, and answers with the gold's SQL
-  or values if it reads one: which share does it earn?
 - wrong answers in the forms of `wrong_answers.toml`: which ones are accepted?
 
 Linux only (reads /proc).
 """
 
-import json
 import os
 import shutil
 import sqlite3
@@ -33,19 +30,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from benchmarks.measuring import DataDir, JsonPath
-from benchmarks.peers.environments import CACHE, NotMeasured, make_environment, report_each
+from benchmarks.peers.environments import CACHE, NotMeasured, Worker, make_environment, report_each
 from benchmarks.peers.judges import JUDGES, Case
-from benchmarks.peers.processes import Worker
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
-from shared.sqltext import quote_identifier, quote_text
+from shared.sqltext import quote_identifier
 from tests.conformance import corpus
-from tests.conformance.leaks import searchable, secrets
 
 HANG_S = 10.0
 PATIENCE_S = 30.0  # then the peer is killed
@@ -57,26 +52,15 @@ CONSTANTS = (
     "SELECT 1", "SELECT 0", "SELECT NULL", "SELECT 1 WHERE 0", "SELECT * FROM {} LIMIT 1",
     "SELECT COUNT(*) FROM {}", "DELETE FROM {}",
 )  # fmt: skip
-FAULTY = (
-    "SELECT", "SELECT answer FROM gold", "SELECT no_column FROM {}", "SELECT sum(1, 2) FROM {}",
-    "SELECT abs(-9223372036854775808)", "ATTACH 'no_folder/file' AS gold",
-)  # fmt: skip
 Rows = list[tuple[Any, ...]]
 
 
-class Verdict(NamedTuple):
-    reward: float | None  # None if the judge died or did not answer
-    seen: str  # what the agent reads
-    seconds: float
-
-
-def ask(worker: Worker, case: Case) -> Verdict:
-    began = time.monotonic()
+def ask(worker: Worker, case: Case) -> float:
+    """Return the reward; 0 if the judge died or did not answer."""
     try:
-        reward, seen = worker.ask(case, PATIENCE_S)
+        return float(worker.ask(case, PATIENCE_S))
     except NotMeasured:
-        reward, seen = None, ""
-    return Verdict(reward, seen, time.monotonic() - began)
+        return 0.0
 
 
 @dataclass
@@ -86,9 +70,7 @@ class Found:
     read: list[str] = field(default_factory=list)  # names of statements
     files: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
-    spoiled: list[str] = field(default_factory=list)  # the next verdict
     earned: dict[str, float] = field(default_factory=dict)  # constant -> share of the questions
-    read_in_errors: float = 0.0  # share of the questions that reading errors earns
     questions: int = 0
     accepted: Counter[str] = field(default_factory=Counter)  # form of a wrong answer
     wrong: int = 0
@@ -165,32 +147,6 @@ def constant(template: str, questions: Sequence[Question]) -> list[Case]:
     ]
 
 
-def read_in_errors(worker: Worker, questions: Sequence[Question]) -> float:
-    """Return the share of the questions that an agent earns by what it reads in errors."""
-    faulty = zip(*(constant(template, questions) for template in FAULTY), strict=True)
-    earned = 0.0
-    for question, cases in zip(questions, faulty, strict=True):
-        seen = searchable(
-            json.dumps({"replies": [ask(worker, one).seen for one in cases]}).encode()
-        )
-        if sql := gold_in(seen, question):
-            earned += ask(worker, case_of(question, sql)).reward or 0.0
-    return earned / len(questions)
-
-
-def gold_in(seen: str, question: Question) -> str | None:
-    """Return the gold SQL, or a statement of the gold's values, as far as `seen` has them."""
-    gold = question.gold_answer
-    values = []
-    for cell in gold if isinstance(gold, list) else [gold]:
-        found = dict(secrets(question.model_copy(update={"gold_answer": cell})))
-        if found["gold SQL"] in seen:
-            return question.gold_sql
-        if found.get("gold answer", "\0") in seen:
-            values.append(f"({quote_text(cell) if isinstance(cell, str) else json.dumps(cell)})")
-    return f"VALUES {', '.join(values)}" if values else None
-
-
 def bytes_written(before: bytes, after: bytes) -> int:
     starts = range(0, max(len(before), len(after)), BLOCK_BYTES)
     blocks = ((one[start : start + BLOCK_BYTES] for one in (before, after)) for start in starts)
@@ -237,22 +193,22 @@ def judge(name: str, python: Path, data: Path, questions: Sequence[Question]) ->
             found.peak_mib, worker.peak_mib = worker.peak_mib, None
             for template in CONSTANTS:
                 cases = constant(template, questions)
-                rewards = [ask(worker, one).reward or 0.0 for one in cases]
+                rewards = [ask(worker, one) for one in cases]
                 found.earned[template.format("T")] = sum(rewards) / len(rewards)
                 if copy.restore():
                     worker.kill()
-            found.read_in_errors = read_in_errors(worker, questions)
             for form, case in wrong_answers(data, questions):
                 found.wrong += 1
-                found.accepted[form] += bool(ask(worker, case).reward)
+                found.accepted[form] += bool(ask(worker, case))
     return found
 
 
 def _hostile(worker: Worker, copy: Copy, work: Path, question: Question, found: Found) -> None:
     for query, sql in _statements(copy.folder, question, work / "made"):
-        verdict = ask(worker, case_of(question, sql))
+        began = time.monotonic()
+        ask(worker, case_of(question, sql))
         found.statements += 1
-        if verdict.seconds > HANG_S:
+        if time.monotonic() - began > HANG_S:
             found.slow.append(query.name)
             worker.kill()  # it may still be at work on it
         written = copy.restore()
@@ -263,9 +219,6 @@ def _hostile(worker: Worker, copy: Copy, work: Path, question: Question, found: 
                 one.unlink()
         if written:
             found.written[query.name] = written
-            worker.kill()
-        if ask(worker, case_of(question, question.gold_sql)).reward != 1.0:
-            found.spoiled.append(query.name)
             worker.kill()
 
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from benchmarks import sizing
+from benchmarks.attacks.__main__ import measure
 from benchmarks.attacks.attackers import ATTACKS
-from benchmarks.attacks.honest import measure
 from benchmarks.measuring import chosen, make_scripts
 from env_server.questions import QuestionBank
 
@@ -49,7 +49,7 @@ SHIPPED = Path(__file__).parents[2] / "data"
 def test_all_attacks_at_once_lose_no_honest_step_and_leave_no_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("benchmarks.attacks.honest.PATIENCE_S", 200.0)
+    monkeypatch.setattr("benchmarks.attacks.__main__.PATIENCE_S", 200.0)
     result = measure("all", [*ATTACKS], SHIPPED, seconds=10.0)
     assert result.lost == 0, result.errors
     assert result.steps > 500

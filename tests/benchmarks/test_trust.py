@@ -3,13 +3,11 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.peers import trust
-from benchmarks.peers.trust import BLOCK_BYTES, Copy, bytes_written, main, read_in_errors
-from shared.dataset import load_splits
+from benchmarks.peers.trust import BLOCK_BYTES, Copy, bytes_written, main
 from tests.conformance import corpus
 
 
@@ -34,28 +32,6 @@ def test_bytes_written_are_those_of_the_blocks_that_differ() -> None:
     assert bytes_written(before, b"") == len(before)
 
 
-class Judge:
-    """A worker that shows a text and accepts the gold SQL, or its values."""
-
-    def __init__(self, shown: str) -> None:
-        self.shown = shown
-
-    def ask(self, case: dict[str, str], patience_s: float) -> tuple[float, str]:
-        right = (case["gold_sql"], "VALUES ('lion'), ('zebra')")
-        return float(case["sql"] in right), self.shown
-
-
-@pytest.mark.parametrize(
-    ("shown", "earned"),
-    [("Error near {sql}", 1.0), ("Error: a Lion and a zebra", 1.0), ("lion", 0.0), ("", 0.0)],
-)
-def test_what_errors_show_of_a_gold_is_earned(tiny_data: Path, shown: str, earned: float) -> None:
-    first = load_splits(tiny_data)["eval"][0]
-    question = first.model_copy(update={"gold_answer": ["lion", "zebra"]})
-    judge: Any = Judge(shown.format(sql=first.gold_sql.upper()))
-    assert read_in_errors(judge, [question]) == earned
-
-
 @pytest.mark.slow
 def test_hostile_sql_harms_nothing_here_and_earns_nothing(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -68,8 +44,8 @@ def test_hostile_sql_harms_nothing_here_and_earns_nothing(
     found = json.loads(result.read_text())["sqlenv"]
     assert found["statements"] == len(names)
     assert found["written"] == {}
-    for kind in ("read", "files", "slow", "spoiled"):
+    for kind in ("read", "files", "slow"):
         assert found[kind] == []
-    assert found["earned"]["DELETE FROM T"] == found["read_in_errors"] == 0.0 < found["peak_mib"]
+    assert found["earned"]["DELETE FROM T"] == 0.0 < found["peak_mib"]
     assert found["wrong"] > 40
     assert not +Counter(found["accepted"])

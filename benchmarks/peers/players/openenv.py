@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from benchmarks.peers.player import Episode, Play, read_workload, waves
+from benchmarks.peers.worker import Answer, Episode, read_workload, waves
 from shared.agents.openenv import SQLEnv
 
 
@@ -22,7 +22,7 @@ class Client(SQLEnv):
 
 
 @asynccontextmanager
-async def client(path: str, url: str) -> AsyncIterator[Play]:
+async def client(path: str, url: str) -> AsyncIterator[Answer]:
     """Play with a typed `EnvClient` on OpenEnv's server."""
     workload = read_workload(path)
     async with AsyncExitStack() as stack:

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from trl import GRPOTrainer
 from trl.trainer import grpo_trainer
 
-from benchmarks.peers.player import Episode, Play, read_workload
+from benchmarks.peers.worker import Answer, Episode, read_workload
 from shared.agents.tools import SQLEnvTools
 from shared.client import SQLEnvClient
 
@@ -72,7 +72,7 @@ class ScriptedTrainer:
 
 
 @asynccontextmanager
-async def tools(path: str, url: str) -> AsyncIterator[Play]:
+async def tools(path: str, url: str) -> AsyncIterator[Answer]:
     """Play with the tools that SQLEnv has for TRL."""
     workload = read_workload(path)
     budget = len(workload.episodes[0].actions)

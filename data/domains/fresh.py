@@ -63,28 +63,21 @@ class Noun:
     def one(self) -> str:
         return _snake(self.singular)
 
-    def named(self, pattern: str) -> str:
-        return pattern.format(one=self.one, many=_snake(self.plural))
-
 
 def fresh_domain(seed: int) -> Domain:
     """Return the domain of `seed`, the same on every machine, called `fresh_<seed>_<noun>`."""
-    return _Maker(random.Random(f"fresh:{seed}")).domain(seed)
+    maker = _Maker(random.Random(f"fresh:{seed}"))
+    tables: list[Table] = []
+    for noun in maker.nouns:
+        tables.append(maker.table(noun, tables))
+    return Domain(f"fresh_{seed}_{maker.nouns[0].one}", tuple(tables))
 
 
 class _Maker:
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.style = rng, _style(rng)
-        self.noun_words: set[str] = set()
-
-    def domain(self, seed: int) -> Domain:
-        nouns = self._nouns(self.rng.randint(*TABLES))
-        self.noun_words = {word for noun in nouns for word in noun.words}
-        tables: list[Table] = []
-        for noun in nouns:
-            tables.append(self._table(noun, tables))
-        name = f"fresh_{seed}_{nouns[0].one}"
-        return Domain(name, tuple(tables))
+        self.nouns = self._nouns(rng.randint(*TABLES))
+        self.noun_words = {word for noun in self.nouns for word in noun.words}
 
     def _nouns(self, count: int) -> list[Noun]:
         """Draw nouns without a word in common; events come last."""
@@ -102,9 +95,9 @@ class _Maker:
                 nouns.append(noun)
         return sorted(nouns, key=lambda noun: noun.kind == "event")
 
-    def _table(self, noun: Noun, parents: list[Table]) -> Table:
+    def table(self, noun: Noun, parents: list[Table]) -> Table:
         style, rng = self.style, self.rng
-        key = Column(style.spell(noun.named(style.key)), Kind.KEY)
+        key = Column(style.spell(style.key.format(one=noun.one)), Kind.KEY)
         columns: list[Column] = []
         taken = {key.name.lower()}
         count = rng.randint(*COLUMNS)
@@ -118,8 +111,8 @@ class _Maker:
         columns = [key, *columns[:1], *rest]
         for ref in refs:
             columns.insert(rng.choice((1, len(columns), len(columns))), ref)
-        name, rows = style.spell(noun.named(style.table)), rng.randint(*ROWS)
-        return Table(name, noun.singular, noun.plural, tuple(columns), rows)
+        name = style.spell(style.table.format(one=noun.one, many=_snake(noun.plural)))
+        return Table(name, noun.singular, noun.plural, tuple(columns), rng.randint(*ROWS))
 
     def _kinds(self, count: int) -> list[Kind]:
         """Draw the columns' kinds, first those that most templates need."""
@@ -273,22 +266,22 @@ class _Maker:
 def _style(rng: random.Random) -> Style:
     mark = fresh_word(rng, 1, 2)
     suffix = rng.choice(("info", "data", "list", "records", "details"))
+
+    def camel(name: str) -> str:
+        return "".join(part.capitalize() for part in name.split("_"))
+
     tables = ("{many}", "{one}", "tbl_{many}", mark + "_{many}", "{one}_" + suffix)
     return Style(
         table=rng.choices(tables, (50, 25, 5, 10, 10))[0],
         key=rng.choices(("{one}_id", "id", "{one}_no"), (60, 30, 10))[0],
         ref_as_key=rng.choice((False, True)),
         prefixed=rng.random() < 0.12,
-        case=rng.choices((str, _camel), (96, 4))[0],
+        case=rng.choices((str, camel), (96, 4))[0],
     )
 
 
 def _snake(text: str) -> str:
     return text.replace(" ", "_")
-
-
-def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def _pseudo_name(rng: random.Random) -> str:

@@ -7,14 +7,13 @@ from the asker's stream and names no table: words come from the domain and from 
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import apsw
 
 from data.domains.spec import Domain, Draft, Rows
 from data.domains.templates.asker import Asker, NoQuestionError
-from data.domains.templates.easy import EASY, Template
-from data.domains.templates.medium import MEDIUM
+from data.domains.templates.forms import EASY, MEDIUM, Template
 from data.golds.execute import GoldRejected, GoldResult, run_gold
 
 FORMS: dict[str, tuple[str, Template]] = {
@@ -33,16 +32,6 @@ class AnsweredDraft:
 
     draft: Draft
     gold: GoldResult
-
-
-def ask(form: str, asker: Asker) -> Draft | None:
-    """Return one draft of `form`, or None if this draw has no question."""
-    difficulty, template = FORMS[form]
-    asker.restart()
-    try:
-        return replace(template(asker), form=form, difficulty=difficulty)
-    except NoQuestionError:
-        return None
 
 
 def balanced(
@@ -68,8 +57,13 @@ def balanced(
 
     def draw(form: str, answers: Counter[str], most: int) -> AnsweredDraft | None:
         for _ in range(ATTEMPTS):
-            draft = ask(form, asker)
-            if draft is None or seen & {draft.text, draft.sql} or refuses(draft):
+            difficulty, template = FORMS[form]
+            asker.start(form, difficulty)
+            try:
+                draft = template(asker)
+            except NoQuestionError:
+                continue
+            if seen & {draft.text, draft.sql} or refuses(draft):
                 continue
             try:
                 gold = golds.get(draft.sql) or run_gold(connection, draft.sql)

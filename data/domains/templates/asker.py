@@ -68,10 +68,6 @@ class Link:
     parent: Table
 
     @property
-    def tables(self) -> tuple[Table, Table]:
-        return self.child, self.parent
-
-    @property
     def join(self) -> str:
         """`child JOIN parent ON ...`, for FROM."""
         on = f"{self.child.name}.{self.ref.name} = {self.parent.name}.{self.parent.key.name}"
@@ -97,6 +93,7 @@ class Asker:
         self.domain = domain
         self.rows = rows
         self.rng = rng
+        self.form = self.difficulty = ""  # of the question
         self.marks = "'"  # quotation marks of text values; "" if a value can go without
 
     # Tables, columns and cells
@@ -166,28 +163,39 @@ class Asker:
                     links.append(Link(child, ref, parent))
         return self.one(links)
 
-    def restart(self) -> None:
-        """Pick, before each question, one way to quote text values in it."""
+    def start(self, form: str, difficulty: str) -> None:
+        """Begin a question; pick one way to quote text values in it."""
+        self.form, self.difficulty = form, difficulty
         self.marks = self.rng.choices(("'", '"', ""), (5, 2, 3))[0]
 
     # English
 
     def draft(
-        self, tables: Table | tuple[Table, ...], sql: str, *wordings: str, **fields: object
+        self, tables: Table | Link | tuple[Table, ...], sql: str, *wordings: str, **fields: object
     ) -> Draft:
-        """Return a draft on `tables` with one of the texts of `wordings`, keys of wordings.toml.
+        """Return a draft with one of the texts of `wordings`, keys of wordings.toml; of the form's.
 
         Besides `fields`, a text may use `singular` and `plural` (the first table's nouns), and
-        `a_column` and `are`, which follow from `column`. `ask` adds the form and the difficulty.
+        `a_column` and `are`, which follow from `column`.
         """
+        if isinstance(tables, Link):
+            tables = (tables.child, tables.parent)
         read = tables if isinstance(tables, tuple) else (tables,)
-        text = self.rng.choice([text for key in wordings for text in WORDINGS[key]])
+        text = self.rng.choice([text for key in wordings or [self.form] for text in WORDINGS[key]])
         fields |= {"singular": read[0].singular, "plural": read[0].plural}
         if column := str(fields.get("column", "")):
             fields |= {"a_column": indefinite(column), "are": _be(column)}
         text = text.format(**fields)
         names = tuple(table.name for table in read)
-        return Draft(text[0].upper() + text[1:], sql, "", names, "")
+        return Draft(text[0].upper() + text[1:], sql, self.difficulty, names, self.form)
+
+    def draft_count(
+        self, table: Table | Link, where: str, *wordings: str, **fields: object
+    ) -> Draft:
+        """Return a draft that asks for the number of rows that meet a condition."""
+        source = table.join if isinstance(table, Link) else table.name
+        sql = f"SELECT COUNT(*) FROM {source} WHERE {where}"
+        return self.draft(table, sql, *wordings, **fields)
 
     def phrase(self, column: Column) -> str:
         return self.rng.choice(column.wordings)
@@ -205,7 +213,7 @@ class Asker:
         """Return a value as a question writes it, verbatim; text is mostly in quotation marks."""
         if not isinstance(value, str):
             return number(value)
-        if _is_date(value):
+        if len(value) == 10 and value[4] == value[7] == "-" and value[:4].isdigit():  # a date
             return value
         if "'" in value:
             return f'"{value}"'
@@ -290,10 +298,6 @@ def additive(column: Column) -> bool:
     """Return whether a sum over the column is meaningful, judged by its phrases."""
     words = {word for phrase in column.wordings for word in phrase.lower().split()}
     return words.isdisjoint(LISTS["not_additive"])
-
-
-def _is_date(value: str) -> bool:
-    return len(value) == 10 and value[4] == value[7] == "-" and value[:4].isdigit()
 
 
 def _be(phrase: str) -> str:

@@ -47,21 +47,19 @@ class SplitQuota:
         return True
 
 
-def normalised(sql: str) -> str:
-    """Return `sql` in one spelling: case, white space, quotes and AS make no difference."""
-    return _canonical(parse_query(sql))
+def normalised(sql: str, *, masked: bool = False) -> str:
+    """Return `sql` in one spelling: case, white space, quotes and AS make no difference.
+
+    `masked`: without its literals, LIMIT's number included.
+    """
+    tree = parse_query(sql).copy()
+    for literal in list(tree.find_all(exp.Literal)) if masked else []:
+        literal.replace(exp.Placeholder())
+    return str(tree.sql(dialect="sqlite", normalize=True)).lower()
 
 
 def skeleton(sql: str) -> str:
-    """Return `normalised` with every literal masked, LIMIT's number included."""
-    tree = parse_query(sql).copy()
-    for literal in list(tree.find_all(exp.Literal)):
-        literal.replace(exp.Placeholder())
-    return _canonical(tree)
-
-
-def _canonical(tree: exp.Expression) -> str:
-    return str(tree.sql(dialect="sqlite", normalize=True)).lower()
+    return normalised(sql, masked=True)
 
 
 def contains_answer(text: str, answer: Any) -> bool:

@@ -158,16 +158,18 @@ class Column:
     spelling: Spelling | None = None
     note: str = ""
     decimal: str | None = ""
-    day: Callable[[Value | None], str | None] | None = None
+    day: Callable[[Value], str] | None = None
 
-    def read(self, cell: str | None) -> Value | None:
+    def read(self, cell: str) -> Value | None:
         """Return the value of a cell: NULL for one that is missing, or empty."""
-        if cell is None or self.spelling is None:
-            return plain((cell or "").replace("\0", "")) or None
-        value = None if is_missing(cell) else readings(cell, self.spelling[0])[self.spelling]
+        if self.spelling is None:
+            return plain(cell.replace("\0", "")) or None
+        if is_missing(cell):
+            return None
+        value = readings(cell, self.spelling[0])[self.spelling]
         if self.day:
             return self.day(value)
-        return float(value) if self.kind == "REAL" and value is not None else value
+        return float(value) if self.kind == "REAL" else value
 
 
 def plain(text: str) -> str:
@@ -200,7 +202,6 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]], decimal: str = "")
     fits: Counter[Spelling] = Counter()
     kinds: Counter[str] = Counter()
     total = 0
-
     gaps = False
 
     def known() -> Iterator[tuple[str, int]]:
@@ -373,16 +374,13 @@ def _times(text: str) -> Iterator[tuple[Spelling, Value]]:
         if len(day) == 10:
             value = f"{day} {time}:{found[3] or '00'}{fraction}"
             with suppress(OverflowError):  # the first or the last day of all
-                value = _in_utc(value, zone) if zone else value
+                if zone:
+                    offset = f"{_ZONES.get(zone.upper(), 0):+03}00"
+                    if re.search(r"\d", zone):
+                        offset = re.sub(r"[^\d+-]", "", zone).ljust(5, "0")
+                    moment = datetime.fromisoformat(value + offset).astimezone(UTC)
+                    value = moment.replace(tzinfo=None).isoformat(" ")
                 yield ("date", form, clock_of, "zone" * bool(zone)), value
-
-
-def _in_utc(value: str, zone: str) -> str:
-    offset = f"{_ZONES.get(zone.upper(), 0):+03}00"
-    if re.search(r"\d", zone):
-        offset = re.sub(r"[^\d+-]", "", zone).ljust(5, "0")
-    moment = datetime.fromisoformat(value + offset).astimezone(UTC).replace(tzinfo=None)
-    return moment.isoformat(" ")
 
 
 def name_words(name: str) -> str:
@@ -390,7 +388,7 @@ def name_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value | None], str | None], str] | None:
+def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | None:
     """Return what reads the numbers of a column of `DAYS`, and a note; None if they are no days.
 
     They are YYYYMMDD, or days as Excel counts them.
@@ -400,14 +398,10 @@ def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value | None], str | No
     least, most = min(numbers), max(numbers)
     whole = all(float(one).is_integer() for one in numbers)
 
-    def compact(number: Value | None) -> str | None:
-        if number is None:
-            return None
+    def compact(number: Value) -> str:
         return datetime.strptime(f"{float(number):.0f}", "%Y%m%d").date().isoformat()
 
-    def serial(number: Value | None) -> str | None:
-        if number is None:
-            return None
+    def serial(number: Value) -> str:
         moment = datetime(1899, 12, 30) + timedelta(seconds=round(float(number) * 86_400))
         return moment.date().isoformat() if whole else moment.isoformat(" ")
 

@@ -108,7 +108,6 @@ def start(
 
 
 def play(player: Worker, server: ServerProcess, steps: int) -> Wave:
-    """Play a wave. Raises `NotMeasured`."""
     began, client_s, server_s = time.perf_counter(), player.cpu_s(), server.cpu_s()
     reward = float(player.ask(None))
     wall_s = time.perf_counter() - began
@@ -157,10 +156,8 @@ def measure(peers: Sequence[Peer], workload: Workload, waves: int, cache: Path) 
 
 
 def order(names: Sequence[str], waves: int) -> list[str]:
-    """Return who plays when: each name once per wave, every second wave backwards.
-
-    So nobody always plays right after the same one, and each pair is equally far apart on average.
-    """
+    """Return who plays when: each name once per wave, every second wave backwards, so that nobody
+    always plays right after the same one."""
     return [name for wave in range(waves) for name in (names if wave % 2 == 0 else names[::-1])]
 
 

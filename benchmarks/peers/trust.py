@@ -80,7 +80,10 @@ class Found:
 
 def wrong_answers(data: Path, questions: Sequence[Question]) -> Iterator[tuple[str, Case]]:
     """Yield wrong answers by form, `WRONG_OF_A_FORM` of each where the data has as many."""
-    golds = [(one, _rows(data, one, one.gold_sql), _ordered(one)) for one in questions]
+    golds = []
+    for one in questions:  # an inner ORDER BY decides nothing
+        ordered = parse_query(one.gold_sql).args.get("order") is not None
+        golds.append((one, _rows(data, one, one.gold_sql), ordered))
     for kind, forms in tomllib.loads(WRONG_ANSWERS.read_text()).items():
         of_kind = [gold for gold in golds if kind in _kinds(*gold[1:])]
         for name, form in forms.items():
@@ -96,11 +99,6 @@ def wrong_answers(data: Path, questions: Sequence[Question]) -> Iterator[tuple[s
 def _rows(data: Path, question: Question, sql: str) -> Rows:
     with closing(sqlite3.connect(database_path(data, question.database_name))) as database:
         return database.execute(sql).fetchall()
-
-
-def _ordered(question: Question) -> bool:
-    """Return whether the order of the gold's rows counts: an inner ORDER BY decides nothing."""
-    return parse_query(question.gold_sql).args.get("order") is not None
 
 
 def _kinds(rows: Rows, ordered: bool) -> set[str]:

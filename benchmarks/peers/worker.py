@@ -65,24 +65,19 @@ def find(name: str) -> Callable[..., Opened]:
     return found
 
 
-async def serve(opened: Opened, packages: str, reply: Callable[[Any], None]) -> None:
-    """Answer the lines of stdin until it ends."""
-    async with opened as answer:
+async def main(name: str, packages: str, *arguments: str) -> None:
+    """Answer the lines of stdin until it ends; what a package prints goes to stderr."""
+    replies, sys.stdout = sys.stdout, sys.stderr
+
+    def reply(value: Any) -> None:
+        print(json.dumps(value), file=replies, flush=True)
+
+    async with find(name)(*arguments) as answer:
         reply({name: version(name) for name in packages.split(",") if name})
         # in a thread, so that open connections answer pings meanwhile
         while line := await asyncio.to_thread(sys.stdin.readline):
             reply(await answer(json.loads(line)))
 
 
-def main(name: str, packages: str, *arguments: str) -> None:
-    """Serve; what a package prints goes to stderr."""
-    replies, sys.stdout = sys.stdout, sys.stderr
-
-    def reply(value: Any) -> None:
-        print(json.dumps(value), file=replies, flush=True)
-
-    asyncio.run(serve(find(name)(*arguments), packages, reply))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    asyncio.run(main(*sys.argv[1:]))

@@ -41,11 +41,6 @@ MAX_ANSWER_COUNT = 2  # always allowed, however small the split
 Splits = Mapping[str, Sequence[Question]]
 
 
-def kept_flag(reason: Reason) -> str:
-    """Return the flag of a gold that an import kept on request in spite of `reason`."""
-    return f"kept-{reason}"
-
-
 # flag -> meaning, in the order in which they are shown. A question with an error cannot be trusted.
 ERRORS: dict[str, str] = {
     Reason.FAILING: "the gold is not one SELECT that runs",
@@ -75,7 +70,7 @@ NOTES: dict[str, str] = {
     "guessable-mode": "at least half of the rows of its column hold the answer",
     "null-cells": "some cells of the answer are NULL",
     **{
-        kept_flag(reason): f"{ERRORS[reason]}; kept on request by the import"
+        f"kept-{reason}": f"{ERRORS[reason]}; kept on request by the import"
         for reason in sorted(KEEP_OVERSIZE.union(*KEEP.values()))
     },
 }
@@ -123,7 +118,7 @@ def question_findings(
         yield finding(str(error.reason), error.detail)
         return
     for reason, detail in gold.kept.items():
-        yield finding(kept_flag(reason), detail)
+        yield finding(f"kept-{reason}", detail)
     answer = _short(gold.answer)
     if (gold.answer, gold.answer_type) != (question.gold_answer, question.answer_type):
         stored = f"{question.answer_type} {_short(question.gold_answer)}"

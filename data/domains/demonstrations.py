@@ -72,7 +72,10 @@ def follow_script(script: str, task: DemonstrationTask) -> list[str]:
                 looks = [f"{kind}: {name}" for name in names for kind in ("DESCRIBE", "SAMPLE")]
                 actions += looks[: MAX_ACTIONS - 2]
             case "misname":
-                actions.append(f"DESCRIBE: {_noun_of_first_table(task)}")
+                table = task.domain.table(draft.tables[0])
+                nouns = [noun.replace(" ", "_") for noun in (table.plural, table.singular)]
+                noun = next((noun for noun in nouns if noun != table.name), "data")
+                actions.append(f"DESCRIBE: {noun}")
             case "guess":
                 actions.append(f"QUERY: {_guess_columns(task)}")
             case "miss":
@@ -83,7 +86,12 @@ def follow_script(script: str, task: DemonstrationTask) -> list[str]:
                 at = rng.randrange(len(actions))
                 actions[at:at] = [actions[at]] * rng.randint(1, 2)
             case "result":
-                actions.append(_result_answer(task, actions[-1]))
+                query = actions[-1].removeprefix("QUERY: ")
+                try:
+                    rows = list(islice(task.connection.execute(query), 3))
+                except apsw.Error:
+                    rows = []
+                actions.append(answer_action(rows) if rows else _blind_answer(task))
             case "blind":
                 actions.append(_blind_answer(task))
             case "answer":
@@ -93,20 +101,13 @@ def follow_script(script: str, task: DemonstrationTask) -> list[str]:
 
 def answer_action(rows: Sequence[Sequence[Any]]) -> str:
     """Return `ANSWER: ...` with one row per line and ` | ` between cells, as a QUERY shows them."""
-    return "ANSWER: " + "\n".join(" | ".join(_cell(cell) for cell in row) for row in rows)
 
+    def shown(cell: Any) -> str:
+        if cell is None:
+            return "NULL"
+        return cell.replace("\n", "\\n") if isinstance(cell, str) else repr(cell)
 
-def _cell(cell: Any) -> str:
-    if cell is None:
-        return "NULL"
-    return cell.replace("\n", "\\n") if isinstance(cell, str) else repr(cell)
-
-
-def _noun_of_first_table(task: DemonstrationTask) -> str:
-    """Return what the question calls the rows of its first table, if that is not its name."""
-    table = task.domain.table(task.draft.tables[0])
-    nouns = [noun.replace(" ", "_") for noun in (table.plural, table.singular)]
-    return next((noun for noun in nouns if noun != table.name), "data")
+    return "ANSWER: " + "\n".join(" | ".join(map(shown, row)) for row in rows)
 
 
 def _guess_columns(task: DemonstrationTask) -> str:
@@ -140,15 +141,6 @@ def _wrong_query(task: DemonstrationTask) -> str:
     if not options:
         options = [f"SELECT COUNT(*) FROM {rng.choice(task.domain.tables).name}"]
     return rng.choice(options)
-
-
-def _result_answer(task: DemonstrationTask, query: str) -> str:
-    """Answer with the first rows of a QUERY action, blindly if it fails or has none."""
-    try:
-        rows = list(islice(task.connection.execute(query.removeprefix("QUERY: ")), 3))
-    except apsw.Error:
-        rows = []
-    return answer_action(rows) if rows else _blind_answer(task)
 
 
 def _blind_answer(task: DemonstrationTask) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from data.domains import values, words
-from data.domains.held_out import allowed, allowed_by, fresh_word, without_held_out
+from data.domains.held_out import allowed, fresh_word, without_held_out
 from data.domains.spec import Column, Domain, Kind, Maker, Table
 from data.domains.words import LISTS, SQL_WORDS, is_plural, plural
 
@@ -30,7 +30,10 @@ CODE_SHARE = 0.55  # of text columns; the others hold emails, phone numbers or s
 FIRST_DAY, LAST_DAY = dt.date(1985, 1, 1), dt.date(2024, 12, 31)
 
 # without what is held out
-NOUNS, NAMES, ALLOWED = map(allowed_by, (words.NOUNS, words.NAMES, LISTS))
+NOUNS, NAMES, ALLOWED = (
+    {key: allowed(texts) for key, texts in options.items()}
+    for options in (words.NOUNS, words.NAMES, LISTS)
+)
 LABELS = allowed(tuple(words.LABELS))
 
 

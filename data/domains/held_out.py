@@ -13,7 +13,7 @@ from functools import cache
 
 from data.domains.shipped import SHIPPED
 from data.domains.spec import Kind, Maker, Value
-from data.domains.words import HELD_OUT_PAIRS, LISTS, Lists, plural, pseudo_word
+from data.domains.words import HELD_OUT_PAIRS, LISTS, plural, pseudo_word
 
 UNSEEN = [shipped for shipped in SHIPPED if shipped.unseen]
 FUNCTION_WORDS = frozenset(LISTS["function_words"])
@@ -48,10 +48,6 @@ def allowed(options: Sequence[str]) -> tuple[str, ...]:
     held_out = held_out_words()
     forms = [(text, words_of(text) + words_of(plural(text))) for text in options]
     return tuple(text for text, words in forms if held_out.isdisjoint(words))
-
-
-def allowed_by(options: Lists) -> Lists:
-    return {key: allowed(texts) for key, texts in options.items()}
 
 
 def fresh_word(rng: random.Random, least: int, most: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
+from data.domains.spec import Domain, Kind, Rows, Value
 from shared.sqltext import quote_identifier
 
 PAGE_BYTES = 4096
@@ -21,19 +21,18 @@ def populate(domain: Domain, rng: random.Random) -> Rows:
     """
     rows: Rows = {}
     for table in domain.tables:
-        streams = [(column, random.Random(rng.getrandbits(64))) for column in table.columns]
-        cells = [_column_cells(table, column, rows, stream) for column, stream in streams]
+        cells: list[list[Value]] = []
+        for column in table.columns:
+            stream = random.Random(rng.getrandbits(64))
+            if column.values is not None:
+                cells.append(column.values(stream, table.rows))
+            elif column.references is not None:
+                parents = len(rows[column.references])
+                cells.append(_references(table.rows, parents, column.null_share, stream))
+            else:
+                cells.append(list(range(1, table.rows + 1)))
         rows[table.name] = list(zip(*cells, strict=True))
     return rows
-
-
-def _column_cells(table: Table, column: Column, rows: Rows, rng: random.Random) -> list[Value]:
-    if column.kind is Kind.KEY:
-        return list(range(1, table.rows + 1))
-    if column.references is not None:
-        return _references(table.rows, len(rows[column.references]), column.null_share, rng)
-    assert column.values is not None, f"{table.name}.{column.name} has no maker"
-    return column.values(rng, table.rows)
 
 
 def _references(count: int, parents: int, null_share: float, rng: random.Random) -> list[Value]:
@@ -52,23 +51,20 @@ def _references(count: int, parents: int, null_share: float, rng: random.Random)
     return [draw() for _ in range(count)]
 
 
-def _create_sql(table: Table, domain: Domain) -> str:
-    lines = []
-    for column in table.columns:
-        line = f"  {column.name} {column.kind.sql_type}"
-        if column.kind is Kind.KEY:
-            line += " PRIMARY KEY"
-        if column.references is not None:
-            line += f" REFERENCES {column.references}({domain.table(column.references).key.name})"
-        lines.append(line)
-    return f"CREATE TABLE {table.name} (\n" + ",\n".join(lines) + "\n)"
-
-
 def _fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
     """Create the domain's tables in an empty database and insert `rows`, in one transaction."""
     with connection:
         for table in domain.tables:
-            connection.execute(_create_sql(table, domain))
+            lines = []
+            for column in table.columns:
+                line = f"  {column.name} {column.kind.sql_type}"
+                if column.kind is Kind.KEY:
+                    line += " PRIMARY KEY"
+                if column.references is not None:
+                    key = domain.table(column.references).key.name
+                    line += f" REFERENCES {column.references}({key})"
+                lines.append(line)
+            connection.execute(f"CREATE TABLE {table.name} (\n" + ",\n".join(lines) + "\n)")
             marks = ", ".join("?" * len(table.columns))
             insert = f"INSERT INTO {quote_identifier(table.name)} VALUES ({marks})"
             connection.executemany(insert, rows[table.name])

@@ -8,8 +8,10 @@ companies are not ASCII.
 
 import datetime as dt
 import random
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from data.domains.spec import Maker, Value
 from data.domains.words import LISTS
@@ -39,24 +41,20 @@ def column(draw: Draw, *, null: float = 0.0, unique: bool = False) -> Maker:
     return make
 
 
-def _mostly(name: str) -> Callable[[random.Random], str]:
+def _mostly(name: str, rng: random.Random) -> str:
     """Draw from the list `name`, now and then from the list `rare_<name>`."""
-    common, rare = LISTS[name], LISTS[f"rare_{name}"]
-    return lambda rng: rng.choice(rare) if rng.random() < RARE_SHARE else rng.choice(common)
-
-
-_first, _last, _city = map(_mostly, ("first_names", "last_names", "cities"))
+    return rng.choice(LISTS[f"rare_{name}" if rng.random() < RARE_SHARE else name])
 
 
 def person(rng: random.Random) -> str:
     """Draw a first and a last name, of about 40,000."""
-    return f"{_first(rng)} {_last(rng)}"
+    return f"{_mostly('first_names', rng)} {_mostly('last_names', rng)}"
 
 
 def company(rng: random.Random) -> str:
     """Draw a name such as `Harbor Foods` or `Novak & Sons`, of about 4,000."""
     if rng.random() < 0.25:
-        return f"{_last(rng)} {rng.choice(LISTS['company_suffixes'])}"
+        return f"{_mostly('last_names', rng)} {rng.choice(LISTS['company_suffixes'])}"
     return f"{rng.choice(LISTS['company_heads'])} {rng.choice(LISTS['company_tails'])}"
 
 
@@ -64,7 +62,8 @@ def cities(count: int, null: float = 0.0) -> Maker:
     """Return a maker of `count` cities, which the rows share."""
 
     def make(rng: random.Random, rows: int) -> list[Value]:
-        return skewed_choice(column(_city, unique=True)(rng, count), null)(rng, rows)
+        drawn = column(partial(_mostly, "cities"), unique=True)(rng, count)
+        return skewed_choice(drawn, null)(rng, rows)
 
     return make
 
@@ -115,15 +114,10 @@ def dates(first: dt.date, last: dt.date, null: float = 0.0) -> Maker:
 
 def email(rng: random.Random) -> str:
     """Draw an address such as `jose.novak17@example.org`, in ASCII."""
-    local = ".".join(_ascii_letters(word) for word in person(rng).split())
+    plain = unicodedata.normalize("NFKD", person(rng).translate(str.maketrans("łŁøØ", "lLoO")))
+    local = ".".join(re.sub("[^a-z]", "", word) or "x" for word in plain.lower().split())
     number = str(rng.randint(1, 99)) if rng.random() < 0.5 else ""
     return f"{local}{number}@{rng.choice(LISTS['mail_domains'])}"
-
-
-def _ascii_letters(text: str) -> str:
-    """Return the lower-case ASCII letters of `text` without accents; `x` if there are none."""
-    plain = unicodedata.normalize("NFKD", text.translate(str.maketrans("łŁøØ", "lLoO")))
-    return "".join(letter for letter in plain.lower() if "a" <= letter <= "z") or "x"
 
 
 def codes(prefix: str, digits: int = 5, *, null: float = 0.0) -> Maker:

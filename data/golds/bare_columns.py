@@ -26,10 +26,13 @@ def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
     if not _BESIDE.search(sql):
         return None
     try:
-        selects = list(filter(_aggregates, parse_query(sql).find_all(exp.Select)))
+        selects = list(parse_query(sql).find_all(exp.Select))
     except SqlglotError:
         return None
     for select in selects:
+        nodes = (node for column in select.expressions for node in own_nodes(column))
+        if not select.args.get("group") and not any(map(_is_aggregate, nodes)):
+            continue
         try:
             if found := _open_columns(select, run):
                 return found
@@ -37,11 +40,6 @@ def find_bare(sql: str, run: Callable[[str], Iterator[Row]]) -> str | None:
             # correlated, or it reads a WITH table: the reversed scan, the next check, covers these
             continue
     return None
-
-
-def _aggregates(select: exp.Select) -> bool:
-    nodes = (node for column in select.expressions for node in own_nodes(column))
-    return bool(select.args.get("group")) or any(map(_is_aggregate, nodes))
 
 
 def _is_aggregate(node: exp.Expression) -> bool:

@@ -188,13 +188,13 @@ def _check_order(connection: apsw.Connection, sql: str, rows: Sequence[tuple[Any
 
 
 def _same_rows(left: Iterable[tuple[Cell, ...]], right: Iterable[tuple[Cell, ...]]) -> bool:
-    """Return whether both have the same rows in any order, floats to nine digits."""
-    return Counter(map(_rounded, left)) == Counter(map(_rounded, right))
+    """Return whether both have the same rows in any order, floats to nine digits: the last digits
+    of a sum depend on the order of the scan."""
 
+    def rounded(row: Iterable[Cell]) -> tuple[Cell, ...]:
+        return tuple(float(f"{round(x, 9):.9g}") if isinstance(x, float) else x for x in row)
 
-def _rounded(row: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Round floats: the last digits of a sum depend on the order of the scan."""
-    return tuple(float(f"{round(x, 9):.9g}") if isinstance(x, float) else x for x in row)
+    return Counter(map(rounded, left)) == Counter(map(rounded, right))
 
 
 def type_answer(rows: Sequence[Sequence[Cell]]) -> tuple[Any, AnswerType]:
@@ -226,7 +226,10 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
         if isinstance(cell, float) and not math.isfinite(cell):
             raise GoldRejected(Reason.UNSTABLE, "a number that is not finite")
     long = [len(cell) for cell in cells if isinstance(cell, str) and len(cell) > MAX_CELL_CHARS]
-    size = sum(map(_shown_bytes, cells))
+    # about what an agent is shown
+    size = sum(
+        len(one.encode()) + 3 if isinstance(one, str) else 7 if one is None else 20 for one in cells
+    )
     kept = {}
     if not rows:
         kept[Reason.EMPTY] = "no rows"
@@ -242,13 +245,6 @@ def _check_rows(rows: Sequence[tuple[Any, ...]], keep: Collection[Reason]) -> di
         if reason not in keep or (reason == Reason.OVERSIZE and size > MAX_KEPT_BYTES):
             raise GoldRejected(reason, detail)
     return kept
-
-
-def _shown_bytes(cell: Cell) -> int:
-    """Return about how many bytes a cell takes where an agent is shown it."""
-    if isinstance(cell, str):
-        return len(cell.encode()) + 3
-    return 7 if cell is None else 20
 
 
 def _stream(connection: apsw.Connection, sql: str) -> Generator[tuple[Any, ...]]:

@@ -72,9 +72,9 @@ def _meaning(cells: tuple[str, ...], mixed: bool) -> Meaning | None:
             )
     for flags in _FLAGS:
         if {cell.strip().lower() for cell in known} == flags.keys():
-            return Meaning("boolean", partial(_flag, flags))
+            return Meaning("boolean", partial(_looked_up, flags))
     if all(cell.strip().lower() in _PLACES for cell in known) and len(known) > 1:
-        return Meaning("word", _place)
+        return Meaning("word", partial(_looked_up, _PLACES))
     others = [cell for cell in known if _bound(cell) is None]
     if len(others) < len(known) and all(readings(one, "number") for one in others):
         return Meaning("range", _reader("number", None))
@@ -92,15 +92,11 @@ def _reader(kind: str, best: Spelling | None) -> Callable[[object], Value | None
         found = readings(cell, kind)
         spelling = best if best in found else next(iter(found), None)
         if spelling is not None:
-            return _scaled(spelling, found[spelling])
+            value, scale = found[spelling], _SCALES.get(spelling[-1].lower(), 1)
+            return value if scale == 1 or isinstance(value, str) else value * scale
         return _bound(cell) if kind == "number" else cell
 
     return read
-
-
-def _scaled(spelling: Spelling, value: Value) -> Value:
-    scale = _SCALES.get(spelling[-1].lower(), 1)
-    return value if scale == 1 or isinstance(value, str) else value * scale
 
 
 def _bound(cell: str) -> float | None:
@@ -114,9 +110,5 @@ def _bound(cell: str) -> float | None:
     return numbers[0] if numbers and rising else None
 
 
-def _flag(flags: dict[str, int], cell: object) -> Value | None:
-    return flags.get(str(cell).strip().lower())
-
-
-def _place(cell: object) -> Value | None:
-    return _PLACES.get(cell.strip().lower()) if isinstance(cell, str) else None
+def _looked_up(values: dict[str, int], cell: object) -> Value | None:
+    return values.get(str(cell).strip().lower())

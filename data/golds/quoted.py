@@ -55,12 +55,9 @@ def doubtful_name(query: exp.Query, connection: apsw.Connection) -> str | None:
                 return f'"{column.name}" is no column: SQLite reads it as text'
         elif isinstance(other, exp.Column) and column is sides[1]:
             table = table_of(other, connection)
-            if table and _holds(connection, table, other.name, column.name):
+            name = quote_identifier(other.name)
+            held = table and f"SELECT 1 FROM {quote_identifier(table)} WHERE {name} = ? LIMIT 1"
+            if held and connection.execute(held, (column.name,)).fetchall():
                 what = f"a value of {other.name}, and a column: SQLite reads the column"
                 return f'"{column.name}" is {what}; write it in single quotes'
     return None
-
-
-def _holds(connection: apsw.Connection, table: str, column: str, text: str) -> bool:
-    query = f"SELECT 1 FROM {quote_identifier(table)} WHERE {quote_identifier(column)} = ? LIMIT 1"
-    return bool(connection.execute(query, (text,)).fetchall())

@@ -79,7 +79,8 @@ def _tie_of(query: exp.Query, run: Run, *, order_matters: bool) -> Tie | None:
         plain = query.copy()
         for clause in ("order", "limit", "offset"):
             plain.set(clause, None)
-        if _count(run, plain.sql(dialect="sqlite")) != _count(run, keyed.sql):
+        plain_sql = plain.sql(dialect="sqlite")
+        if sum(1 for _ in run(plain_sql)) != sum(1 for _ in run(keyed.sql)):
             raise Unresolved("DISTINCT rows have more than one sort key each")
     with closing(run(keyed.sql)) as rows:  # it holds a cursor
         detail, past = _scan(rows, keyed, order_matters=order_matters and bool(keyed.keys))
@@ -114,10 +115,6 @@ def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> tuple
         if (stop is not None and past >= stop) or (detail and past > MAX_TIE_ROWS):
             break
     return detail, past
-
-
-def _count(run: Run, sql: str) -> int:
-    return sum(1 for _row in run(sql))
 
 
 def settle_windows(sql: str) -> list[str]:

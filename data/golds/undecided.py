@@ -53,8 +53,11 @@ def find_undecided(
     """
     if not _WORTH_A_LOOK.search(sql):
         return None
-    known: Any = as_known
-    connection.create_scalar_function("as_known", known, 1, deterministic=True)
+
+    def as_known(cell: Any) -> Any:
+        return None if isinstance(cell, str) and is_missing(cell) else cell
+
+    connection.create_scalar_function("as_known", as_known, 1, deterministic=True)
     try:
         original = parse_query(sql)
         if doubt := doubtful_name(original, connection) or _senseless(original, connection):
@@ -72,11 +75,6 @@ def find_undecided(
     except (SqlglotError, Unresolved, RecursionError, apsw.SQLError):
         pass
     return None
-
-
-def as_known(cell: object) -> object:
-    """Return a value, but NULL for a text that stands for it."""
-    return None if isinstance(cell, str) and is_missing(cell) else cell
 
 
 def _meaning(node: exp.Expression, connection: apsw.Connection) -> tuple[str, Meaning] | None:
@@ -169,10 +167,8 @@ def _operands(query: exp.Query) -> Iterator[tuple[exp.Expression, list[exp.Expre
         elif isinstance(node, exp.Cast) and node.to.this in exp.DataType.NUMERIC_TYPES:
             yield node, [node.this]
         elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div):
-            yield (
-                node,
-                [one for one in (node.this, node.expression) if not isinstance(one, exp.Literal)],
-            )
+            sides = (node.this, node.expression)
+            yield node, [one for one in sides if not isinstance(one, exp.Literal)]
 
 
 def _meant(node: exp.Expression, value: exp.Expression) -> exp.Expression:
@@ -250,10 +246,8 @@ def _put_nulls_last(query: exp.Query, _connection: apsw.Connection, _: Readers) 
             if not term.args.get("desc"):
                 term.set("nulls_first", False)
                 keys.append(term.this.sql(dialect="sqlite"))
-    keys = list(dict.fromkeys(keys))
-    return (
-        f"NULLs of {', '.join(keys)} sort into the rows shown; they may come last" if keys else None
-    )
+    named = ", ".join(dict.fromkeys(keys))
+    return f"NULLs of {named} sort into the rows shown; they may come last" if keys else None
 
 
 def _read_missing(query: exp.Query, _connection: apsw.Connection, _: Readers) -> str | None:
@@ -294,21 +288,18 @@ def same_rows(
     left: Sequence[Row], right: Sequence[Row], ordered: bool, readers: Readers | None = None
 ) -> bool:
     """Return whether both have the same values, text or not, in the same order if it matters."""
-    first, second = (
-        [tuple(_comparable(cell, readers or []) for cell in row) for row in rows]
-        for rows in (left, right)
-    )
+
+    def comparable(cell: object) -> object:
+        for read in readers or [] if isinstance(cell, str) else []:
+            if (value := read(cell)) is not None and value != cell:
+                cell = value
+                break
+        if isinstance(cell, str):
+            cell = next(iter(readings(cell, "number").values()), cell)
+        return float(f"{cell:.9g}") if isinstance(cell, int | float) else cell
+
+    first, second = ([tuple(map(comparable, row)) for row in rows] for rows in (left, right))
     return first == second if ordered else Counter(first) == Counter(second)
-
-
-def _comparable(cell: object, readers: Readers) -> object:
-    for read in readers if isinstance(cell, str) else []:
-        if (value := read(cell)) is not None and value != cell:
-            cell = value
-            break
-    if isinstance(cell, str):
-        cell = next(iter(readings(cell, "number").values()), cell)
-    return float(f"{cell:.9g}") if isinstance(cell, int | float) else cell
 
 
 def short_rows(rows: Sequence[Row]) -> str:

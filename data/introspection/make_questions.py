@@ -208,14 +208,20 @@ def _rows(
             )
     made = Counter(row.database for row in rows.values())
     for name, pool in pools.items():
-        report.notes += (
-            f"{name}: not asked of: {reason}: {', '.join(columns)}"
-            for reason, columns in _left_out(pool).items()
-            if columns
-        )
+        asked = "\n".join(question.gold_sql for question in pool.questions)
+        unasked = [
+            f"{table.name}.{column.name}"
+            for table in pool.schema.domain.tables
+            for column in table.columns
+            if column.kind not in (Kind.KEY, Kind.REF)
+            and not re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", asked)
+        ]
+        for reason, columns in {**pool.schema.left_out, "no question fits": unasked}.items():
+            if columns:
+                report.notes.append(f"{name}: not asked of: {reason}: {', '.join(columns)}")
         if made[name] < count:
-            asked = counted(count, "question")
-            report.notes.append(f"{name}: {made[name]} of {asked}, as {_why(pool)}")
+            wanted_of = counted(count, "question")
+            report.notes.append(f"{name}: {made[name]} of {wanted_of}, as {_why(pool)}")
     return [rows[one.question_id] for one in drawn if one.question_id in rows]
 
 
@@ -236,19 +242,6 @@ def _capped(questions: Sequence[Question], most: int) -> list[Question]:
                 kept.append(question)
         if len(kept) == size or limit == MAX_ANSWER_COUNT:
             return kept
-
-
-def _left_out(pool: _Pool) -> dict[str, list[str]]:
-    """Return what no question is about, by reason."""
-    asked = "\n".join(question.gold_sql for question in pool.questions)
-    unasked = [
-        f"{table.name}.{column.name}"
-        for table in pool.schema.domain.tables
-        for column in table.columns
-        if column.kind not in (Kind.KEY, Kind.REF)
-        and not re.search(rf"(?<!\w){re.escape(column.name)}(?!\w)", asked)
-    ]
-    return {**pool.schema.left_out, "no question fits": unasked}
 
 
 def _why(pool: _Pool) -> str:

@@ -11,7 +11,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import apsw
 
@@ -83,7 +83,13 @@ def introspect(db_id: str, connection: apsw.Connection, rng: random.Random) -> S
     left_out["tables of fewer than two rows"] += small
     for table in raw:
         uses = [*_keys(table), *_attributes(table, nouns, left_out)]
-        uses = _with_name(table, uses, partial)
+        ranked = [(rank, use) for use in uses if (rank := _name_rank(table, use)) is not None]
+        if ranked:  # NAME is the column that best identifies a row to people
+            rank, best = min(ranked, key=lambda one: one[0])
+            if rank:
+                partial[table.sql] = best.column.wordings[0]
+            named = replace(best.column, kind=Kind.NAME)
+            uses = [_Use(use.cells, named) if use is best else use for use in uses]
         columns = tuple(use.column for use in uses)
         tables.append(Table(table.sql, table.singular, table.plural, columns, table.count))
         rows[table.sql] = _rows(table, uses, connection)
@@ -128,8 +134,11 @@ def _attributes(table: RawTable, nouns: set[str], left_out: Mapping[str, list[st
             kind = _kind(table, cells)
             if link and (kind not in LABELS or _is_numeric(cells)):
                 raise _Unusable("keys")
-            if kind in LABELS and _are_other_dates(cells):
-                raise _Unusable(OTHER_DATES)
+            if kind in LABELS:
+                texts = Counter(str(cell) for cell in cells.sample if cell is not None)
+                spelling = column_of(texts.items).spelling
+                if spelling is not None and spelling[0] == "date":  # that `--mend` would rewrite
+                    raise _Unusable(OTHER_DATES)
             if kind in NUMBERS and " ".join(map(singular, cells.words)) in nouns:
                 raise _Unusable("ids of the rows of another table")
             # `date` alone could also mean another column's `return date`
@@ -154,37 +163,30 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
     texts, numbers = counts["text"], counts["integer"] + counts["real"]
     in_key = numbers and cells in table.keys and "year" not in cells.words
     years = all(cell in YEARS for cell in known) and LISTS["ordinals"].isdisjoint(cells.words)
+    ends_in_id = len(last) > 4 and last.endswith("id") and last not in LISTS["not_ids"]
+    two = set(known) if len(set(known)) == 2 else set()
     reasons: dict[str, object] = {
         "BLOBs": counts["blob"],
         "texts that are not UTF-8": texts and not cells.sample,
         "texts and numbers in one column": texts and numbers,
         "no two different values": len(set(known)) < 2,
-        "flags": _is_flag(cells),
+        "flags": two and (two <= {0, 1} or is_flag(cells.words, cells.declared)),
         "secrets": LISTS["secrets"].intersection(cells.words),
         "names without a letter": not any(map(str.isalpha, cells.name)),
         "ids": last in LISTS["ids"] or in_key,
-        "numbers of people or rows": numbers and (last in LISTS["roles"] or _ends_in_id(last)),
+        "numbers of people or rows": numbers and (last in LISTS["roles"] or ends_in_id),
         "seconds since 1970": numbers and all(map(_is_epoch, known)),
         "years under another name": numbers and years,
     }
     if reason := next((one for one, holds in reasons.items() if holds), None):
         raise _Unusable(reason)
-    return _number_kind(cells, last) if numbers else _text_kind(cells)
-
-
-def _number_kind(cells: Cells, last: str) -> Kind:
+    if not numbers:
+        return _text_kind(cells)
     unfit = LISTS["ordinals"] | LISTS["aggregates"]  # not 'the highest average'
     code = last in LISTS["codes"] and cells.words[0] not in ("number", "total")
     if code or not unfit.isdisjoint(cells.words):
         return Kind.TEXT
     return Kind.REAL if cells.counts["real"] else Kind.INTEGER
-
-
-def _are_other_dates(cells: Cells) -> bool:
-    """Return whether a column of text holds dates that `data.spellings` would rewrite."""
-    texts = Counter(str(cell) for cell in cells.sample if cell is not None)
-    spelling = column_of(texts.items).spelling
-    return spelling is not None and spelling[0] == "date"
 
 
 def _text_kind(cells: Cells) -> Kind:
@@ -205,32 +207,10 @@ def _is_numeric(cells: Cells) -> bool:
     return all(_NUMBER.fullmatch(str(cell)) for cell in cells.known)
 
 
-def _is_flag(cells: Cells) -> bool:
-    return len(set(cells.known)) == 2 and (
-        set(cells.known) <= {0, 1} or is_flag(cells.words, cells.declared)
-    )
-
-
-def _ends_in_id(word: str) -> bool:
-    return len(word) > 4 and word.endswith("id") and word not in LISTS["not_ids"]
-
-
 def _is_epoch(cell: Value) -> bool:
     """Return whether a number could be seconds or milliseconds since 1970, of 1999 or later."""
     seconds = range(915_148_800, 2**32)
     return isinstance(cell, int) and (cell in seconds or cell // 1000 in seconds)
-
-
-def _with_name(table: RawTable, uses: Sequence[_Use], partial: dict[str, str]) -> list[_Use]:
-    """Make NAME of the column that best identifies a row to people, if there is one."""
-    ranked = [(rank, use) for use in uses if (rank := _name_rank(table, use)) is not None]
-    if not ranked:
-        return list(uses)
-    rank, best = min(ranked, key=lambda one: one[0])
-    if rank:
-        partial[table.sql] = best.column.wordings[0]
-    named = Column(best.column.name, Kind.NAME, None, best.column.phrases)
-    return [_Use(use.cells, named) if use is best else use for use in uses]
 
 
 def _name_rank(table: RawTable, use: _Use) -> int | None:
@@ -258,9 +238,6 @@ def _name_rank(table: RawTable, use: _Use) -> int | None:
     if words[-1] in ("name", "title"):
         return 2 if words[0] == "last" else 1
     return 3 if words[-1] in LISTS["codes"] else 4
-
-
-# Rows
 
 
 def _rows(

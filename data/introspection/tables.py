@@ -96,22 +96,21 @@ def _tables(connection: apsw.Connection, rng: random.Random) -> Iterator[RawTabl
     own = "schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
     found = connection.execute(f"SELECT name, wr FROM pragma_table_list WHERE {own} ORDER BY name")
     for name, without_rowid in found.fetchall():
-        table = _described(str(name), bool(without_rowid), connection)
+        columns, keys = [], []
+        for row in connection.execute(f"PRAGMA table_info({sql_name(str(name))})"):
+            column, declared, place_in_key = str(row[1]), str(row[2] or ""), row[5]
+            columns.append(Cells(column, words_of(column), declared, Counter()))
+            keys += columns[-1:] if place_in_key else []
+        taken = {each.name.lower() for each in columns}
+        rowid = next((one for one in ROWIDS if not without_rowid and one not in taken), None)
+        table = RawTable(str(name), words_of(str(name)), keys, rowid, 0, columns)
         _count_types(table, connection)
         _sample(table, connection, rng)
-        _strip_common_prefix(table)
+        first = {each.words[0] if len(each.words) > 1 else "" for each in columns}
+        if len(columns) > 2 and len(first) == 1 and first != {""}:  # `c_name`, `c_phone`, `c_city`
+            for each in columns:
+                each.words = each.words[1:]
         yield table
-
-
-def _described(name: str, without_rowid: bool, connection: apsw.Connection) -> RawTable:
-    columns, keys = [], []
-    for row in connection.execute(f"PRAGMA table_info({sql_name(name)})"):
-        column, declared, place_in_key = str(row[1]), str(row[2] or ""), row[5]
-        columns.append(Cells(column, words_of(column), declared, Counter()))
-        keys += columns[-1:] if place_in_key else []
-    taken = {each.name.lower() for each in columns}
-    rowid = next((one for one in ROWIDS if not without_rowid and one not in taken), None)
-    return RawTable(name, words_of(name), keys, rowid, 0, columns)
 
 
 def _count_types(table: RawTable, connection: apsw.Connection) -> None:
@@ -183,15 +182,6 @@ def _split_compounds(tables: Sequence[RawTable]) -> None:
         one.words = [part for word in one.words for part in parts(word)]
 
 
-def _strip_common_prefix(table: RawTable) -> None:
-    """Drop a first word that every column has: `c_name`, `c_phone`, `c_city`."""
-    columns = table.columns
-    first = {each.words[0] if len(each.words) > 1 else "" for each in columns}
-    if len(columns) > 2 and len(first) == 1 and first != {""}:
-        for each in columns:
-            each.words = each.words[1:]
-
-
 def _name_tables(tables: Sequence[RawTable]) -> None:
     cores = [core_of(table.words) for table in tables]
     short = [nouns_of(core) for core in cores]
@@ -224,8 +214,11 @@ def _link(tables: Sequence[RawTable], connection: apsw.Connection) -> None:
     for parent in tables:
         keys = Counter(link.key for link in links if link.parent is parent)
         ordered = sorted(keys, key=lambda key: (parent.keys != [key], -keys[key], key.name.lower()))
-        unique = (key for key in ordered if _is_unique(parent, key, connection))
-        parent.key = next(unique, None)
+        for key in ordered:
+            count = f"SELECT count(DISTINCT {key.sql}) FROM {parent.sql}"
+            if parent.keys == [key] or connection.execute(count).fetchall() == [(parent.count,)]:
+                parent.key = key
+                break
     for link in links:
         new = link.child is not link.parent and link.column not in link.child.refs
         if new and link.parent.key == link.key and _matches(link, connection):
@@ -273,13 +266,6 @@ def _undeclared(
     keys = f"SELECT {links[0].key.sql} FROM {links[0].parent.sql}"
     strays = f"SELECT 1 FROM {table.sql} WHERE {each.sql} NOT IN ({keys}) LIMIT 1"
     return [] if connection.execute(strays).fetchall() else links
-
-
-def _is_unique(table: RawTable, column: Cells, connection: apsw.Connection) -> bool:
-    if table.keys == [column]:
-        return True
-    count = f"SELECT count(DISTINCT {column.sql}) FROM {table.sql}"
-    return connection.execute(count).fetchall() == [(table.count,)]
 
 
 def _matches(link: _Link, connection: apsw.Connection) -> bool:

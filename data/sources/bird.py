@@ -37,7 +37,9 @@ def read_bird(folder: Path, *, evidence: bool = True, descriptions: bool = False
     `evidence`: whether to append it; `descriptions`: whether DESCRIBE shows those of the columns.
     Raises `DataError` if there is no file of questions, or one that cannot be used.
     """
-    found = {name: _find(folder, name) for name in FILES}
+    # in the folder, or in the first of its folders that has one
+    places_of = {name: [folder / name, *sorted(folder.glob(f"*/{name}"))] for name in FILES}
+    found = {name: next(filter(Path.is_file, paths), None) for name, paths in places_of.items()}
     if found["dev.json"]:
         del found[MINI]  # the same questions
     if not any(found.values()):
@@ -86,9 +88,3 @@ def _read_descriptions(path: Path) -> dict[str, str]:
         if (name := told.get("original_column_name")) and said:
             found[name] = said
     return found
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    """Return the file in `folder`, or in the first of its folders that has one."""
-    paths = [folder / name, *sorted(folder.glob(f"*/{name}"))]
-    return next((path for path in paths if path.is_file()), None)

@@ -154,11 +154,9 @@ def import_spider_command(
     keep: Keep = "",
 ) -> None:
     """Import Spider: execute every gold and keep the questions with one answer that fits."""
-
-    def read(_: Path) -> Source:
-        return add_quoted_copies(read_spider(directory), quoted)
-
-    _import(read, directory, out, force, keep)
+    _import(
+        lambda _: add_quoted_copies(read_spider(directory), quoted), directory, out, force, keep
+    )
 
 
 @fetch_app.command("spider")

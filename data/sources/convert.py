@@ -302,7 +302,8 @@ def _write_splits(
         report.splits[split].kept += 1
         report.hard += question.difficulty == "hard"
         for reason, detail in gold.kept.items():
-            report.keep_flagged(replace(row.flagged(str(reason), detail), split=split))
+            report.splits[split].kept_on_request[str(reason)] += 1
+            report.kept_on_request.append(replace(row.flagged(str(reason), detail), split=split))
     if source.open:
         lines[OPEN] = [json.dumps(one.model_dump(), ensure_ascii=False) for one in source.open]
         report.splits[OPEN] = SplitCount(len(source.open), len(source.open))

@@ -61,7 +61,7 @@ class Loaded(NamedTuple):
     name: str
     kind: str
     values: str
-    read: Callable[[str | None], Value | None] | None = None
+    read: Callable[[Any], Value | None] | None = None
     note: str = ""
     decimal: str | None = ""
 

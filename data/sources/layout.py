@@ -1,7 +1,7 @@
 """Find the table in the records of a file or a sheet: its header, and what is not of its rows."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
@@ -163,11 +163,7 @@ def _are_units(header: Sequence[str], body: Sequence[Record]) -> bool:
 def _rows(table: Table, records: Iterator[Record]) -> Iterator[Record]:
     """Yield the rows, as wide as the header; say which were changed or left out."""
     width = len(table.header)
-    short: list[int] = []
-    long: list[int] = []
-    odd: list[int] = []
-    again: list[int] = []
-    comments: list[int] = []
+    lines: dict[str, list[int]] = defaultdict(list)  # by what is said of them
     held: list[Record] = []  # with one cell only: perhaps they are below the table
     blank = False
     for line, cells, is_odd in records:
@@ -176,12 +172,12 @@ def _rows(table: Table, records: Iterator[Record]) -> Iterator[Record]:
             blank = True
             continue
         if is_odd:
-            odd.append(line)
+            lines["odd"].append(line)
         if texts[0].startswith("#") and len(cells) != width and width > 1:
-            comments.append(line)
+            lines["comment"].append(line)
             continue
         if any(table.header) and [" ".join(text.split()) for text in texts[:width]] == table.header:
-            again.append(line)
+            lines["again"].append(line)
             continue
         if (
             width > 1
@@ -193,31 +189,26 @@ def _rows(table: Table, records: Iterator[Record]) -> Iterator[Record]:
             held.append(Record(line, texts, is_odd))
             continue
         for record in held:
-            short.append(record.line)
+            lines["short"].append(record.line)
             table.read_rows += 1
             yield Record(record.line, [record.cells[0], *[""] * (width - 1)])
         held, blank = [], False
         if any(texts[width:]):
-            long.append(line)
+            lines["long"].append(line)
             continue
         if len(cells) < width:
-            short.append(line)
+            lines["short"].append(line)
         table.read_rows += 1
         yield Record(line, [*texts[:width], *[""] * (width - len(texts))])
-    table.note(f"of fewer cells than the header's {width}", short, "the others are NULL")
-    table.note(
-        "with a cell that starts with a quote and doesn't end with one", odd, "the quote is text"
-    )
-    table.note("like the header", again, "left out")
-    table.note("of comments", comments, "left out")
+    table.note(f"of fewer cells than the header's {width}", lines["short"], "the others are NULL")
+    odd = "with a cell that starts with a quote and doesn't end with one"
+    table.note(odd, lines["odd"], "the quote is text")
+    table.note("like the header", lines["again"], "left out")
+    table.note("of comments", lines["comment"], "left out")
     below = " / ".join(record.cells[0] for record in held)
     table.note("below the table", [record.line for record in held], f"left out: {below[:200]!r}")
-    table.note(
-        f"of more cells than the header's {width}",
-        long,
-        "left out: quote cells that contain the delimiter",
-        lost=True,
-    )
+    effect = "left out: quote cells that contain the delimiter"
+    table.note(f"of more cells than the header's {width}", lines["long"], effect, lost=True)
 
 
 def check_lost(table: Table, skip_bad_rows: bool) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 from sqlglot.dialects.sqlite import SQLite
@@ -37,17 +37,12 @@ class Mended:
     problems: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Rewrite:
+class _Rewrite(NamedTuple):
     """A column that gets other values, and how they are read."""
 
     table: str
     column: str
     reading: Column
-
-    @property
-    def sql(self) -> tuple[str, str]:
-        return quote_identifier(self.table), quote_identifier(self.column)
 
 
 def mend(path: Path, *, write: bool) -> Mended:
@@ -203,7 +198,7 @@ def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
         return rewrite.reading.read(str(cells[0]))
 
     connection.create_scalar_function("mended", value, 1, deterministic=True)
-    table, column = rewrite.sql
+    table, column = map(quote_identifier, rewrite[:2])
     connection.execute(f"UPDATE {table} SET {column} = mended({column}) WHERE {column} NOTNULL")
 
 

@@ -31,7 +31,7 @@ def read_sqlite(
 ) -> Source:
     """Read SQLite files, and those below folders; a database is named after its file.
 
-    `mending`: mend names and cells (`data.sources.mend`); else only report what that would change.
+    Without `mending`, only report what that would change.
     """
     if not (asked or mending):
         named = "name a file with --questions (see docs/own-data.md)"

@@ -205,9 +205,7 @@ def _copy(
             count: Any = database.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
             report.tables.append(ConvertedTable(names[oid], count, table.columns))
     renamed = {(table.schema, table.name): names[oid] for oid, table in tables.items()}
-    return renamed | {
-        ("", name): new for (schema, name), new in renamed.items() if schema == "public"
-    }
+    return renamed | {("", name): new for (of, name), new in renamed.items() if of == "public"}
 
 
 def _names(tables: dict[int, _Table], report: ImportReport) -> dict[int, str]:

@@ -201,18 +201,19 @@ def _json_rows(shown: str, text: str) -> Iterator[_RawRow]:
             remedy = "write an array of questions, or one object per line"
             raise DataError(f"{shown} is not JSON: line {line}: {error}: {remedy}") from error
         inside = list(value.values()) if isinstance(value, dict) else []
-        found = list(filter(_is_rows, [*inside, inside]))  # in an object, or one of objects by ids
+        found = [  # in an object, or one of objects by ids
+            rows
+            for rows in (*inside, inside)
+            if isinstance(rows, list)
+            and rows
+            and all(isinstance(one, dict) and not _is_message(one) for one in rows)
+        ]
         if len(found) == 1:
             value = found[0]
         if isinstance(value, list):
             yield from (_RawRow("row", number, row) for number, row in enumerate(value))
         else:
             yield _RawRow("line", line, value)
-
-
-def _is_rows(value: object) -> bool:
-    rows = value if isinstance(value, list) else []
-    return bool(rows) and all(isinstance(one, dict) and not _is_message(one) for one in rows)
 
 
 def _is_message(value: Any) -> bool:

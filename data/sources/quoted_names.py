@@ -25,11 +25,10 @@ from shared.sqltext import RESERVED, quote_identifier, sql_name
 SUFFIX = "_quoted"
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
 _VOWEL, _ACCENTS = re.compile("[aeiou]"), dict(zip("aeiou", "áéíóú", strict=True))
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-
-
-def spaced(words: list[str]) -> str:
-    return " ".join(words)
+_COLUMNS = """
+    SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c
+    WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%' ORDER BY t.rowid, c.cid
+"""
 
 
 def accented(words: list[str]) -> str:
@@ -38,10 +37,10 @@ def accented(words: list[str]) -> str:
 
 def reserved(words: list[str]) -> str:
     """Return the first of SQL's own words: `Order` for `order_id`; spaced without one."""
-    return next((word for word in words if RESERVED.fullmatch(word)), spaced(words))
+    return next((word for word in words if RESERVED.fullmatch(word)), " ".join(words))
 
 
-STYLES: tuple[Callable[[list[str]], str], ...] = (spaced, reserved, accented)
+STYLES: tuple[Callable[[list[str]], str], ...] = (" ".join, reserved, accented)
 
 
 def new_names(names: Iterable[str], style: Callable[[list[str]], str]) -> dict[str, str]:
@@ -68,9 +67,9 @@ def add_quoted_copies(source: Source, count: int, seed: int = 0) -> Source:
     for number, name in enumerate(sorted(chosen)):
         path = source.databases[name]
         with closing(open_readonly(path)) as connection:
-            tables = _tables(connection)
-            columns = [column for table in tables for column in _columns(connection, table)]
-        names_of = new_names([*tables, *columns], STYLES[number % len(STYLES)])
+            schema = _schema(connection)
+        old = [*schema, *(column for columns in schema.values() for column in columns)]
+        names_of = new_names(old, STYLES[number % len(STYLES)])
         copy = f"{name}{SUFFIX}"
         databases[copy], renamed[copy] = path, names_of
         for row in source.rows:
@@ -105,9 +104,9 @@ def rename(path: Path, names: Mapping[str, str]) -> None:
     """Rename the tables and columns of a database. Raises `DatabaseLoadError`."""
     try:
         with closing(apsw.Connection(str(path))) as connection:
-            for table in _tables(connection):
+            for table, columns in _schema(connection).items():
                 where = f"ALTER TABLE {quote_identifier(table)} RENAME"
-                for column in _columns(connection, table):
+                for column in columns:
                     if new := names.get(column.lower()):
                         old, new = quote_identifier(column), quote_identifier(new)
                         connection.execute(f"{where} COLUMN {old} TO {new}")
@@ -117,10 +116,9 @@ def rename(path: Path, names: Mapping[str, str]) -> None:
         raise DatabaseLoadError(f"can't rename the tables of {path}: {error}") from error
 
 
-def _tables(connection: apsw.Connection) -> list[str]:
-    return [str(name) for (name,) in connection.execute(_TABLES)]
-
-
-def _columns(connection: apsw.Connection, table: str) -> list[str]:
-    found = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-    return [str(name) for (name,) in found]
+def _schema(connection: apsw.Connection) -> dict[str, list[str]]:
+    """Return the columns of each table."""
+    schema: dict[str, list[str]] = {}
+    for table, column in connection.execute(_COLUMNS):
+        schema.setdefault(str(table), []).append(str(column))
+    return schema

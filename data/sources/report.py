@@ -93,11 +93,6 @@ class ImportReport:
         count.dropped[item.reason] += 1
         self.dropped.append(item)
 
-    def keep_flagged(self, item: Flagged) -> None:
-        """Record a reason for which a kept row would have been dropped."""
-        self.splits[item.split].kept_on_request[item.reason] += 1
-        self.kept_on_request.append(item)
-
     @property
     def kept(self) -> int:
         return sum(split.kept for split in self.splits.values())

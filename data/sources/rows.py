@@ -126,12 +126,10 @@ def lines_of(utf8: Path) -> Iterator[str]:
 def text_records(utf8: Path, suffix: str) -> Iterator[Record]:
     """Yield the records of what `as_utf8` wrote, in the dialect that fits its first lines best."""
     sample = list(islice(lines_of(utf8), SAMPLE_LINES))
-    # Excel's first line
-    named = (
-        re.fullmatch(r'"?sep=(\\t|.)"?', sample[0].strip(" "), re.IGNORECASE) if sample else None
-    )
-    first = 1 if named else 0
-    marks = named[1].replace("\\t", "\t") if named else DELIMITERS
+    first, marks = 0, DELIMITERS
+    excel = re.compile(r'"?sep=(\\t|.)"?', re.IGNORECASE)  # its first line
+    if sample and (named := excel.fullmatch(sample[0].strip(" "))):
+        first, marks = 1, named[1].replace("\\t", "\t")
     if suffix in (".tsv", ".tab") and any("\t" in line for line in sample):
         marks = "\t"
     found = records(lines_of(utf8), _dialect(sample[first:], marks))
@@ -206,14 +204,7 @@ def records(lines: Iterator[str], dialect: Dialect) -> Iterator[Record]:
             ahead.append(line)
             yield line
 
-    def remaining() -> Iterator[str]:
-        while True:
-            line = ahead.popleft() if ahead else next(lines, None)
-            if line is None:
-                return
-            yield line
-
-    for line in remaining():
+    while (line := ahead.popleft() if ahead else next(lines, None)) is not None:
         number, start = number + 1, number + 1
         if quote not in line:
             yield Record(start, line.split(dialect.delimiter))

@@ -30,11 +30,14 @@ def held_out(questions: Sequence[Question], splitting: Splitting) -> set[str]:
     least one.
     """
     shuffled = random.Random(splitting.seed).sample(questions, len(questions))
-    several = len({question.database_name for question in questions}) > 1
+    by_database: dict[str, list[Question]] = defaultdict(list)
+    for question in shuffled:
+        by_database[question.database_name].append(question)
+    several = len(by_database) > 1
     wanted = splitting.eval_share * len(questions)
     most = min(max(1.0, MAX_OVERSHOOT * wanted), len(questions) - 1)
     in_turns = _in_turns(_alike(shuffled), splitting.eval_share)
-    groups = list(_by_database(shuffled) if several else in_turns)
+    groups = list(by_database.values() if several else in_turns)
     small = most if several else max(1.0, wanted / MIN_GROUPS)
     chosen: set[str] = set()
     for group in groups:
@@ -98,11 +101,6 @@ def _in_turns(
 
 def _ids(group: Sequence[Question]) -> set[str]:
     return {question.question_id for question in group}
-
-
-def _by_database(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    for name in dict.fromkeys(question.database_name for question in questions):
-        yield [question for question in questions if question.database_name == name]
 
 
 def _alike(questions: Sequence[Question]) -> Iterator[list[Question]]:

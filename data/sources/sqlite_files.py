@@ -67,7 +67,13 @@ def copy_database(source: Path, target: Path) -> None:
         remedy = f"close the program, or import a copy: sqlite3 {source} '.backup copy.db'"
         raise DatabaseLoadError(f"{source} is being written to: {remedy}")
     if len(copied) > 1 or header[18:19] == WAL:
-        _settle(source, target)
+        try:  # SQLite applies what was copied beside `target`
+            with closing(apsw.Connection(str(target))) as connection:
+                connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+        except apsw.Error as error:
+            raise DatabaseLoadError(f"{source} is corrupt: {error}") from error
+        for suffix in (*SIDECARS, "-shm"):
+            Path(f"{target}{suffix}").unlink(missing_ok=True)
 
 
 def _restore(source: Path, target: Path) -> None:
@@ -146,14 +152,3 @@ def _state(source: Path) -> dict[str, tuple[int, int, int]]:
             status = Path(f"{source}{suffix}").stat()
             found[suffix] = (status.st_size, status.st_mtime_ns, status.st_ino)
     return found
-
-
-def _settle(source: Path, target: Path) -> None:
-    """Let SQLite apply what was copied beside `target`, and leave one file."""
-    try:
-        with closing(apsw.Connection(str(target))) as connection:
-            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-    except apsw.Error as error:
-        raise DatabaseLoadError(f"{source} is corrupt: {error}") from error
-    for suffix in (*SIDECARS, "-shm"):
-        Path(f"{target}{suffix}").unlink(missing_ok=True)

@@ -147,10 +147,9 @@ def _write_table(
         report.notes.append(f"{file}: {', '.join(renamed)}")
     if title != Path(file).stem:
         report.notes.append(f"{file}: its table is called {title}")
-    for name, column in zip(names, columns, strict=True):
-        if column.note:
-            report.notes.append(f"{title}.{name} {column.note}")
-    types = {name: column.kind for name, column in zip(names, columns, strict=True)}
+    named = dict(zip(names, columns, strict=True))
+    report.notes += (f"{title}.{name} {one.note}" for name, one in named.items() if one.note)
+    types = {name: column.kind for name, column in named.items()}
     table = quote_identifier(title)
     declared = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in types.items())
     connection.execute(f"CREATE TABLE {table} ({declared})")
@@ -162,7 +161,7 @@ def _write_table(
         cells = list(map(list, rows))
         for at, read in reads:
             for row in cells:
-                row[at] = read(row[at])
+                row[at] = None if row[at] is None else read(row[at])
         connection.executemany(insert, cells)
         total += len(cells)
     report.tables.append(ConvertedTable(title, total, types))

@@ -49,8 +49,13 @@ class Shipped:
 def load(db_id: str, *, unseen: bool) -> Shipped:
     file = read_toml(f"shipped/{db_id}.toml")
     tables = tuple(_table(file["tables"], name) for name in file["tables"])
-    hard = tuple(_hard(one["text"], one["sql"], list(file["tables"])) for one in file["hard"])
-    return Shipped(Domain(db_id, tables), unseen, hard)
+    hard = []
+    for one in file["hard"]:
+        text, sql = (" ".join(one[key].split()) for key in ("text", "sql"))
+        read = tables_of(one["sql"], list(file["tables"]))
+        in_order = tuple(name for name in file["tables"] if name in read)
+        hard.append(Draft(text, sql, "hard", in_order, "hard"))
+    return Shipped(Domain(db_id, tables), unseen, tuple(hard))
 
 
 def _table(tables: dict[str, Any], name: str) -> Table:
@@ -64,12 +69,6 @@ def _table(tables: dict[str, Any], name: str) -> Table:
         kind = Kind.REF if target else Kind(use)
         columns.append(Column(column, kind, None, tuple(phrases), target))
     return Table(name, table["singular"], table["plural"], tuple(columns), 0)
-
-
-def _hard(text: str, sql: str, tables: list[str]) -> Draft:
-    read = tables_of(sql, tables)
-    in_order = tuple(name for name in tables if name in read)
-    return Draft(" ".join(text.split()), " ".join(sql.split()), "hard", in_order, "hard")
 
 
 SHIPPED = tuple(load(db_id, unseen=db_id in UNSEEN) for db_id in (*SEEN, *UNSEEN))

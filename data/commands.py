@@ -7,7 +7,7 @@ import typer
 
 from data.audit import audit
 from data.build import build
-from data.choose import TRAIN
+from data.choose import TRAIN, Splitting
 from data.domains.shipped import DATA_DIR
 from data.generate import generate_command
 from data.introspection.make_questions import make_questions
@@ -22,7 +22,6 @@ from data.sources.command import (
     named_after,
     show_report,
 )
-from data.sources.split import Splitting
 from shared.console import counted, failure, one_line_errors, table_console, write_json
 from shared.dataset import data_directory, load_splits
 

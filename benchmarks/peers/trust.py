@@ -91,7 +91,8 @@ def wrong_answers(data: Path, questions: Sequence[Question]) -> Iterator[tuple[s
                 case_of(question, sql)
                 for question, rows, ordered in of_kind
                 if (sql := _statement(form, question, len(rows[0])))
-                if _differ(rows, _rows(data, question, sql), ordered)
+                if len(others := _rows(data, question, sql)) <= SHOWN_ROWS
+                if rows != others and (ordered or Counter(rows) != Counter(others))
             )
             yield from ((name, case) for case in islice(cases, WRONG_OF_A_FORM))
 
@@ -116,11 +117,6 @@ def _statement(form: str, question: Question, width: int) -> str:
     numbered = "SELECT *, ROW_NUMBER() OVER () AS n FROM g"
     sql = form.replace("@columns@", columns).replace("@backwards@", backwards)
     return f"WITH g({columns}) AS ({gold}\n), numbered AS ({numbered}) {sql}"
-
-
-def _differ(rows: Rows, others: Rows, ordered: bool) -> bool:
-    same = rows == others if ordered else Counter(rows) == Counter(others)
-    return not same and len(others) <= SHOWN_ROWS
 
 
 def case_of(question: Question, sql: str) -> Case:

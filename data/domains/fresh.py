@@ -153,21 +153,17 @@ class _Maker:
             name = f"{noun.one}_{name}"
         name = self.style.spell(name)
         taken.add(name.lower())
-        return Column(name, Kind.NAME, without_held_out(self._names(noun.kind, phrase)), (phrase,))
-
-    def _names(self, kind: str, phrase: str) -> Maker:
         roll = self.rng.random()
         if phrase in ("code", "reference", "number"):
-            return values.codes(_prefix(self.rng), self.rng.choice((3, 4)))
-        if roll < 0.35:
-            return values.column(_pseudo_name)
-        if kind == "person":
-            return values.column(values.person)
-        if kind == "organisation":
-            return values.column(values.company)
-        if kind == "place" and roll < 0.5:
-            return values.column(_place_name)
-        return values.column(_object_name)
+            maker = values.codes(_prefix(self.rng), self.rng.choice((3, 4)))
+        elif roll < 0.35:
+            maker = values.column(_pseudo_name)
+        elif noun.kind == "place" and roll < 0.5:
+            maker = values.column(_place_name)
+        else:
+            draws = {"person": values.person, "organisation": values.company}
+            maker = values.column(draws.get(noun.kind, _object_name))
+        return Column(name, Kind.NAME, without_held_out(maker), (phrase,))
 
     def _column(self, kind: Kind, noun: Noun, taken: set[str]) -> Column:
         """Draw a column whose phrase shares no word with other columns or nouns."""
@@ -244,7 +240,10 @@ class _Maker:
                 return pseudo or self._decorated(word, ALLOWED["category_adjectives"]), maker
             case _:
                 phrase = pseudo or rng.choice(ALLOWED["texts"])
-                return phrase, _texts(rng, null)
+                if rng.random() < CODE_SHARE:
+                    return phrase, values.codes(_prefix(rng), rng.choice((3, 4)), null=null)
+                draw = rng.choice((values.email, values.phone, values.street))
+                return phrase, values.column(draw, null=null, unique=draw is values.email)
 
     def _fitting(self, options: tuple[str, ...], noun_kind: str) -> str:
         suited = [word for word in options if word in words.FITTING[noun_kind]]
@@ -321,13 +320,6 @@ def _reals(rng: random.Random, word: str, null: float) -> Maker:
     if word in ("price", "cost", "fee", "rent"):
         return values.prices(low, high, null)
     return values.reals(low, high, decimals, null, skew=rng.random() >= 0.5)
-
-
-def _texts(rng: random.Random, null: float) -> Maker:
-    if rng.random() < CODE_SHARE:
-        return values.codes(_prefix(rng), rng.choice((3, 4)), null=null)
-    draw = rng.choice((values.email, values.phone, values.street))
-    return values.column(draw, null=null, unique=draw is values.email)
 
 
 def _prefix(rng: random.Random) -> str:

@@ -82,7 +82,11 @@ def _open_columns(select: exp.Select, run: Callable[[str], Iterator[Row]]) -> st
     extreme = extremes.pop() if len(extremes) == 1 else None
     shown = set(run(_regrouped(select, group, terms).sql(dialect="sqlite"))) if group else {()}
     columns = [*group, extreme.this if extreme else exp.null(), *bare]
-    rows = run(_ungrouped(select, columns).sql(dialect="sqlite"))
+    plain = select.copy()  # every row that `select` aggregates
+    for clause in ("group", "having", "order", "limit", "offset", "distinct"):
+        plain.set(clause, None)
+    plain.set("expressions", _as_columns(columns))
+    rows = run(plain.sql(dialect="sqlite"))
     for key, differs in _differing(rows, len(group), extreme).items():
         if differs and key in shown:
             names = ", ".join(column.sql(dialect="sqlite") for column in bare)
@@ -113,15 +117,6 @@ def _differing(rows: Iterator[Row], width: int, extreme: exp.Expression | None) 
 def _rank(cell: Any) -> tuple[int, Any]:
     """Return a sort key in SQLite's order of storage classes: numbers, then text, then blobs."""
     return (0 if isinstance(cell, int | float) else 1 if isinstance(cell, str) else 2), cell
-
-
-def _ungrouped(select: exp.Select, shown: list[exp.Expression]) -> exp.Select:
-    """Return a query for the expressions `shown` of every row that `select` aggregates."""
-    plain = select.copy()
-    for clause in ("group", "having", "order", "limit", "offset", "distinct"):
-        plain.set(clause, None)
-    plain.set("expressions", _as_columns(shown))
-    return plain
 
 
 def _regrouped(

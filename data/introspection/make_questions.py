@@ -15,9 +15,9 @@ from pathlib import Path
 
 import apsw
 
-from data.audit.findings import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
+from data.audit import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
 from data.build import as_question
-from data.choose import EVAL, TRAIN
+from data.choose import EVAL, TRAIN, Splitting, held_out, held_out_of_many
 from data.domains.spec import Draft, Kind
 from data.domains.templates import AnsweredDraft, balanced
 from data.domains.words import plural
@@ -28,7 +28,6 @@ from data.sources.convert import Source, beside, check_out, import_source
 from data.sources.own import sqlite_files
 from data.sources.questions import Row
 from data.sources.report import ImportReport, SplitCount
-from data.sources.split import Splitting, held_out, held_out_of_many
 from data.sources.sqlite_files import copy_database
 from shared.console import counted, progress_bar
 from shared.dataset import Question

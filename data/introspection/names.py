@@ -95,17 +95,16 @@ def without_prefix(words: Sequence[str], noun: Sequence[str]) -> list[str]:
     return list(words)
 
 
-def is_flag(words: Sequence[str], declared: str) -> bool:
-    """Return whether a column's name or declared type says yes or no."""
-    named = words[0] in LISTS["flag_starts"] or words[-1] in LISTS["flag_ends"]
-    return named or declared.upper() in ("BOOL", "BOOLEAN", "BIT")
-
-
 def phrase_of(words: Sequence[str], kind: Kind) -> str | None:
     """Return what questions call a column of these words; None if they read badly."""
     words = list(words)
     if kind is Kind.DATE:
-        words = _date_words(words)
+        if len(words) > 1 and words[-1] in PREPOSITIONS:
+            words = words[:-1]
+        if len(words) == 2 and words[0] == "date":
+            words = words[::-1]
+        if LISTS["dates"].isdisjoint(words) and not words[-1].endswith("date"):
+            words.append("date")
     if not _reads_well(words, kind):
         return None
     head = words[:-1] if words[-1] in LISTS["units"] else words
@@ -142,12 +141,3 @@ def _reads_well(words: Sequence[str], kind: Kind) -> bool:
     # `weeks on top`, `years working`
     counts = kind in NUMBERS and is_plural(words[0]) and not is_plural(words[-1])
     return not counts or words[-1] in LISTS["units"]
-
-
-def _date_words(words: list[str]) -> list[str]:
-    if len(words) > 1 and words[-1] in PREPOSITIONS:
-        words = words[:-1]
-    if len(words) == 2 and words[0] == "date":
-        words = words[::-1]
-    dated = LISTS["dates"].intersection(words) or words[-1].endswith("date")
-    return words if dated else [*words, "date"]

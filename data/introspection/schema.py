@@ -17,15 +17,7 @@ import apsw
 
 from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
 from data.domains.templates.asker import NUMBERS
-from data.introspection.names import (
-    LISTS,
-    awkward,
-    core_of,
-    is_flag,
-    phrase_of,
-    singular,
-    without_prefix,
-)
+from data.introspection.names import LISTS, awkward, core_of, phrase_of, singular, without_prefix
 from data.introspection.tables import Cells, RawTable, is_blank, read_tables
 from data.spellings import column_of
 
@@ -165,17 +157,24 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
     years = all(cell in YEARS for cell in known) and LISTS["ordinals"].isdisjoint(cells.words)
     ends_in_id = len(last) > 4 and last.endswith("id") and last not in LISTS["not_ids"]
     two = set(known) if len(set(known)) == 2 else set()
+    says_flag = cells.words[0] in LISTS["flag_starts"] or last in LISTS["flag_ends"]
+    says_flag = says_flag or cells.declared.upper() in ("BOOL", "BOOLEAN", "BIT")
+
+    def is_epoch(cell: Value) -> bool:  # in seconds or milliseconds, of 1999 or later
+        seconds = range(915_148_800, 2**32)
+        return isinstance(cell, int) and (cell in seconds or cell // 1000 in seconds)
+
     reasons: dict[str, object] = {
         "BLOBs": counts["blob"],
         "texts that are not UTF-8": texts and not cells.sample,
         "texts and numbers in one column": texts and numbers,
         "no two different values": len(set(known)) < 2,
-        "flags": two and (two <= {0, 1} or is_flag(cells.words, cells.declared)),
+        "flags": two and (two <= {0, 1} or says_flag),
         "secrets": LISTS["secrets"].intersection(cells.words),
         "names without a letter": not any(map(str.isalpha, cells.name)),
         "ids": last in LISTS["ids"] or in_key,
         "numbers of people or rows": numbers and (last in LISTS["roles"] or ends_in_id),
-        "seconds since 1970": numbers and all(map(_is_epoch, known)),
+        "seconds since 1970": numbers and all(map(is_epoch, known)),
         "years under another name": numbers and years,
     }
     if reason := next((one for one, holds in reasons.items() if holds), None):
@@ -205,12 +204,6 @@ def _text_kind(cells: Cells) -> Kind:
 
 def _is_numeric(cells: Cells) -> bool:
     return all(_NUMBER.fullmatch(str(cell)) for cell in cells.known)
-
-
-def _is_epoch(cell: Value) -> bool:
-    """Return whether a number could be seconds or milliseconds since 1970, of 1999 or later."""
-    seconds = range(915_148_800, 2**32)
-    return isinstance(cell, int) and (cell in seconds or cell // 1000 in seconds)
 
 
 def _name_rank(table: RawTable, use: _Use) -> int | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from data.choose import EVAL, TRAIN
+from data.choose import EVAL, TRAIN, Splitting
 from data.golds.execute import KEEP, Reason
 from data.sources.bird import read_bird
 from data.sources.convert import Source, import_source
@@ -16,7 +16,6 @@ from data.sources.own import add_questions, name_of, read_csv, read_postgres, re
 from data.sources.quoted_names import add_quoted_copies
 from data.sources.report import ImportReport
 from data.sources.spider import SPIDER_URL, fetch_spider, read_spider
-from data.sources.split import Splitting
 from shared.console import counted, one_line_errors, table_console
 from shared.dataset import OPEN
 

@@ -19,14 +19,13 @@ from typing import NamedTuple
 import apsw
 from sqlglot.errors import SqlglotError
 
-from data.choose import EVAL, TRAIN
+from data.choose import EVAL, TRAIN, Splitting, held_out
 from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
 from data.golds.undecided import same_rows, short_rows
 from data.sources.dialects import to_sqlite
 from data.sources.questions import Row
 from data.sources.report import ImportReport, SplitCount
-from data.sources.split import Splitting, held_out
 from data.sources.sqlite_files import open_checked
 from shared.console import counted, progress_bar
 from shared.dataset import (

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from data.audit import AuditReport, audit
-from data.audit.findings import ERRORS, NOTES, states_number
+from data.audit import ERRORS, NOTES, AuditReport, audit, states_number
 from data.choose import contains_answer
 from data.golds.execute import GoldResult
 from shared.errors import DataError, QuestionLoadError

@@ -2,8 +2,7 @@
 
 import pytest
 
-from data.choose import Keyed
-from data.sources.split import Splitting, held_out
+from data.choose import Keyed, Splitting, held_out
 from shared.dataset import Question
 
 

@@ -1,17 +1,23 @@
-"""What the audit finds: on one question, whose gold is executed again and whose answer is guessed
-without a query; and on questions side by side, as leaks between splits and too frequent answers.
+"""Audit of a data directory: execute every gold, and flag questions that cannot be trusted.
+
+On one question, its gold is executed again and its answer guessed without a query; questions side
+by side show leaks between splits and too frequent answers. An error is a question that cannot be
+trained or measured on; a note is what a reader of a result should know.
 """
 
 import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import apsw
+from rich.console import Console
+from rich.table import Table
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -24,14 +30,25 @@ from data.golds.execute import (
     GoldRejected,
     GoldResult,
     Reason,
+    open_readonly,
     run_gold,
 )
 from data.golds.quoted import table_of
-from shared.console import percent
-from shared.dataset import Question, database_path, is_dev_question
+from data.sources.report import kept_reasons
+from shared.console import percent, print_line, right_aligned
+from shared.dataset import (
+    Question,
+    check_databases,
+    data_digest,
+    database_path,
+    is_dev_question,
+    load_splits,
+)
+from shared.errors import DatabaseLoadError
 from shared.order_by import parse_query
 from shared.sqltext import quote_identifier
 
+MAX_SHOWN = 40
 MODE_SHARE = 0.5  # share of a column's values from which the most frequent one is a good guess
 MODE_MIN_ROWS = 3
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
@@ -256,3 +273,78 @@ def _shared_databases(data_dir: Path, splits: Splits) -> Iterator[Finding]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass
+class AuditReport:
+    path: str
+    digest: str
+    questions: dict[str, int]  # split, with `seen` or `unseen` databases -> how many
+    databases: int
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.flag in ERRORS]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "data_digest": self.digest,
+            "clean": not self.errors,
+            "parts": self.questions,
+            "databases": self.databases,
+            "flags": dict(Counter(finding.flag for finding in self.findings).most_common()),
+            "findings": [{"level": one.severity, **vars(one)} for one in self.findings],
+        }
+
+    def show(self, console: Console) -> None:
+        """Print one row per flag that was raised, then the findings, errors first."""
+        splits = list(dict.fromkeys(key.partition(",")[0] for key in self.questions))
+        title, columns = f"Questions flagged in {self.path}", right_aligned(*splits)
+        table = Table("flag", "severity", *columns, "meaning", title=title, title_justify="left")
+        counts = Counter((finding.flag, finding.split) for finding in self.findings)
+        checks = {**ERRORS, **NOTES}
+        for flag, meaning in checks.items():
+            numbers = [counts[flag, split] for split in splits]
+            if any(numbers):
+                severity = "error" if flag in ERRORS else "note"
+                cells = [f"{number:,}" if number else "-" for number in numbers]
+                table.add_row(flag, severity, *cells, meaning)
+        if table.row_count:
+            console.print(table)
+        ordered = sorted(self.findings, key=lambda finding: (finding.severity, finding.question_id))
+        for one in ordered[:MAX_SHOWN]:
+            print_line(console, f"{one.severity}: {one.flag}: {one.question_id}: {one.detail}")
+        if (hidden := len(ordered) - MAX_SHOWN) > 0:
+            print_line(console, f"... and {hidden:,} more: use --json PATH")
+        print_line(
+            console, f"{len(checks) - table.row_count} of {len(checks)} checks found nothing"
+        )
+
+
+def audit(data_dir: Path) -> AuditReport:
+    """Audit a data directory.
+
+    A database that cannot be used is a finding on each of its questions. Golds that an import kept
+    on request are noted. Raises `QuestionLoadError` if the questions cannot be read.
+    """
+    splits = load_splits(data_dir)
+    tagged = [(split, question) for split, questions in splits.items() for question in questions]
+    names = sorted({question.database_name for _, question in tagged})
+    counts = {key: len(members) for key, members in by_audience(splits).items()}
+    keep = kept_reasons(data_dir)
+    report = AuditReport(str(data_dir), data_digest(data_dir), counts, len(names))
+    for name in names:
+        own = [(split, question) for split, question in tagged if question.database_name == name]
+        try:
+            check_databases(data_dir, [question for _, question in own])
+            connection = open_readonly(database_path(data_dir, name))
+        except DatabaseLoadError as error:
+            report.findings += [Finding.on(one, "failing", split, str(error)) for split, one in own]
+            continue
+        with closing(connection):
+            for split, question in own:
+                report.findings += question_findings(split, question, connection, keep)
+    report.findings += split_findings(data_dir, splits)
+    return report

@@ -38,10 +38,8 @@ was measured as it ships, in bfloat16. Its architecture, tokenizer and limits ar
 
 
 def write_published(path: Path, out: Path, console: Console) -> None:
-    """Write the model of a finished run to `out` in bfloat16, and measure it for its card.
-
-    Raises `RunError` if there is no run in `path`, or if it is not finished.
-    """
+    """Write the model of a finished run to `out` in bfloat16, and measure it for its card. Raises
+    `RunError` if there is no run in `path`, or if it is not finished."""
     run = Run(path.resolve())
     if not run.config.is_file():
         raise RunError(f"no run at {path}: name the folder of 'make train', such as runs/latest")

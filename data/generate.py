@@ -9,7 +9,6 @@ The seed determines every byte. Database k of seed s does not depend on how many
 """
 
 import random
-from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,41 +48,34 @@ def generate(
     scripts: dict[str, dict[str, Any]] = {}
     easy = round(questions_per_database * EASY_SHARE)
     wanted = {"easy": easy, "medium": questions_per_database - easy}
+
+    def refuses(draft: Draft) -> bool:
+        return is_held_out_pair(draft.form, draft.text)
+
     with progress_bar("generating") as progress:
         for index in range(databases):
             split = "train" if index < databases - eval_databases else "eval"
-            tasks = _write_database(seed * SEED_STRIDE + index, wanted, out)
-            for number, task in enumerate(tasks, start=1):
-                demonstrator, actions = demonstrate(task, noise)
-                db_id = task.domain.db_id
-                question_id = f"{db_id}_{number:03d}"
-                question = as_question(question_id, db_id, task.question)
-                splits[split].append(
-                    question.model_dump(exclude_defaults=True) | {"form": task.draft.form}
-                )
-                if split == "train":
-                    scripts[question_id] = {"actions": actions, "demonstrator": demonstrator}
+            own = seed * SEED_STRIDE + index
+            domain, rng = fresh_domain(own), random.Random(f"questions:{own}")
+            rows = populate(domain, random.Random(f"rows:{own}"))
+            write_database(domain, rows, database_path(out, domain.db_id))
+            with closing(open_memory(domain, rows)) as connection:
+                made = balanced(domain, rows, connection, rng, wanted, refuses)
+                for number, item in enumerate(made, start=1):
+                    task = DemonstrationTask(domain, item, connection, rng)
+                    demonstrator, actions = demonstrate(task, noise)
+                    question_id = f"{domain.db_id}_{number:03d}"
+                    question = as_question(question_id, domain.db_id, item)
+                    content = question.model_dump(exclude_defaults=True)
+                    splits[split].append(content | {"form": item.draft.form})
+                    if split == "train":
+                        scripts[question_id] = {"actions": actions, "demonstrator": demonstrator}
             progress(index + 1, databases)
     for split, questions in splits.items():
         if questions:
             write_json(questions_path(out, split), questions)
     write_json(questions_path(out, "train").with_name("demonstrations.json"), scripts)
     return sum(map(len, splits.values()))
-
-
-def _write_database(seed: int, wanted: Mapping[str, int], out: Path) -> Iterator[DemonstrationTask]:
-    """Write one database and yield its questions as tasks, which share one random stream."""
-    domain = fresh_domain(seed)
-    rng = random.Random(f"questions:{seed}")
-    rows = populate(domain, random.Random(f"rows:{seed}"))
-    write_database(domain, rows, database_path(out, domain.db_id))
-    with closing(open_memory(domain, rows)) as connection:
-
-        def refuses(draft: Draft) -> bool:
-            return is_held_out_pair(draft.form, draft.text)
-
-        for question in balanced(domain, rows, connection, rng, wanted, refuses):
-            yield DemonstrationTask(domain, question, connection, rng)
 
 
 def generate_command(

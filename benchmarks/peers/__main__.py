@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 
 from benchmarks.measuring import DATA, DataDir, JsonPath, chosen, make_scripts
-from benchmarks.peers.environments import CACHE, NotMeasured, Worker, make_environment, reason
+from benchmarks.peers.environments import NotMeasured, Worker, make_environment, reason
 from benchmarks.peers.worker import Workload, write_workload
 from env_server.questions import QuestionBank
 from shared.console import failure, table_console, write_json
@@ -85,12 +85,12 @@ class Wave(NamedTuple):
 
 
 def start(
-    peer: Peer, workload: Workload, cache: Path, folder: Path, stack: ExitStack
+    peer: Peer, workload: Workload, folder: Path, stack: ExitStack
 ) -> tuple[Worker, ServerProcess]:
     """Start a peer's player and server until `stack` closes, or raise `NotMeasured`."""
     python, opened = Path(sys.executable), running_server(workload.data, "--workers", "1")
     if peer.server == "openenv":
-        python = make_environment("openenv", cache)
+        python = make_environment("openenv")
         sessions = ("--sessions", str(len(workload.episodes)))
         command = (str(python), "-m", "benchmarks.peers.openenv_server")
         [port] = free_ports(1)
@@ -121,7 +121,7 @@ def check_same(name: str, wave: Wave, first: Wave) -> None:
         raise failure(f"not the same episodes: {earned}")
 
 
-def measure(peers: Sequence[Peer], workload: Workload, waves: int, cache: Path) -> list[Report]:
+def measure(peers: Sequence[Peer], workload: Workload, waves: int) -> list[Report]:
     """Return a line for each peer: its costs, or why it was not measured."""
     steps = sum(len(one.actions) for one in workload.episodes)
     lines: dict[str, Report] = {}
@@ -132,7 +132,7 @@ def measure(peers: Sequence[Peer], workload: Workload, waves: int, cache: Path) 
             print(f"starting {peer.title}", file=sys.stderr)
             lines[peer.name] = {"name": peer.name, "title": peer.title, "base": peer.base}
             try:
-                running[peer.name] = start(peer, workload, cache, folder, stack)
+                running[peer.name] = start(peer, workload, folder, stack)
             except NotMeasured as error:
                 lines[peer.name]["not_measured"] = str(error)
         played: dict[str, list[Wave]] = {name: [] for name in running}
@@ -162,10 +162,8 @@ def order(names: Sequence[str], waves: int) -> list[str]:
 
 
 def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
-    """Return the costs of a peer per step, as multiples of its base's, too.
-
-    Ends the benchmark if a wave was too short for the clock of CPU time.
-    """
+    """Return the costs of a peer per step, as multiples of its base's, too. Ends the benchmark if a
+    wave was too short for the clock of CPU time."""
     if not all(wave.cpu_s > 0 for wave in (*waves, *base)):
         raise failure("too few steps to measure CPU time: raise --episodes or --steps")
     steps = sum(wave.steps for wave in waves)
@@ -202,7 +200,6 @@ def main(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes played at once.")] = 64,
     steps: Annotated[int, typer.Option(min=3, max=100, help="Steps per episode.")] = 10,
     waves: Annotated[int, typer.Option(min=1, help="Waves per peer.")] = 10,
-    cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
     json_path: JsonPath = None,
 ) -> None:
     """Compare the cost of a step with that of other frameworks."""
@@ -210,7 +207,7 @@ def main(
     bases = {one.base for one in PEERS if one.name in names}
     wanted = [one for one in PEERS if one.name in {*names, *bases}]
     workload = Workload(data, make_scripts(QuestionBank.load(data), episodes, steps))
-    found = measure(wanted, workload, waves, cache)
+    found = measure(wanted, workload, waves)
     report: Report = {"episodes": episodes, "steps_per_episode": steps, "waves": waves}
     report |= {"cpus": os.cpu_count(), "python": platform.python_version(), "peers": found}
     title = f"{episodes} episodes of {steps} steps at once, {waves} waves: CPU time per step"

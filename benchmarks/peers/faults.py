@@ -27,7 +27,7 @@ import typer
 from torch import Tensor, nn
 
 from benchmarks.measuring import DATA, DataDir, JsonPath
-from benchmarks.peers.environments import CACHE, Worker, make_environment, report_each
+from benchmarks.peers.environments import Worker, make_environment, report_each
 from benchmarks.peers.players.trl_loop import ScriptedTrainer
 from benchmarks.peers.worker import Answer, Episode
 from shared.agents.tools import SQLEnvTools
@@ -260,20 +260,20 @@ async def opened(name: str, data: str) -> AsyncIterator[Answer]:
     yield answer
 
 
-def peer_python(name: str, cache: Path) -> Path:
+def peer_python(name: str) -> Path:
     """Return the Python of a peer, which finds TRL and torch here, after its own packages."""
     if name == "sqlenv":
         return Path(sys.executable)
-    python = make_environment(name, cache)
+    python = make_environment(name)
     [packages] = python.parents[1].glob("lib/python*/site-packages")
     ours = sysconfig.get_path("purelib")
     (packages / "sqlenv.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
     return python
 
 
-def measure_apart(name: str, data: Path, cache: Path) -> dict[str, Any]:
+def measure_apart(name: str, data: Path) -> dict[str, Any]:
     """Return what `measure` finds in a process of the peer's."""
-    python, packages = peer_python(name, cache), PEERS[name].packages
+    python, packages = peer_python(name), PEERS[name].packages
     with tempfile.TemporaryDirectory(prefix="sqlenv-peers-") as scratch:
         log, arguments = Path(scratch, "log"), (name, str(data.resolve()))
         with Worker(python, "faults:opened", packages, *arguments, log=log) as worker:
@@ -284,11 +284,10 @@ def measure_apart(name: str, data: Path, cache: Path) -> dict[str, Any]:
 def main(
     data: DataDir = DATA,
     peer: Annotated[list[str] | None, typer.Option(help="Peer; repeatable.")] = None,
-    cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
     json_path: JsonPath = None,
 ) -> None:
     """Compare what faults of a server do to a training."""
-    report_each(peer, PEERS, lambda name: measure_apart(name, data, cache), json_path)
+    report_each(peer, PEERS, lambda name: measure_apart(name, data), json_path)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.measuring import DataDir, JsonPath
-from benchmarks.peers.environments import CACHE, NotMeasured, Worker, make_environment, report_each
+from benchmarks.peers.environments import NotMeasured, Worker, make_environment, report_each
 from benchmarks.peers.judges import JUDGES, Case
 from shared.dataset import Question, database_path, load_splits
 from shared.order_by import parse_query
@@ -243,14 +243,13 @@ def _statements(
 def main(
     data: DataDir,
     peer: Annotated[list[str] | None, typer.Option(help="Environment; repeatable.")] = None,
-    cache: Annotated[Path, typer.Option(help="Folder of the peers' environments.")] = CACHE,
     json_path: JsonPath = None,
 ) -> None:
     """Put hostile and wrong SQL before this environment and others."""
     questions = [one for one in load_splits(data)["eval"] if one.answer_form == "text"]
 
     def measure(name: str) -> dict[str, Any]:
-        python = Path(sys.executable) if name == "sqlenv" else make_environment(name, cache)
+        python = Path(sys.executable) if name == "sqlenv" else make_environment(name)
         return vars(judge(name, python, data.resolve(), questions))
 
     report_each(peer, JUDGES, measure, json_path)

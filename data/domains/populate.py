@@ -11,6 +11,10 @@ from data.domains.spec import Domain, Kind, Rows, Value
 from shared.sqltext import quote_identifier
 
 PAGE_BYTES = 4096
+SQL_TYPES = {
+    **dict.fromkeys((Kind.KEY, Kind.REF, Kind.INTEGER), "INTEGER"),
+    **{Kind.REAL: "REAL", Kind.DATE: "DATE"},
+}  # the others are TEXT
 UNREFERENCED_SHARE = 0.1  # of a table's rows, so that NOT EXISTS and outer joins have results
 
 
@@ -57,7 +61,7 @@ def _fill(connection: apsw.Connection, domain: Domain, rows: Rows) -> None:
         for table in domain.tables:
             lines = []
             for column in table.columns:
-                line = f"  {column.name} {column.kind.sql_type}"
+                line = f"  {column.name} {SQL_TYPES.get(column.kind, 'TEXT')}"
                 if column.kind is Kind.KEY:
                     line += " PRIMARY KEY"
                 if column.references is not None:

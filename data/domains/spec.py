@@ -22,12 +22,6 @@ class Kind(StrEnum):
     REAL = "real"
     DATE = "date"  # ISO text, YYYY-MM-DD
 
-    @property
-    def sql_type(self) -> str:
-        if self in (Kind.KEY, Kind.REF, Kind.INTEGER):
-            return "INTEGER"
-        return self.upper() if self in (Kind.REAL, Kind.DATE) else "TEXT"
-
 
 @dataclass(frozen=True)
 class Column:

@@ -13,13 +13,10 @@ def read_toml(name: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
 
 
-def listed(text: str) -> tuple[str, ...]:
-    """Split `text` into words at each `|`, or at white space if it has no `|`."""
-    return tuple(word.strip() for word in (text.split("|") if "|" in text else text.split()))
-
-
 def word_lists(table: dict[str, str]) -> Lists:
-    return {name: listed(text) for name, text in table.items()}
+    """Split each text into words at each `|`, or at white space if it has no `|`."""
+    split = {name: text.split("|" if "|" in text else None) for name, text in table.items()}
+    return {name: tuple(word.strip() for word in words) for name, words in split.items()}
 
 
 _FILE = read_toml("words.toml")

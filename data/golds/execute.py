@@ -112,10 +112,8 @@ class GoldResult:
 
 
 def open_readonly(path: Path | str) -> apsw.Connection:
-    """Open a connection that can't write or attach.
-
-    Raises `DatabaseLoadError`, naming the path, if the file is missing or not a SQLite database.
-    """
+    """Open a connection that can't write or attach. Raises `DatabaseLoadError`, naming the path, if
+    the file is missing or not a SQLite database."""
     path = Path(path)
     if not os.path.isfile(path):
         raise DatabaseLoadError(f"no database at {path}")

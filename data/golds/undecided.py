@@ -54,8 +54,8 @@ def find_undecided(
     if not _WORTH_A_LOOK.search(sql):
         return None
 
-    def as_known(cell: Any) -> Any:
-        return None if isinstance(cell, str) and is_missing(cell) else cell
+    def as_known(*cells: Any) -> Any:
+        return None if isinstance(cells[0], str) and is_missing(cells[0]) else cells[0]
 
     connection.create_scalar_function("as_known", as_known, 1, deterministic=True)
     try:

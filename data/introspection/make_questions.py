@@ -71,9 +71,7 @@ def make_questions(
     paths: Sequence[Path], out: Path, count: int, splitting: Splitting, *, force: bool = False
 ) -> ImportReport:
     """Write `out` with up to `count` questions on each database of `paths`: files, or folders.
-
-    Raises `DataError` if none gives a question, `DatabaseLoadError` for the only database.
-    """
+    Raises `DataError` if none gives a question, `DatabaseLoadError` for the only database."""
     files = sqlite_files(paths, out)
     check_out(out, files.values(), force=force, kind=MADE)
     report = ImportReport(MADE, ", ".join(str(path.resolve()) for path in paths))

@@ -81,9 +81,7 @@ def read_tables(
     connection: apsw.Connection, rng: random.Random
 ) -> tuple[list[RawTable], list[str]]:
     """Return the tables of two rows or more, with nouns and links, and the names of the others.
-
-    Raises apsw's errors.
-    """
+    Raises apsw's errors."""
     found = list(_tables(connection, rng))
     tables = [table for table in found if table.count > 1]
     _split_compounds(tables)

@@ -31,9 +31,7 @@ def to_sqlite(
     columns: Mapping[str, str] = {},
 ) -> str:
     """Return `sql` in SQLite's dialect: tables and columns by new names, `booleans` as 1 and 0.
-
-    Raises sqlglot's errors.
-    """
+    Raises sqlglot's errors."""
     tree = parse_sql(sql, dialect)
     for table in tree.find_all(exp.Table, exp.Column):
         column = isinstance(table, exp.Column)

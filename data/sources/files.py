@@ -50,10 +50,8 @@ class Found(NamedTuple):
 
 
 def unpacked(path: Path, scratch: Path) -> Iterator[Found]:
-    """Yield the file itself, or what it is compressed from, or the files of an archive.
-
-    Raises `NotRead` if it is damaged, `DataError` if it is too large.
-    """
+    """Yield the file itself, or what it is compressed from, or the files of an archive. Raises
+    `NotRead` if it is damaged, `DataError` if it is too large."""
     found, size = Found(path, path.name, str(path)), 0
     if not _is_packed(found):
         yield found

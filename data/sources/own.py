@@ -161,9 +161,7 @@ def add_questions(source: Source, questions: Path | None, eval_questions: Path |
 
 def _open_questions(path: Path, prefix: str, database: str | None) -> list[OpenQuestion]:
     """Return the questions of a file about the only `database`; an id is `prefix` and the line.
-
-    Raises `DataError`, with the path and the remedy.
-    """
+    Raises `DataError`, with the path and the remedy."""
     if database is None:
         raise DataError(f"{path} names no databases: import one database at a time")
     try:

@@ -78,10 +78,8 @@ def shown(source: str) -> str:
 
 
 def database_name(source: str) -> str:
-    """Return the name of a URL's database.
-
-    Raises `DataError` for a malformed URL, without repeating it: it may hold a password.
-    """
+    """Return the name of a URL's database. Raises `DataError` for a malformed URL, without
+    repeating it: it may hold a password."""
     if source.partition("://")[0].lower() not in SCHEMES:
         remedy = "restore a dump with psql or pg_restore, and name its database: postgresql:///NAME"
         raise DataError(f"{source} is no URL of a PostgreSQL database: {remedy}")

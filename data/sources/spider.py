@@ -46,10 +46,8 @@ TIMEOUT_S = 60.0  # longest silence of the server
 
 
 def read_spider(folder: Path) -> Source:
-    """Find Spider's questions and databases; a missing file is a problem in the report.
-
-    Raises `DataError` if the folder or a file of questions cannot be used.
-    """
+    """Find Spider's questions and databases; a missing file is a problem in the report. Raises
+    `DataError` if the folder or a file of questions cannot be used."""
     if not folder.is_dir():
         remedy = "name Spider's folder, with database/, train_spider.json and dev.json"
         raise DataError(f"no directory at {folder}: {remedy}")

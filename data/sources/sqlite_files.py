@@ -122,10 +122,8 @@ def new_database(path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def open_checked(path: Path) -> Iterator[tuple[apsw.Connection, list[str]]]:
-    """Open a database; yield it with the names of its tables and views.
-
-    Raises `DatabaseLoadError` if the file is damaged, or has none.
-    """
+    """Open a database; yield it with the names of its tables and views. Raises `DatabaseLoadError`
+    if the file is damaged, or has none."""
     with closing(open_readonly(path)) as connection:
         try:
             with suppress(apsw.SQLError):  # a collation of the application that wrote the file

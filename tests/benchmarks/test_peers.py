@@ -87,7 +87,7 @@ def test_a_peer_plays_and_one_that_is_not_there_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(name: str, cache: Path) -> Path:
+    def fail(name: str) -> Path:
         raise NotMeasured(f"its environment {name} can't be made: no index")
 
     monkeypatch.setattr(step_cost, "make_environment", fail)

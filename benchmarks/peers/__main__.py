@@ -14,7 +14,6 @@ import os
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from shared.server_process import ServerProcess, running_server
 from tests.chaos.cluster import free_ports
 from trainer.run.console import table
 
-HEADINGS = ("played by", "server", "client", "CPU us/step", "CPU x", "steps/s", "time x")
+HEADINGS = ("played by", "server", "client", "CPU us/step", "CPU x")
 WARM_UP = 1  # waves that are not measured: imports, connections, caches of questions
 SAME_REWARD = 1e-6  # sums of floats in another order
 CLIENT, LOOP = "sqlenv", "sqlenv-loop"  # SQLEnv's own, with which others are compared
@@ -71,10 +70,9 @@ PEERS = (
 
 
 class Wave(NamedTuple):
-    """All episodes of the workload, played once: seconds, and CPU-seconds of both sides."""
+    """All episodes of the workload, played once: CPU-seconds of both sides."""
 
     steps: int
-    wall_s: float
     client_s: float
     server_s: float
     reward: float = 0.0
@@ -108,10 +106,9 @@ def start(
 
 
 def play(player: Worker, server: ServerProcess, steps: int) -> Wave:
-    began, client_s, server_s = time.perf_counter(), player.cpu_s(), server.cpu_s()
+    client_s, server_s = player.cpu_s(), server.cpu_s()
     reward = float(player.ask(None))
-    wall_s = time.perf_counter() - began
-    return Wave(steps, wall_s, player.cpu_s() - client_s, server.cpu_s() - server_s, reward)
+    return Wave(steps, player.cpu_s() - client_s, server.cpu_s() - server_s, reward)
 
 
 def check_same(name: str, wave: Wave, first: Wave) -> None:
@@ -169,29 +166,22 @@ def summary(waves: Sequence[Wave], base: Sequence[Wave]) -> Report:
     steps = sum(wave.steps for wave in waves)
     client = 1e6 * sum(wave.client_s for wave in waves) / steps
     server = 1e6 * sum(wave.server_s for wave in waves) / steps
-    pairs = [*zip(waves, base, strict=True)]
+    ratios = [wave.cpu_s / first.cpu_s for wave, first in zip(waves, base, strict=True)]
+    spread = {"median": median(ratios), "min": min(ratios), "max": max(ratios)}
     return {
         "steps": steps,
         "client_cpu_us": round(client, 1),
         "server_cpu_us": round(server, 1),
         "cpu_us": round(client + server, 1),
-        "steps_per_s": round(steps / sum(wave.wall_s for wave in waves), 1),
-        "cpu_ratio": spread([wave.cpu_s / first.cpu_s for wave, first in pairs]),
-        "time_ratio": spread([wave.wall_s / first.wall_s for wave, first in pairs]),
+        "cpu_ratio": {name: round(value, 2) for name, value in spread.items()},
     }
-
-
-def spread(values: Sequence[float]) -> Report:
-    found = {"median": median(values), "min": min(values), "max": max(values)}
-    return {name: round(value, 2) for name, value in found.items()}
 
 
 def row(peer: Report) -> tuple[str, ...]:
     if "not_measured" in peer:
         return (peer["title"], *["-"] * (len(HEADINGS) - 2), "not measured")
     costs = [f"{peer[key]:,.0f}" for key in ("server_cpu_us", "client_cpu_us", "cpu_us")]
-    cpu, time = (f"{peer[key]['median']:.1f}" for key in ("cpu_ratio", "time_ratio"))
-    return (peer["title"], *costs, cpu, f"{peer['steps_per_s']:,.0f}", time)
+    return (peer["title"], *costs, f"{peer['cpu_ratio']['median']:.1f}")
 
 
 def main(

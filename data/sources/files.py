@@ -122,15 +122,16 @@ def _sheets(found: Found) -> Iterator[tuple[str, Table]]:
         raise NotRead(f"{found.shown} is not read: it is no workbook ({error})") from error
     filled = [sheet for sheet in sheets if sheet.height]
     for sheet in filled:
-        rows = sheet.to_python(skip_empty_area=True)
-        timed = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, datetime)}
-        records = (
-            Record(number, [_cell_text(cell, at in timed) for at, cell in enumerate(row)])
-            for number, row in enumerate(rows, (sheet.start or (0, 0))[0] + 1)
-        )
         name = f"{found.name}, {sheet.name}" if len(filled) > 1 else found.name
-        if table := find_table(name, records, "row"):
+        if table := find_table(name, _sheet_records(sheet), "row"):
             yield sheet.name if len(filled) > 1 else "", table
+
+
+def _sheet_records(sheet: Any) -> Iterator[Record]:
+    rows = sheet.to_python(skip_empty_area=True)
+    timed = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, datetime)}
+    for number, row in enumerate(rows, (sheet.start or (0, 0))[0] + 1):
+        yield Record(number, [_cell_text(cell, at in timed) for at, cell in enumerate(row)])
 
 
 def _cell_text(cell: Any, timed: bool) -> str:

@@ -1,4 +1,5 @@
-"""What the server's rules produce over fixed inputs and the shipped questions, as hashes by case.
+"""What the server's rules produce over fixed inputs and the shipped questions, as hashes of cases,
+those of one database or one form of answer together.
 
 `python -m tests.env_server.behaviour` records it in behaviour.json:
 
@@ -14,6 +15,7 @@ Fields are hashed, so a comment or a new structure of the code changes nothing h
 import hashlib
 import json
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
@@ -34,7 +36,7 @@ from tests.env_server.verifier.forms import FORMS
 ROOT = Path(__file__).parents[2]
 PATH = Path(__file__).with_name("behaviour.json")
 RECORD = "python -m tests.env_server.behaviour"
-Cases = dict[str, Any]  # name -> anything that JSON or repr can write
+Cases = dict[str, list[Any]]  # name -> anything that JSON or repr can write
 
 
 # -- environment
@@ -85,15 +87,14 @@ ACTIONS = (
 
 
 def environment_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
-    cases: Cases = {
-        f"episode {question.question_id}": list(episode(bank, runner, question))
-        for question in sample(bank, 20)
-    }
+    cases: Cases = defaultdict(list)
+    for question in sample(bank, 20):
+        cases[f"episode {question.database_name}"] += episode(bank, runner, question)
     path = bank.database("bakery")
     for number, statement in enumerate(STATEMENTS):
-        cases[f"sql {number}"] = asdict(runner.run(SqlJob(JobKind.QUERY, path, statement)))
+        cases[f"sql {number}"] = [asdict(runner.run(SqlJob(JobKind.QUERY, path, statement)))]
     with SqlRunner(SqlLimits(max_vm_steps=20_000)) as small:
-        cases["sql budget"] = asdict(small.run(SqlJob(JobKind.QUERY, path, ENDLESS)))
+        cases["sql budget"] = [asdict(small.run(SqlJob(JobKind.QUERY, path, ENDLESS)))]
     cases["actions"] = [attempt(actions.parse_action, text) for text in ACTIONS]
     cases["normalise"] = [actions.normalise(text) for text in ACTIONS]
     cases["pick"] = [
@@ -161,17 +162,16 @@ def render_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
     odd = [(v,) for v in (None, 0, -1.5, 1e300, 2.0, "", "é\r\n|", b"\0\1")]
     cut = SqlResult(["a"], [(1,), (2,)], truncated=True)
     results = [wide, SqlResult(["v"], odd), cut, SqlResult(["a"])]
-    cases: Cases = {
-        "rows": [render.render_rows(one, 20) for one in results],
-        "schema": render.render_schema(["a", "b\nc"], ["a(x, y)"]),
-        "cap": [render.cap("x" * 5000), render.cap("é\n" * 5000), render.cap("short")],
-    }
+    cases: Cases = defaultdict(list)
+    cases["rows"] = [render.render_rows(one, 20) for one in results]
+    cases["schema"] = [render.render_schema(["a", "b\nc"], ["a(x, y)"])]
+    cases["cap"] = [render.cap("x" * 5000), render.cap("é\n" * 5000), render.cap("short")]
     for db_id in bank.databases:
         path = bank.database(db_id)
         for (table,) in runner.run(SqlJob(JobKind.TABLES, path)).rows:
             described = runner.run(SqlJob(JobKind.DESCRIBE, path, table))
             shown = runner.run(SqlJob(JobKind.SAMPLE, path, table))
-            cases[f"table {db_id}.{table}"] = [
+            cases[f"tables {db_id}"] += [
                 render.render_table(table, described, {}),
                 render.render_columns(table, described),
                 render.render_rows(shown, 5),
@@ -191,13 +191,14 @@ def reward_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
     ]
     stream = random.Random(0)
     episodes = [[one] for one in facts] + [stream.choices(facts, k=15) for _ in range(50)]
-    cases: Cases = {"settle": [settled(one, rewards.RULES) for one in episodes]}
+    cases: Cases = defaultdict(list)
+    cases["settle"] = [settled(one, rewards.RULES) for one in episodes]
     for question in sample(bank, 25):
         path = bank.database(question.database_name)
         gold = runner.run(SqlJob(JobKind.GOLD, path, question.gold_sql)).rows
         every = runner.run(SqlJob(JobKind.SAMPLE, path, question.tables_involved[0])).rows
         tries = [gold, every, gold * 2, gold[1:], [row[::-1] for row in gold], [("x", 0.1 + 0.2)]]
-        cases[f"potential {question.question_id}"] = [
+        cases[f"potential {question.database_name}"] += [
             rewards.potential(rows, truncated, rewards.GoldCells(gold), reads)
             for rows, truncated, reads in product(tries, (True, False), (True, False))
         ]
@@ -216,14 +217,14 @@ def settled(facts: Sequence[rewards.StepFacts], rules: rewards.RewardRules) -> l
 
 
 def verifier_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
-    cases: Cases = {}
+    cases: Cases = defaultdict(list)
     for question in sample(bank, 8):
         gold, path = bank.gold(question), bank.database(question.database_name)
         if gold.ties is not None:
             gold = gold.with_ties(runner.run(SqlJob(JobKind.GOLD, path, gold.ties.sql)).rows)
         rows = runner.run(SqlJob(JobKind.GOLD, path, question.gold_sql)).rows
         results = [rows, rows[::-1], rows[1:], [*rows, *rows[:1]], [row[::-1] for row in rows], []]
-        cases[question.question_id] = [
+        cases[question.database_name] += [
             [verifier.answer_verdicts(text, gold) for text in answers(question.gold_answer)],
             [verifier.result_verdicts(one, gold) for one in results],
             copied(gold),
@@ -232,7 +233,7 @@ def verifier_cases(bank: QuestionBank, runner: SqlRunner) -> Cases:
         for text in (*form.right, *form.wrong):
             others = [text.upper(), f"{text}.", f"{text}\n{text}", f"{text} x"]
             judged = [verifier.answer_verdicts(one, form.gold) for one in (text, *others)]
-            cases[f"form {number} {text!r}"] = judged
+            cases[f"form {number}"] += judged
     return cases
 
 

@@ -76,9 +76,10 @@ INSERT INTO animals VALUES
 """
 
 
-def _question(
+def question_row(
     question_id: str, db: str, text: str, sql: str, answer: Any, kind: str, level: str, *tables: str
-) -> Any:
+) -> dict[str, Any]:
+    """Return a line of a file of questions."""
     return {
         "question_id": question_id,
         "question_text": text,
@@ -92,56 +93,56 @@ def _question(
 
 
 TRAIN = [
-    _question(
+    question_row(
         "shop-1", "shop", "How many customers are there?",
         "SELECT count(*) FROM customers",
         5, "integer", "easy", "customers",
     ),
-    _question(
+    question_row(
         "shop-2", "shop", "What does the lamp cost?",
         "SELECT price FROM products WHERE title = 'lamp'",
         24.5, "float", "easy", "products",
     ),
-    _question(
+    question_row(
         "shop-3", "shop", "Which product is the most expensive?",
         "SELECT title FROM products ORDER BY price DESC LIMIT 1",
         "desk", "string", "easy", "products",
     ),
-    _question(
+    question_row(
         "shop-4", "shop", "What are the names of the customers in Oslo?",
         "SELECT name FROM customers WHERE city = 'Oslo'",
         ["Ann", "Zoë"], "list", "medium", "customers",
     ),
-    _question(
+    question_row(
         "shop-5", "shop", "How many pieces of each product were ordered, the most ordered first?",
         "SELECT p.title, sum(o.quantity) AS pieces FROM orders o "
         "JOIN products p USING (product_id) GROUP BY p.title ORDER BY pieces DESC, p.title",
         [["mug", 10], ["lamp", 2], ["chair", 1], ["desk", 1]],
         "table", "hard", "orders", "products",
     ),
-    _question(
+    question_row(
         "shop-6", "shop", "What is the average price?",
         "SELECT avg(price) FROM products",
         58.125, "float", "medium", "products",
     ),
 ]  # fmt: skip
 EVAL = [
-    _question(
+    question_row(
         "shop-7", "shop", "How many orders are gifts?",
         'SELECT count(*) FROM orders WHERE note = "gift"',
         2, "integer", "easy", "orders",
     ),
-    _question(
+    question_row(
         "zoo-1", "zoo", "How many lions are there?",
         "SELECT count(*) FROM animals WHERE species = 'lion'",
         2, "integer", "easy", "animals",
     ),
-    _question(
+    question_row(
         "zoo-2", "zoo", "Which species are there, and how many animals of each?",
         "SELECT species, count(*) FROM animals GROUP BY species",
         [["elephant", 1], ["lion", 2], ["penguin", 2]], "table", "medium", "animals",
     ),
-    _question(
+    question_row(
         "zoo-3", "zoo", "Who earns 28500?",
         "SELECT name FROM keepers WHERE salary = 28500",
         ["Omar", "Per"], "list", "easy", "keepers",
@@ -159,14 +160,19 @@ def make_database(path: Path, script: str) -> Path:
     return path
 
 
+def write_questions(root: Path, **splits: list[dict[str, Any]]) -> None:
+    """Write the files of questions of a data directory."""
+    (root / "questions").mkdir(parents=True, exist_ok=True)
+    for split, questions in splits.items():
+        path = root / "questions" / f"questions_{split}.json"
+        path.write_text(json.dumps(questions, ensure_ascii=False, indent=1), encoding="utf-8")
+
+
 def write_data(root: Path) -> Path:
     """Write the tiny data directory to `root`."""
     make_database(root / "databases" / "shop" / "shop.sqlite", SHOP)
     make_database(root / "databases" / "zoo" / "zoo.sqlite", ZOO)
-    (root / "questions").mkdir()
-    for split, questions in (("train", TRAIN), ("eval", EVAL)):
-        path = root / "questions" / f"questions_{split}.json"
-        path.write_text(json.dumps(questions, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_questions(root, train=TRAIN, eval=EVAL)
     return root
 
 

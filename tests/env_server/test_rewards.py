@@ -3,7 +3,6 @@
 And the progress of a QUERY whose rows outnumber the gold's, in whole episodes.
 """
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -24,7 +23,7 @@ from env_server.rewards import (
 from env_server.sql.run import SqlRunner
 from shared.actions import normalise
 from shared.models import RewardLedger
-from tests.conftest import make_database
+from tests.conftest import make_database, question_row, write_questions
 from tests.env_server.in_process import LocalEnvironment
 
 GOLD = [("Oslo", 3), ("Bergen", 1)]
@@ -218,22 +217,13 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEnvironment]:
     script = f"CREATE TABLE names (name TEXT); INSERT INTO names VALUES {values};"
     make_database(root / "databases" / "names" / "names.sqlite", script)
     questions = [
-        {
-            "question_id": f"first-{length}",
-            "question_text": f"Which are the first {length} names?",
-            "database_name": "names",
-            "gold_sql": f"SELECT name FROM names LIMIT {length}",
-            "gold_answer": NAMES[:length],
-            "answer_type": "list",
-            "difficulty": "easy",
-            "tables_involved": ["names"],
-        }
+        question_row(
+            f"first-{length}", "names", f"Which are the first {length} names?",
+            f"SELECT name FROM names LIMIT {length}", NAMES[:length], "list", "easy", "names",
+        )
         for length in LENGTHS
-    ]
-    (root / "questions").mkdir()
-    for split, rows in (("train", questions[1:]), ("eval", questions[:1])):
-        path = root / "questions" / f"questions_{split}.json"
-        path.write_text(json.dumps(rows), encoding="utf-8")
+    ]  # fmt: skip
+    write_questions(root, train=questions[1:], eval=questions[:1])
     with SqlRunner() as runner:
         yield LocalEnvironment(QuestionBank.load(root), runner)
 

@@ -22,20 +22,12 @@ from shared.dataset import (
 )
 from shared.errors import DatabaseLoadError, QuestionLoadError
 from shared.shipped import INSTALLED, shipped_path
+from tests.conftest import question_row
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    fields = {
-        "question_id": "q1",
-        "question_text": "How many singers?",
-        "database_name": "concert",
-        "gold_sql": "SELECT count(*) FROM singer",
-        "gold_answer": 3,
-        "answer_type": "integer",
-        "difficulty": "easy",
-        "tables_involved": ["singer"],
-    }
-    return fields | changes
+    asked = ("q1", "concert", "How many singers?", "SELECT count(*) FROM singer")
+    return question_row(*asked, 3, "integer", "easy", "singer") | changes
 
 
 def write(path: Path, content: Any) -> Path:

@@ -375,6 +375,22 @@ NAMES = ("a", "a", "b", "c", "c", "c", "d", "e")
 AFTER = {"a": 1, "b": 2, "c": 6, "d": 3}
 
 
+def logprobs_of(model: Any, ids: Sequence[int], temperature: float = 1.0) -> torch.Tensor:
+    """Return the log-probability of each id but the first, by one pass without a cache."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0, :-1].float() / temperature
+    return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+
+def check_recorded(model: Any, row: Any) -> None:
+    """Check that a row's sampled ids have the log-probabilities of one pass over it."""
+    own = logprobs_of(model, row.ids)[len(row.prompt_ids) - 1 :].tolist()
+    sampled = [n for n, mask in enumerate(row.env_mask) if mask]
+    assert sampled
+    found = [own[n] for n in sampled]
+    assert found == pytest.approx([row.logprobs[n] for n in sampled], rel=0, abs=1e-4)
+
+
 def prompts_for(config: GRPOConfig, *question_ids: str) -> list[Any]:
     return [
         prompt_of(question_id, "How many orders are there?", config) for question_id in question_ids

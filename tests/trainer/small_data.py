@@ -1,10 +1,11 @@
 """A small data directory, made in milliseconds: three databases like a shop's, with easy and
 medium questions."""
 
-import json
 import sqlite3
 from pathlib import Path
 from typing import Any
+
+from tests.conftest import question_row, write_questions
 
 TRAIN_DATABASES, UNSEEN_DATABASE = ("shop", "club"), "farm"
 WORDS = {"shop": ("orders", "buyer"), "club": ("members", "name"), "farm": ("animals", "kind")}
@@ -24,32 +25,20 @@ def make_data(data_dir: Path, questions: int = 6) -> Path:
         connection.executemany(f"INSERT INTO {table} ({text}, price) VALUES (?, ?)", rows)
         connection.commit()
         connection.close()
-    train = [
-        _question("train", database, number)
-        for database in TRAIN_DATABASES
-        for number in range(questions)
-    ]
-    evaluation = [
-        _question("eval", database, number) for database in WORDS for number in range(questions)
-    ]
-    folder = data_dir / "questions"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "questions_train.json").write_text(json.dumps(train))
-    (folder / "questions_eval.json").write_text(json.dumps(evaluation))
+    numbers = range(questions)
+    write_questions(
+        data_dir,
+        train=[_question("train", name, number) for name in TRAIN_DATABASES for number in numbers],
+        eval=[_question("eval", name, number) for name in WORDS for number in numbers],
+    )
     return data_dir
 
 
 def _question(split: str, database: str, number: int) -> dict[str, Any]:
     table, _ = WORDS[database]
     bound = number + (0 if split == "train" else 20)
-    return {
-        "question_id": f"{split}-{database}-{number}",
-        "question_text": f"How many {table} cost more than {bound * 1.5}?",
-        "database_name": database,
-        "gold_sql": f"SELECT COUNT(*) FROM {table} WHERE price > {bound * 1.5}",
-        "gold_answer": 40 - bound,
-        "answer_type": "integer",
-        "difficulty": ("easy", "medium", "hard")[number % 3],
-        "tables_involved": [table],
-        "form": "count_compare",
-    }
+    return question_row(
+        f"{split}-{database}-{number}", database, f"How many {table} cost more than {bound * 1.5}?",
+        f"SELECT COUNT(*) FROM {table} WHERE price > {bound * 1.5}",
+        40 - bound, "integer", ("easy", "medium", "hard")[number % 3], table,
+    ) | {"form": "count_compare"}  # fmt: skip

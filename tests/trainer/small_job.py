@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from shared.models import ServerMetadata
-from tests.trainer.conftest import FakeClient
+from tests.trainer.conftest import FakeClient, prompts
 from tests.trainer.small_data import TRAIN_DATABASES
 from trainer.config import GRPOConfig
 from trainer.grpo.grpo_job import GrpoJob
+from trainer.grpo.train import build_trainer
 from trainer.run.folder import Run, create_run, open_run, point_latest, read_json, read_lines
 from trainer.run.inputs import Inputs, JobOptions, load_inputs, save_settings
 from trainer.run.job import Job, run_job
@@ -92,6 +93,12 @@ def run_here(
     with console.capture() as shown, suppress(Interrupted):
         run_job(config, options, kind, resume=resume, console=console)
     return shown.get()
+
+
+def trainer_of(model: Any, tokenizer: Any, config: GRPOConfig, **options: Any) -> Any:
+    """Return a trainer over four questions, which plays on a fake server by default."""
+    options = {"client": FakeClient(), **options}
+    return build_trainer(model, tokenizer, config, prompts(config), **options)
 
 
 class StoppingClient(FakeClient):

@@ -75,10 +75,8 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
 def test_a_wrong_address_is_reported_before_torch_is_imported(
     command: str, other_program: Start, base: Path
 ) -> None:
-    refused, moved = (
-        f"http://127.0.0.1:{closed_port()}",
-        other_program(308, b"", Location="https://other/"),
-    )
+    refused = f"http://127.0.0.1:{closed_port()}"
+    moved = other_program(308, b"", Location="https://other/")
     script = f"""if True:
         import sys
         from trainer.__main__ import app

@@ -14,7 +14,7 @@ from data.audit import ERRORS, NOTES, AuditReport, audit, states_number
 from data.choose import contains_answer
 from data.golds.execute import GoldResult
 from shared.errors import DataError, QuestionLoadError
-from tests.conftest import make_database
+from tests.conftest import make_database, question_row, write_questions
 from tests.data.sources.importing import import_spider, run
 
 SPIDER_DIR = os.environ.get("SPIDER_DIR")
@@ -42,15 +42,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 def ask(text: str, sql: str, answer: Any) -> dict[str, Any]:
     nested = isinstance(answer, list) and isinstance(answer[0], list)
     kind = "table" if nested else {int: "integer", str: "string", list: "list"}[type(answer)]
-    return {
-        "question_text": text,
-        "database_name": "farm",
-        "gold_sql": sql,
-        "gold_answer": answer,
-        "answer_type": kind,
-        "difficulty": "easy",
-        "tables_involved": ["animal"],
-    }
+    return question_row("", "farm", text, sql, answer, kind, "easy", "animal")
 
 
 SOUND = ask("How does the goat sound?", "SELECT sound FROM sound WHERE kind = 'goat'", "bleat")
@@ -84,14 +76,10 @@ KEPT = {f"kept-{reason}": reason for reason in ("tied", "empty", "null", "undeci
 def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
     """Write a data directory on the farm database."""
     make_database(root / "databases" / "farm" / "farm.sqlite", FARM)
-    (root / "questions").mkdir()
     for split, questions in (("train", train), ("eval", evaluation)):
-        rows = [
-            {"question_id": f"{split}-{number}", **question}
-            for number, question in enumerate(questions)
-        ]
-        if rows:
-            (root / "questions" / f"questions_{split}.json").write_text(json.dumps(rows))
+        if questions:
+            rows = [one | {"question_id": f"{split}-{n}"} for n, one in enumerate(questions)]
+            write_questions(root, **{split: rows})
     return root
 
 

@@ -4,19 +4,11 @@ import pytest
 
 from data.choose import Keyed, Splitting, held_out
 from shared.dataset import Question
+from tests.conftest import question_row
 
 
 def question(name: str, text: str, sql: str, database: str = "shop") -> Question:
-    return Question(
-        question_id=name,
-        question_text=text,
-        database_name=database,
-        gold_sql=sql,
-        gold_answer=1,
-        answer_type="integer",
-        difficulty="easy",
-        tables_involved=[],
-    )
+    return Question(**question_row(name, database, text, sql, 1, "integer", "easy"))
 
 
 TEMPLATES = [

@@ -14,7 +14,7 @@ from env_server.verifier import Gold, judge_answer
 from env_server.verifier.gold import Block, find_ties
 from shared.dataset import Question
 from shared.models import Outcome
-from tests.conftest import make_database
+from tests.conftest import make_database, question_row
 from tests.env_server.in_process import LocalEnvironment
 
 PEOPLE = """
@@ -153,12 +153,8 @@ def test_an_episode_takes_every_answer_that_a_tie_leaves(
     tmp_path: Path, runner: type[SqlRunner], right: set[str]
 ) -> None:
     make_database(tmp_path / "databases" / "p" / "p.sqlite", PEOPLE)
-    question = Question(
-        question_id="tied", question_text="Which two of the under-forties are the oldest?",
-        database_name="p",
-        gold_sql=TIED, gold_answer=["Ann", "Bob"], answer_type="list", difficulty="easy",
-        tables_involved=["people"],
-    )  # fmt: skip
+    asked = ("tied", "p", "Which two of the under-forties are the oldest?", TIED)
+    question = Question(**question_row(*asked, ["Ann", "Bob"], "list", "easy", "people"))
     with runner() as executor:
         env = LocalEnvironment(QuestionBank(tmp_path, {"train": [question]}), executor)
         for answer in ("Ann, Bob", "Di, Bob", "Cy, Ann", "Ann, Ann", "Ann, Bob, Di"):

@@ -14,13 +14,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.trainer.chat_server import VLLM, refusal, served
-from tests.trainer.conftest import FakeClient, prompts
+from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
-from tests.trainer.small_job import begin, latest
+from tests.trainer.small_job import begin, latest, trainer_of
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.grpo.generation import LOAD_ADAPTER, RPC, generation_server
-from trainer.grpo.train import build_trainer
 from trainer.run.folder import open_run, read_lines
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.training import run_training_with_metrics
@@ -89,11 +88,10 @@ def test_every_step_is_sampled_with_its_weights(
     with generation_server(settings, tokenizer, Ranks()) as server:
         assert server is not None
         server.start(model, tmp_path / "weights")
-        trainer = build_trainer(
+        trainer = trainer_of(
             model,
             tokenizer,
             settings,
-            prompts(settings),
             client=FakeClient(after={"q0": 2}),
             on_rows=compare,
             sampler=server,
@@ -175,14 +173,7 @@ def test_weights_that_the_server_did_not_take_are_noticed(
         assert server is not None
         server.start(model, tmp_path / "weights")
         fake.load = lambda path, body: (200, {"results": [None]}, {})  # type: ignore[method-assign]
-        trainer = build_trainer(
-            model,
-            tokenizer,
-            settings.override(learning_rate=0.1),
-            prompts(settings),
-            client=FakeClient(),
-            sampler=server,
-        )
+        trainer = trainer_of(model, tokenizer, settings.override(learning_rate=0.1), sampler=server)
         with pytest.raises(ModelServerError, match="did not load its weights"):
             run_training_with_metrics(trainer)
 

@@ -84,10 +84,10 @@ def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_pat
 ROOT = Path(__file__).parents[3]
 
 
-def command(*arguments: str) -> "subprocess.Popen[str]":
-    """Run `python -m trainer train ...` in its own process, from another folder."""
+def start(*command: str) -> "subprocess.Popen[str]":
+    """Run `python -m ...` in its own process, from another folder."""
     return subprocess.Popen(
-        [sys.executable, "-m", "trainer", "train", *arguments],
+        [sys.executable, "-m", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -128,7 +128,8 @@ def check_audit(run: Run) -> None:
 def test_the_command_runs_over_http_to_the_end(
     small: GRPOConfig, tmp_path: Path, data_dir: Path
 ) -> None:
-    process = command(*arguments(small, tmp_path, data_dir, 2), "--standard", "spider")
+    job = arguments(small, tmp_path, data_dir, 2)
+    process = start("trainer", "train", *job, "--standard", "spider")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
     run = latest(tmp_path)

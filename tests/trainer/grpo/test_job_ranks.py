@@ -1,15 +1,11 @@
 """The whole job in several processes, as `accelerate launch` and `--processes` start them, over a
 real server."""
 
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -18,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from tests.trainer.grpo.test_job import ROOT, arguments, check_audit
+from tests.trainer.grpo.test_job import ROOT, arguments, check_audit, start
 from tests.trainer.small_job import check_summary, latest
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
@@ -29,19 +25,6 @@ pytestmark = [pytest.mark.usefixtures("blank_charts"), pytest.mark.timeout(900)]
 
 FILES = ROOT / "trainer" / "runtime" / "accelerate"
 TIMEOUT_S = 400
-
-
-def start(*command: str, threads: int | None = 1) -> "subprocess.Popen[str]":
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
-    if threads is None:
-        del environment["OMP_NUM_THREADS"]
-    return subprocess.Popen(
-        [sys.executable, "-m", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-    )
 
 
 def launched(file: str, *options: str, job: list[str]) -> "subprocess.Popen[str]":
@@ -66,16 +49,8 @@ def check_same(run: Run, other: Run) -> None:
     weights, others = (load_file(one.model / "model.safetensors") for one in (run, other))
     for name, value in weights.items():
         torch.testing.assert_close(value, others[name], atol=1e-5, rtol=0)
-    names = (
-        "step",
-        "reward",
-        "success",
-        "episodes",
-        "reward_operational",
-        "eval_n",
-        "loss",
-        "grad_norm",
-    )
+    counts = ("step", "episodes", "eval_n", "success")
+    names = (*counts, "reward", "reward_operational", "loss", "grad_norm")
     curves = []
     for one in (run, other):  # a resumed run measures the step that it was stopped after later
         lines = sorted(read_lines(one.metrics), key=lambda row: ("eval_n" in row, row["step"]))
@@ -131,23 +106,6 @@ def trainers(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     return sorted(found, key=lambda one: int(one.environ()["RANK"]))
 
 
-def interrupt(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
-    process.send_signal(signal.SIGINT if ranks else signal.SIGTERM)
-
-
-def terminate_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
-    ranks[1].terminate()
-
-
-def kill_one(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
-    ranks[1].kill()
-
-
-def kill_first(process: "subprocess.Popen[str]", ranks: list[psutil.Process]) -> None:
-    """Return the process that writes the checkpoints and started the server."""
-    ranks[0].kill()
-
-
 @pytest.fixture(scope="module")
 def whole() -> dict[int, list[str]]:
     """The episodes of uninterrupted runs, by number of steps; a test adds what is missing."""
@@ -156,13 +114,14 @@ def whole() -> dict[int, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("processes", "stop", "code", "said", "resumed_by"),
+    ("processes", "sent", "rank", "code", "said", "resumed_by"),
     [
-        (2, interrupt, 130, "--resume", None),
-        (1, interrupt, 130, "--resume", 2),
-        (2, terminate_one, 130, "--resume", 1),
-        (2, kill_one, 137, "process 1 of 2 was ended by SIGKILL", 1),
-        (2, kill_first, 137, "process 0 of 2 was ended by SIGKILL", 2),
+        (2, signal.SIGINT, None, 130, "--resume", None),
+        (1, signal.SIGTERM, None, 130, "--resume", 2),
+        (2, signal.SIGTERM, 1, 130, "--resume", 1),
+        (2, signal.SIGKILL, 1, 137, "process 1 of 2 was ended by SIGKILL", 1),
+        # the one that writes the checkpoints and started the server
+        (2, signal.SIGKILL, 0, 137, "process 0 of 2 was ended by SIGKILL", 2),
     ],
 )
 def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
@@ -171,29 +130,24 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     data_dir: Path,
     whole: dict[int, list[str]],
     processes: int,
-    stop: Callable[[Any, Any], None],
+    sent: signal.Signals,
+    rank: int | None,
     code: int,
     said: str,
     resumed_by: int | None,
 ) -> None:
-    """All processes end; resuming from the last checkpoint gives the uninterrupted result.
+    """One process, or the launcher without a rank, gets a signal, and all end; resuming from the
+    last checkpoint gives the uninterrupted result.
 
     That is of the last whole step, unless the process that writes it is the one that was killed.
     Without `resumed_by` the run keeps its number of processes.
     """
-    every = ["--set", f"save_steps={1 if stop is kill_first else 1000}"]
-    process = start(
-        "trainer",
-        "train",
-        "--processes",
-        str(processes),
-        *arguments(small, tmp_path, data_dir, 400),
-        *every,
-    )
+    every = ["--set", f"save_steps={1 if rank == 0 else 1000}", "--processes", str(processes)]
+    process = start("trainer", "train", *arguments(small, tmp_path, data_dir, 400), *every)
     until(process, tmp_path / "runs" / "latest", steps=2)
     ranks = trainers(process)
     assert len(ranks) == (processes if processes > 1 else 0)
-    stop(process, ranks)
+    (process if rank is None else ranks[rank]).send_signal(sent)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code, output
     assert said in output
@@ -204,15 +158,8 @@ def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
     checkpoint = run.last_checkpoint()
     assert checkpoint is not None
     steps = checkpoint_step(checkpoint) + 1
-    resumed = start(
-        "trainer",
-        "train",
-        "--resume",
-        str(run.path),
-        "--steps",
-        str(steps),
-        *(("--processes", str(resumed_by)) if resumed_by else ()),
-    )
+    again = ("--processes", str(resumed_by)) if resumed_by else ()
+    resumed = start("trainer", "train", "--resume", str(run.path), "--steps", str(steps), *again)
     output, _ = resumed.communicate(timeout=TIMEOUT_S)
     assert resumed.returncode == 0, output
     assert "before (greedy)" not in output  # kept, not measured again

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from shared.run_stats import wilson_interval
-from tests.trainer.conftest import FakeClient, prompts, record
+from tests.trainer.conftest import FakeClient, record
+from tests.trainer.small_job import trainer_of
 from trainer.config import GRPOConfig
 from trainer.grpo import live
 from trainer.grpo.live import LiveVisualizationCallback, episode_markdown
-from trainer.grpo.train import build_trainer
 from trainer.run.inputs import JobOptions, load_inputs
 from trainer.run.players import model_play
 from trainer.runtime.training import run_training_with_metrics
@@ -68,13 +68,8 @@ def trained(small: GRPOConfig, folder: Path, client: FakeClient | None) -> tuple
     if client is not None:
         play = model_play(inputs.model, inputs.tokenizer, config, client, "greedy")
         view = LiveVisualizationCallback(config, inputs, play, baselines={})
-    trainer = build_trainer(
-        inputs.model,
-        inputs.tokenizer,
-        config,
-        prompts(config),
-        client=FakeClient(),
-        callbacks=[] if view is None else [view],
+    trainer = trainer_of(
+        inputs.model, inputs.tokenizer, config, callbacks=[] if view is None else [view]
     )
     run_training_with_metrics(trainer)
     return inputs.model.state_dict(), view

@@ -14,12 +14,12 @@ import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOTrainer
 
-from tests.trainer.conftest import FakeClient, prompts, short_training
+from tests.trainer.conftest import FakeClient, short_training
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
+from tests.trainer.small_job import trainer_of
 from trainer.config import GRPOConfig
 from trainer.grpo import masked_trainer
 from trainer.grpo.masked_trainer import MaskedGRPOTrainer, counted, split_updates
-from trainer.grpo.train import build_trainer
 from trainer.runtime.precision import compute_logits_in_float32
 from trainer.runtime.training import run_training_with_metrics
 
@@ -58,11 +58,10 @@ def uneven_trainer(
     model: Any, tokenizer: Any, settings: GRPOConfig, captured: GradientCapture, **options: Any
 ) -> Any:
     """Return a trainer over episodes of uneven lengths; `options` are those of `build_trainer`."""
-    return build_trainer(
+    return trainer_of(
         model,
         tokenizer,
         settings,
-        prompts(settings),
         client=FakeClient(after={"q0": 1, "q1": 3}),
         callbacks=[captured],
         max_grad_norm=1e9,
@@ -218,7 +217,7 @@ def test_recorded_log_probabilities_are_those_of_the_update(
 ) -> None:
     settings = short_training(config, tmp_path, dtype=dtype, max_new_tokens=12)
     compute_logits_in_float32(model, settings)
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    trainer = trainer_of(model, tokenizer, settings)
     compute = trainer._compute_loss
     differences: list[torch.Tensor] = []
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
+from tests.trainer.small_job import trainer_of
 from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import PRESETS
 from trainer.errors import TrainingDiverged
@@ -33,13 +34,8 @@ def test_training_changes_the_weights_and_logs_every_step(
 ) -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seen: list[int] = []
-    trainer = build_trainer(
-        model,
-        tokenizer,
-        settings,
-        prompts(settings),
-        client=FakeClient(),
-        on_rows=lambda rows, trainer: seen.append(len(rows)),
+    trainer = trainer_of(
+        model, tokenizer, settings, on_rows=lambda rows, trainer: seen.append(len(rows))
     )
     output, rows = run_training_with_metrics(trainer)
     assert output.global_step == 2
@@ -63,7 +59,7 @@ def test_a_gradient_that_is_no_number_stops_before_the_update(
     settings: GRPOConfig, model: Any, tokenizer: Any, updates: int
 ) -> None:
     settings = settings.override(updates_per_batch=updates)
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    trainer = trainer_of(model, tokenizer, settings)
     compute, calls = trainer._compute_loss, []
 
     def poisoned(*arguments: Any) -> torch.Tensor:
@@ -87,11 +83,10 @@ def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
     with Interrupts() as interrupts:
-        trainer = build_trainer(
+        trainer = trainer_of(
             model,
             tokenizer,
             settings,
-            prompts(settings),
             client=InterruptedClient(2, lambda: os.kill(os.getpid(), signal.SIGINT)),
             ranks=Ranks(interrupts),
         )
@@ -105,14 +100,7 @@ def test_a_signal_in_an_update_waits_for_the_steps_end(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
     with Interrupts() as interrupts:
-        trainer = build_trainer(
-            model,
-            tokenizer,
-            settings,
-            prompts(settings),
-            client=FakeClient(),
-            ranks=Ranks(interrupts),
-        )
+        trainer = trainer_of(model, tokenizer, settings, ranks=Ranks(interrupts))
         compute = trainer._compute_loss
 
         def interrupted(*arguments: Any) -> Any:
@@ -136,11 +124,11 @@ def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(
 ) -> None:
     """A T4 scales its loss, and stores the scale; a newer GPU trains in bfloat16."""
     whole = settings.override(max_steps=1, save_steps=1)
-    begun = build_trainer(model, tokenizer, whole, prompts(whole), client=FakeClient())
+    begun = trainer_of(model, tokenizer, whole)
     run_training_with_metrics(begun)
     checkpoint = Path(settings.output_dir) / "checkpoint-1"
     torch.save({"scale": 65536.0}, checkpoint / "scaler.pt")
-    resumed = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    resumed = trainer_of(model, tokenizer, settings)
     run_training_with_metrics(resumed, resume_from=checkpoint)
     assert resumed.state.global_step == 2
 
@@ -184,12 +172,10 @@ def test_questions_come_in_the_same_order_after_a_resume(
 
     def asked(resume_from: Path | None = None, steps: int = 5) -> list[tuple[int, str]]:
         seen: list[tuple[int, str]] = []
-        trainer = build_trainer(
+        trainer = trainer_of(
             model,
             tokenizer,
             config.override(max_steps=steps, output_dir=f"{settings.output_dir}/{steps}"),
-            prompts(settings),
-            client=FakeClient(),
             on_rows=lambda rows, trainer: seen.extend(
                 (trainer.state.global_step, row.question_id) for row in rows
             ),
@@ -231,7 +217,7 @@ def test_a_long_warm_up_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     config = short_training(config, tmp_path, max_steps=6, warmup_steps=warmup)
-    build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    trainer_of(model, tokenizer, config)
     assert ("the learning rate rises during 2 of 6 steps" in caplog.text) == told
 
 

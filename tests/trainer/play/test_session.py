@@ -54,6 +54,11 @@ class Texts:
         return [asyncio.run(call()) for call in calls]
 
 
+def shown_on() -> tuple[StringIO, Screen]:
+    file = StringIO()
+    return file, Screen(Console(file=file, width=80))
+
+
 def policy_agent(config: GRPOConfig, texts: Texts, retry: Texts | None = None) -> Agent:
     """Return an agent that writes `texts`, and those of `retry` in place of what failed before."""
     again = (retry or texts).act_one
@@ -139,8 +144,7 @@ def several(
     asked: Asked, *attempts: Sequence[str | None], agree: int = 1
 ) -> tuple[PlayedQuestion, str]:
     """Play the attempts; return them and what was shown."""
-    file = StringIO()
-    screen, texts = Screen(Console(file=file, width=80)), Texts(attempts=attempts)
+    (file, screen), texts = shown_on(), Texts(attempts=attempts)
     agent = policy_agent(GRPOConfig(step_budget=4), texts)
     played = asked(agent, screen, len(attempts), agree)
     screen.end(played)
@@ -241,8 +245,7 @@ def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
     tmp_path: Path, query: str, said: str, reason: str | None
 ) -> None:
     """The agents read no remarks, as those that were trained without them."""
-    file = StringIO()
-    screen = Screen(Console(file=file, width=80))
+    file, screen = shown_on()
     path = run_script(tmp_path / "own.db", OWN)
     texts = Texts(f"QUERY: {query}", f"ANSWER: {said}")
     agent = policy_agent(GRPOConfig(step_budget=4, explain=[]), texts)
@@ -302,13 +305,8 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 # -- a local model
 
 
-def test_a_schema_too_long_for_the_window_ends_the_question(
-    tmp_path: Path, model: Any, tokenizer: Any
-) -> None:
+def test_a_schema_too_long_for_the_window_ends_the_question(tmp_path: Path, base: Path) -> None:
     """The model is a random tiny one with a window of 1,024 tokens, loaded as the command does."""
-    base = tmp_path / "base"
-    model.save_pretrained(base)
-    tokenizer.save_pretrained(base)
     agent = local_agent(configured(None, {"model_name": str(base)})[1])
     tables = (f"CREATE TABLE a_table_of_many_{i:03} (x);" for i in range(120))
     wide = run_script(tmp_path / "wide.db", "".join(tables))
@@ -322,16 +320,17 @@ class Spelled:
     limit = 1000
 
     def __init__(self, tokenizer: Any, *texts: str) -> None:
-        self.codec = codec_of(tokenizer)
+        self.tokenizer, self.codec = tokenizer, codec_of(tokenizer)
         self.texts, self.contexts, self.context = list(texts), list[list[int]](), list[int]()
         self.temperatures: list[float | None] = [None]
 
-    def agent(self, config: GRPOConfig, tokenizer: Any) -> Agent:
+    def agent(self) -> Agent:
+        config = GRPOConfig(step_budget=4, system_prompt="short")
         return Agent(
             config,
             lambda attempts, _: {
                 "generator": RetryingGenerator(self, self.codec, attempts),
-                "tokenizer": tokenizer,
+                "tokenizer": self.tokenizer,
             },
         )
 
@@ -358,9 +357,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
     asked: Asked, tokenizer: Any
 ) -> None:
     spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
-    config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = spelled.agent(config, tokenizer)
-    played = asked(agent)
+    played = asked(spelled.agent())
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
     first, *again, last = spelled.contexts
     assert again == [again[0]] * 3  # the same context, drawn three times
@@ -373,9 +370,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
 
 def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
     spelled = Spelled(tokenizer, *[BAD] * 20)
-    config = GRPOConfig(step_budget=4, system_prompt="short")
-    agent = spelled.agent(config, tokenizer)
-    played = asked(agent)
+    played = asked(spelled.agent())
     assert played.attempts[0].stuck
     assert (len(played.steps), len(spelled.contexts)) == (1, 10)
     assert "only repeated an action that had failed" in no_answer(played)

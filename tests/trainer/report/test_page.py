@@ -143,10 +143,8 @@ def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
 
 def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> None:
     episodes = list(read_records(Run(finished), lambda phase, step: phase == "random"))
-    found, parts = (
-        mean_ledger(episodes, REWARD_WEIGHTS),
-        ("exec_ok", "new_info", "repeat", "step_cost"),
-    )
+    found = mean_ledger(episodes, REWARD_WEIGHTS)
+    parts = ("exec_ok", "new_info", "repeat", "step_cost")
     assert found["n"] == len(episodes)
     for name, weight in REWARD_WEIGHTS.items():
         paid = [weight * (getattr(one, name) or 0.0) for one in episodes]
@@ -308,8 +306,8 @@ def test_bad_input_is_one_line(
     assert expected in " ".join(result.output.split())
 
 
-def evaluated(folder: Path, run: Run, **changes: Any) -> list[EpisodeRecord]:
-    """Write what a run measured after training as an evaluation's episodes, and return them."""
+def evaluated(folder: Path, run: Run, samples: int = 1, **changes: Any) -> list[EpisodeRecord]:
+    """Write what a run measured after training as an evaluation's, and return its episodes."""
     place = {"phase": "eval", "step": 0, "prompt_tokens": 9, "sampled_tokens": 5, **changes}
     episodes = [
         one.model_copy(update=place)
@@ -317,6 +315,9 @@ def evaluated(folder: Path, run: Run, **changes: Any) -> list[EpisodeRecord]:
         if one.mode == "greedy"
     ]
     append_records(Run(folder), episodes)
+    settings = {"policy": "model", "split": "eval", "samples": samples, "standard": "strict"}
+    config = read_json(run.config)["config"]
+    write_json(folder / "config.json", {"evaluation": settings, "config": config})
     return episodes
 
 
@@ -324,9 +325,6 @@ def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
     """One that was interrupted after its episodes."""
     folder, run = tmp_path / "evaluation", Run(finished)
     evaluated(folder, run)
-    settings = {"policy": "model", "split": "eval", "samples": 1, "standard": "strict"}
-    config = read_json(run.config)["config"]
-    write_json(folder / "config.json", {"evaluation": settings, "config": config})
     assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
     page = Page((folder / "report.html").read_text())
     rate = read_json(run.summary)["eval_success_after"]["greedy"]["overall"]
@@ -342,10 +340,7 @@ def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
 def test_the_page_of_several_attempts_has_their_votes(finished: Path, tmp_path: Path) -> None:
     folder, run = tmp_path / "evaluation", Run(finished)
     for sample in (0, 1):
-        episodes = evaluated(folder, run, sample=sample, answer="[[1]]")
-    settings = {"policy": "model", "split": "eval", "samples": 2, "standard": "strict"}
-    config = read_json(run.config)["config"]
-    write_json(folder / "config.json", {"evaluation": settings, "config": config})
+        episodes = evaluated(folder, run, 2, sample=sample, answer="[[1]]")
     write_json(folder / "evaluation.json", {"success": {"overall": {"pass_at": {"1": 0, "2": 0}}}})
     assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
     page = Page((folder / "report.html").read_text())

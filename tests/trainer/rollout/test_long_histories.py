@@ -5,13 +5,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.actions import SQLAction
 from shared.errors import SQLEnvError
 from shared.models import StepResult
-from tests.trainer.conftest import AFTER, CHATML, NAMES, FakeClient, make_tokenizer, prompts_for
+from tests.trainer.conftest import (
+    AFTER,
+    CHATML,
+    NAMES,
+    FakeClient,
+    check_recorded,
+    logprobs_of,
+    make_tokenizer,
+    prompts_for,
+)
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
 from trainer.rollout.loop import local_generator, play_episodes
@@ -74,30 +82,9 @@ def recorded(
     client: FakeClient | None = None,
 ) -> tuple[list[dict[str, Any]], Recorder]:
     recorder = Recorder(local_generator(model, codec_of(tokenizer), config))
-    rows = play_episodes(
-        prompts_for(config, *names),
-        None,
-        tokenizer,
-        config,
-        client=client or FakeClient(after=AFTER),
-        generator=recorder,
-    )
+    options = {"client": client or FakeClient(after=AFTER), "generator": recorder}
+    rows = play_episodes(prompts_for(config, *names), None, tokenizer, config, **options)
     return rows, recorder
-
-
-def check_logprobs(
-    model: Any, context: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]
-) -> None:
-    """The log-probabilities are those of one fresh pass over `context + ids`."""
-    with torch.no_grad():
-        found = (
-            model(torch.tensor([[*context, *ids]]))
-            .logits[0, len(context) - 1 : -1]
-            .float()
-            .log_softmax(-1)
-        )
-    expected = found.gather(-1, torch.tensor(ids)[:, None])[:, 0]
-    assert torch.allclose(expected, torch.tensor(logprobs), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("template", [CHATML, QWEN3], ids=["chatml", "qwen3"])
@@ -110,14 +97,9 @@ def test_what_is_trained_and_what_is_seen_are_exact(
     rows, recorder = recorded(model, tokenizer, long.override(max_context_tokens=window))
     codec, cuts = codec_of(tokenizer), 0
     for index, row in enumerate(rows):
-        ids = row.ids
-        assert len(ids) <= window + 1  # the masked EOS
+        assert len(row.ids) <= window + 1  # the masked EOS
         trained = [n for n, masked in enumerate(row.env_mask) if masked]
-        with torch.no_grad():
-            own = model(torch.tensor([ids])).logits[0, :-1].float().log_softmax(-1)
-        for place in trained:
-            at = len(row.prompt_ids) + place
-            assert abs(own[at - 1, ids[at]].item() - row.logprobs[place]) < 1e-4
+        check_recorded(model, row)
         turns = recorder.turns[index]
         first_cut = next((n for n, turn in enumerate(turns) if turn.restarted), len(turns))
         assert [row.completion_ids[n] for n in trained] == [
@@ -128,7 +110,8 @@ def test_what_is_trained_and_what_is_seen_are_exact(
         assert row.context_truncations == sum(turn.restarted for turn in turns)
         assert row.outcome != "abandoned"
         for number, turn in enumerate(turns):
-            check_logprobs(model, turn.context, turn.sample.ids, turn.sample.logprobs)
+            seen = logprobs_of(model, [*turn.context, *turn.sample.ids])[len(turn.context) - 1 :]
+            assert turn.sample.logprobs == pytest.approx(seen.tolist(), rel=0, abs=1e-4)
             if turn.restarted:
                 cuts += 1
                 assert turn.context == pieces(codec, row, turns, number, KEPT_PAIRS)
@@ -187,12 +170,10 @@ class HugeClient(FakeClient):
 
     def _step(self, episode_id: str, action: SQLAction | str) -> StepResult | SQLEnvError:
         reply = super()._step(episode_id, action)
-        assert isinstance(reply, StepResult)
         if reply.observation.step_count != 3:
             return reply
-        shown = reply.observation.model_copy(
-            update={"error": None, "result": "Ann | 12.5\n" * self.lines}
-        )
+        large = {"error": None, "result": "Ann | 12.5\n" * self.lines}
+        shown = reply.observation.model_copy(update=large)
         return reply.model_copy(update={"observation": shown})
 
 

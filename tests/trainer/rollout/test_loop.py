@@ -4,11 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.errors import EpisodeTooLarge, Forbidden, SQLEnvError, UnknownQuestion
-from tests.trainer.conftest import AFTER, CHATML, NAMES, FakeClient, make_tokenizer, prompts_for
+from tests.trainer.conftest import (
+    AFTER,
+    CHATML,
+    NAMES,
+    FakeClient,
+    check_recorded,
+    make_tokenizer,
+    prompts_for,
+)
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
 from trainer.errors import PromptError
@@ -219,12 +226,6 @@ def check_row(model: Any, tokenizer: Any, config: GRPOConfig, row: Any) -> None:
         return_dict=False,
     )
     assert row.prompt_ids == prompt
-    with torch.no_grad():
-        logits = model(torch.tensor([row.ids])).logits[0, :-1].float()
-    own = logits.log_softmax(-1).gather(-1, torch.tensor(row.ids[1:])[:, None])[:, 0]
-    trained = [n for n, mask in enumerate(row.env_mask) if mask]
-    assert trained
-    found = [own[len(prompt) + n - 1].item() for n in trained]
-    assert found == pytest.approx([row.logprobs[n] for n in trained], abs=1e-4)
+    check_recorded(model, row)
     first = codec_of(tokenizer, config.thinking).text(row.completion_ids[: row.env_mask.index(0)])
     assert first == row.texts[0]

@@ -157,6 +157,7 @@ def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text: str, expec
         ("```sql\nQUERY: SELECT a\nFROM t\n", None),
         ("```sql\nSELECT a\nFROM t\n```\nThis", "```sql\nSELECT a\nFROM t\n```"),
         ("<think>\nDESCRIBE: a\n", None),
+        ("```\nDESCRIBE: a\n", None),
         ("<think>\nDESCRIBE: a\n</think>\n\nSAMPLE: b\n",
          "<think>\nDESCRIBE: a\n</think>\n\nSAMPLE: b"),
         ("Look.\nDESCRIBE: a\n</think>\n\nSAMPLE: b\nx",  # the prompt opened the block
@@ -277,10 +278,6 @@ def test_an_object_that_names_its_action_is_no_tool_call(key: str) -> None:
     written = f'{{"{key}": "query", "argument": "SELECT 1"}}'
     assert parse_with_fallback(written) == ParsedAction(query)
     assert parse_with_fallback(f'{{"{key}": "query_table", "argument": "a"}}').fallback
-
-
-def test_a_turn_does_not_end_inside_a_fence() -> None:
-    assert first_turn("```\nDESCRIBE: a\n") is None
 
 
 def test_deep_arguments_are_texts() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shared.actions import ActionType, parse_action
 from shared.errors import QuestionLoadError
-from shared.models import ResetResult
+from tests.conftest import question_row, write_questions
 from tests.trainer.conftest import FakeClient, observation
 from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import SAVED_AS
@@ -44,7 +44,6 @@ def test_the_short_form_is_the_result_or_error_and_the_steps_left(shown: Any, te
 
 def test_a_whole_reply_is_shown_as_its_observation() -> None:
     [reply] = FakeClient().reset_many([{"question_id": "a", "step_budget": 4}])
-    assert isinstance(reply, ResetResult)
     assert format_observation(reply) == format_observation(reply.observation)
 
 
@@ -80,26 +79,15 @@ def test_an_episode_that_has_ended_gets_no_hint(end: dict[str, Any]) -> None:
     assert format_observation(shown) == format_observation(shown, "short")
 
 
-def question(question_id: str, difficulty: str) -> dict[str, Any]:
-    return {
-        "question_id": question_id,
-        "question_text": f"How many in {question_id}?",
-        "database_name": "shop",
-        "gold_sql": "SELECT 1",
-        "gold_answer": 1,
-        "answer_type": "integer",
-        "difficulty": difficulty,
-        "tables_involved": ["orders"],
-    }
+def question(name: str, difficulty: str) -> dict[str, Any]:
+    text = f"How many in {name}?"
+    return question_row(name, "shop", text, "SELECT 1", 1, "integer", difficulty, "orders")
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> GRPOConfig:
-    folder = tmp_path / "questions"
-    folder.mkdir()
     rows = [question("q1", "easy"), question("q2", "hard"), question("q3", "medium")]
-    (folder / "questions_train.json").write_text(json.dumps(rows))
-    (folder / "questions_eval.json").write_text(json.dumps([question("e1", "easy")]))
+    write_questions(tmp_path, train=rows, eval=[question("e1", "easy")])
     return GRPOConfig.preset("offline", data_dir=tmp_path)
 
 
@@ -110,10 +98,7 @@ def test_difficulties_are_filtered_and_ids_travel_in_the_prompt(config: GRPOConf
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
     assert "How many in q1?" in rows[0]["prompt"][1]["content"]
     assert (rows[0]["database_name"], rows[0]["difficulty"]) == ("shop", "easy")
-
-
-def test_gold_never_enters_a_prompt(config: GRPOConfig) -> None:
-    assert "SELECT" not in json.dumps(load_question_prompts(config)[0])
+    assert "SELECT" not in json.dumps(rows[0]), "gold never enters a prompt"
 
 
 def test_nothing_left_names_the_file(config: GRPOConfig) -> None:
@@ -156,7 +141,6 @@ def test_a_model_says_what_it_was_trained_to_read(tmp_path: Path) -> None:
     prompt = prompt_of(str(tmp_path))
     assert prompt.system == get_system_prompt("short")
     [reply] = FakeClient().reset_many([{"question_id": "a", "step_budget": 4}])
-    assert isinstance(reply, ResetResult)
     assert prompt.message(reply) == format_observation(reply, "short")
     assert Prompt().message(reply) == format_observation(reply) != prompt.message(reply)
     assert prompt_of("some/model").system == get_system_prompt("full"), "not of this trainer"

@@ -11,9 +11,10 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
-from tests.trainer.conftest import AFTER, FakeClient, prompts, prompts_for
+from tests.trainer.conftest import AFTER, FakeClient, prompts_for
+from tests.trainer.small_job import trainer_of
 from trainer.config import GRPOConfig
-from trainer.grpo.train import build_trainer, trl_config
+from trainer.grpo.train import trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import (
@@ -116,7 +117,7 @@ class SecondOfTwo(Ranks):
 def test_the_verdicts_of_a_group_are_those_of_all_processes(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
 ) -> None:
-    trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    trainer = trainer_of(model, tokenizer, config)
     columns = rollout_func(
         prompts_for(config, "q0", "q1"),
         trainer,

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from typer.testing import CliRunner
 
-from tests.trainer.conftest import FakeClient, prompts, short_training
+from tests.trainer.conftest import short_training
+from tests.trainer.small_job import trainer_of
 from trainer.__main__ import app
 from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import SAVED_AS
 from trainer.errors import ModelLoadError
-from trainer.grpo.train import build_trainer
 from trainer.run.inputs import JobOptions, load_inputs
 from trainer.runtime import lora
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
@@ -178,7 +178,7 @@ def test_training_saves_its_adapter_beside_the_merged_model(
     config = short_training(config, tmp_path, model_name=base, **settings)
     model, tokenizer = load_model_and_tokenizer(config)
     before = logits(model)
-    trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    trainer = trainer_of(model, tokenizer, config)
     assert torch.allclose(logits(trainer.model), before, atol=1e-4)
     run_training_with_metrics(trainer)
     merged = save_trained(trainer, tmp_path / "run" / "model")
@@ -213,7 +213,7 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
     before = {name: one.bfloat16().float() for name, one in model.state_dict().items()}
     # a bfloat16 weight, of 3 digits, would not change
     config = settings.override(**LORA, dtype="bfloat16", learning_rate=1e-5)
-    trainer = build_trainer(model, tokenizer, config, prompts(config), client=FakeClient())
+    trainer = trainer_of(model, tokenizer, config)
     layers = {
         (one.requires_grad, one.dtype)
         for name, one in trainer.model.named_parameters()

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
-from tests.trainer.small_job import begin, comparable, latest, uninterrupted
+from tests.trainer.conftest import FakeClient, InterruptedClient, short_training
+from tests.trainer.small_job import begin, comparable, latest, trainer_of, uninterrupted
 from trainer.config import GRPOConfig
 from trainer.errors import OOMError, RunError
-from trainer.grpo.train import build_trainer
 from trainer.run.folder import read_lines
 from trainer.run.resume import resumed_settings
 from trainer.runtime.checkpoint import guard_of
@@ -108,7 +107,7 @@ def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
 def test_an_update_out_of_memory_keeps_the_last_complete_step(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=FakeClient())
+    trainer = trainer_of(model, tokenizer, settings)
     compute, calls = trainer._compute_loss, []
 
     def hungry(*arguments: Any) -> torch.Tensor:
@@ -130,7 +129,7 @@ def test_a_process_that_does_not_print_results_prints_its_lack_of_memory(
 ) -> None:
     """Process 0 only sees that this one is gone."""
     client, other = FakeClient(), Ranks(index=3)
-    trainer = build_trainer(model, tokenizer, settings, prompts(settings), client=client)
+    trainer = trainer_of(model, tokenizer, settings, client=client)
     guard_of(trainer).ranks = other
     trainer._compute_loss = lambda *_: torchs_own()
     with pytest.raises(OOMError):
@@ -142,9 +141,7 @@ def test_an_incomplete_update_leaves_no_checkpoint(
     settings: GRPOConfig, model: Any, tokenizer: Any
 ) -> None:
     """The optimizer failed among the weights: the last complete state is an earlier checkpoint."""
-    trainer = build_trainer(
-        model, tokenizer, settings.override(save_steps=1), prompts(settings), client=FakeClient()
-    )
+    trainer = trainer_of(model, tokenizer, settings.override(save_steps=1))
     trainer.create_optimizer()
     step, calls = trainer.optimizer.step, []
 

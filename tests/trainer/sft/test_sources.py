@@ -11,6 +11,7 @@ from shared.client import in_process
 from shared.dataset import Question, load_questions
 from shared.models import Outcome
 from shared.run_stats import ANSWERED
+from tests.conftest import question_row
 from tests.trainer.conftest import record
 from tests.trainer.small_data import make_data
 from trainer.config import ConfigError, GRPOConfig
@@ -26,20 +27,13 @@ from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
 from trainer.sft.sft_job import SftJob, SftOptions
 from trainer.sft.sources import balanced, check_source, consistent
 
+JOINED = "SELECT a.name\nFROM orders AS a JOIN buyers b ON a.b = b.id"
+
 
 def question(**changes: Any) -> Question:
-    values = {
-        "question_id": "train-shop-0",
-        "question_text": "Which buyers?",
-        "database_name": "shop",
-        "gold_sql": "SELECT a.name\nFROM orders AS a JOIN buyers b ON a.b = b.id\n"
-        "WHERE b.town = 'New\nYork' ;",
-        "gold_answer": ["Ann", "Bo"],
-        "answer_type": "list",
-        "difficulty": "easy",
-        "tables_involved": ["orders", "buyers"],
-    }
-    return Question(**{**values, **changes})
+    gold = f"{JOINED}\nWHERE b.town = 'New\nYork' ;"
+    asked = ("train-shop-0", "shop", "Which buyers?", gold, ["Ann", "Bo"], "list", "easy")
+    return Question(**question_row(*asked, "orders", "buyers") | changes)
 
 
 def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() -> None:
@@ -132,16 +126,7 @@ def test_the_oracle_answers_the_shipped_questions() -> None:
     assert sum(row.outcome == Outcome.CORRECT for row in rows) >= 0.95 * len(rows)
 
 
-QUESTION = Question(
-    question_id="train-shop-0",
-    question_text="Which buyers?",
-    database_name="shop",
-    gold_sql="SELECT a.name\nFROM orders AS a JOIN buyers b ON a.b = b.id",
-    gold_answer=["Ann", "Bo"],
-    answer_type="list",
-    difficulty="easy",
-    tables_involved=["orders", "buyers"],
-)
+QUESTION = question(gold_sql=JOINED)
 RAN, FAILED = {"exec_ok": 0.02, "step_cost": -0.02}, {"step_cost": -0.02}
 PART, RIGHT = {**RAN, "progress": 0.06}, {**RAN, "progress": 0.15}
 ROWS = "name\nAnn\nBo\nSteps left: 5"

@@ -1,6 +1,5 @@
 """The decode loop (log-probabilities, random streams, stops) and the policies that write text."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
 
-from tests.trainer.conftest import observation
+from shared.actions import ActionType
+from tests.trainer.conftest import logprobs_of, observation
 from trainer.errors import ModelLoadError
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.local import SHORTEST_SHARED, LocalGenerator
@@ -20,13 +20,10 @@ from trainer.rollout.tokens import Sample
 STOPS = frozenset(range(40))  # many stop ids, so that turns have uneven lengths
 
 
-def recomputed(
-    model: Qwen3ForCausalLM, ids: Sequence[int], temperature: float = 1.0
-) -> torch.Tensor:
-    """Return the log-probability of each id but the first, by one pass without a cache."""
-    with torch.no_grad():
-        logits = model(torch.tensor([ids])).logits[0, :-1].float() / temperature
-    return logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
+def generator_of(model: Any, stops: frozenset[int] = STOPS, **options: Any) -> LocalGenerator:
+    return LocalGenerator(
+        model, stops, **{"max_new_tokens": 9, "max_context_tokens": 512, **options}
+    )
 
 
 def play(
@@ -69,13 +66,18 @@ def prompts_of(rows: int) -> dict[int, list[int]]:
 
 
 def check_logprobs(model: Any, bound: float = 1e-4, temperature: float = 1.0) -> None:
-    """Play four rows, and compare their log-probabilities with those of one pass over each."""
-    options = {"max_new_tokens": 9, "max_context_tokens": 512, "temperature": temperature}
-    generator = LocalGenerator(model, STOPS, **options)
+    """Play eight rows, and compare their log-probabilities with those of one pass over each."""
+    generator = generator_of(model, temperature=temperature)
     contexts = play(generator, prompts_of(8), [(1, row) for row in range(8)])
     assert len({len(ids) for ids, _ in contexts.values()}) > 3
+    check_contexts(model, contexts, bound, temperature)
+
+
+def check_contexts(
+    model: Any, contexts: dict[int, Any], bound: float = 1e-4, temperature: float = 1.0
+) -> None:
     for ids, logprobs in contexts.values():
-        expected = recomputed(model, ids, temperature)
+        expected = logprobs_of(model, ids, temperature)
         assert all(abs(expected[at - 1].item() - one) < bound for at, one in logprobs.items())
 
 
@@ -105,17 +107,9 @@ def test_what_prompts_share_is_read_once_and_passes_are_small(
     prompts = {row: [*shared, *ids] for row, ids in prompts_of(8).items()}
     prompts[8] = shared  # at least one token of each prompt is read apart
     counts: list[tuple[int, int, int]] = []
-    generator = LocalGenerator(
-        model,
-        STOPS,
-        max_new_tokens=9,
-        max_context_tokens=512,
-        on_tokens=lambda *one: counts.append(one),
-    )
+    generator = generator_of(model, on_tokens=lambda *one: counts.append(one))
     contexts = play(generator, prompts, [(1, row) for row in range(9)])
-    for ids, logprobs in contexts.values():
-        expected = recomputed(model, ids)
-        assert all(abs(expected[at - 1].item() - one) < 1e-4 for at, one in logprobs.items())
+    check_contexts(model, contexts)
     read, written, turns = (sum(column) for column in zip(*counts, strict=True))
     sampled = sum(len(logprobs) for _, logprobs in contexts.values())
     assert written == sampled
@@ -128,7 +122,7 @@ def test_what_prompts_share_is_read_once_and_passes_are_small(
 
 
 def test_the_cache_grows_with_a_long_turn(model: Qwen3ForCausalLM) -> None:
-    generator = LocalGenerator(model, frozenset(), max_new_tokens=150, max_context_tokens=512)
+    generator = generator_of(model, frozenset(), max_new_tokens=150)
     generator.start([(1, row) for row in range(3)])
     prompts = {row: [50 + row + n for n in range(40 + row)] for row in range(3)}
     capacities = []
@@ -144,21 +138,14 @@ def test_the_cache_grows_with_a_long_turn(model: Qwen3ForCausalLM) -> None:
     assert capacities == [128, 192]
     for row, sample in samples.items():
         assert len(sample.ids) == 150
-        expected = recomputed(model, prompts[row] + sample.ids)[-150:]
+        expected = logprobs_of(model, prompts[row] + sample.ids)[-150:]
         assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM) -> None:
     """Six greedy rows of two prompts: each context is that of three rows, up to the third turn."""
     counts: list[int] = []
-    generator = LocalGenerator(
-        model,
-        STOPS,
-        max_new_tokens=9,
-        max_context_tokens=512,
-        greedy=True,
-        on_tokens=lambda read, written, turns: counts.append(read),
-    )
+    generator = generator_of(model, greedy=True, on_tokens=lambda read, *_: counts.append(read))
     generator.start([(1, row) for row in range(6)])
     prompts = [[50 + row % 2 * 40 + n for n in range(20 + row % 2)] for row in range(6)]
     contexts = [list(one) for one in prompts]
@@ -167,7 +154,7 @@ def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM)
         counts.clear()
         for row, sample in generator.sample(appended).items():
             contexts[row] += sample.ids
-            expected = recomputed(model, contexts[row])[-len(sample.ids) :]
+            expected = logprobs_of(model, contexts[row])[-len(sample.ids) :]
             assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
         # a later turn's chunk begins with the last id of the turn before; in the third turn, the
         # chunks of all rows differ
@@ -178,9 +165,7 @@ def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM)
 
 
 def test_a_row_can_be_drawn_again_at_another_temperature(model: Qwen3ForCausalLM) -> None:
-    generator = LocalGenerator(
-        model, STOPS, max_new_tokens=6, max_context_tokens=512, greedy=True, temperature=0.5
-    )
+    generator = generator_of(model, greedy=True, temperature=0.5)
     generator.start([(1,), (2,)])
     prompt = [50, 51, 52]
     first = generator.sample({0: prompt, 1: prompt})
@@ -191,7 +176,7 @@ def test_a_row_can_be_drawn_again_at_another_temperature(model: Qwen3ForCausalLM
         generator.heat(1, 5.0)
         again = generator.sample({0: [60], 1: prompt[-1:]})
         drawn.add(tuple(again[1].ids))
-        expected = recomputed(model, [*prompt, *again[1].ids], temperature=5.0)
+        expected = logprobs_of(model, [*prompt, *again[1].ids], temperature=5.0)
         assert again[1].logprobs == pytest.approx(expected[len(prompt) - 1 :].tolist(), abs=1e-4)
     assert len(drawn) > 4
     generator.restart(1, len(prompt) - 1)
@@ -202,7 +187,7 @@ def test_a_row_can_be_drawn_again_at_another_temperature(model: Qwen3ForCausalLM
 
 
 def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
-    generator = LocalGenerator(model, STOPS, max_new_tokens=6, max_context_tokens=512, greedy=True)
+    generator = generator_of(model, greedy=True)
     generator.start([(1,), (2,)])
     samples = generator.sample({0: [60, 61, 62], 1: [60, 61, 62]})
     assert samples[0].ids == samples[1].ids
@@ -253,14 +238,7 @@ def test_turns_that_end_early_are_those_of_a_whole_round(
     rows = 12
 
     def played(ended_share: float) -> tuple[dict[int, list[Sample]], int]:
-        generator = LocalGenerator(
-            model,
-            STOPS,
-            max_new_tokens=9,
-            max_context_tokens=512,
-            ended_share=ended_share,
-            greedy=greedy,
-        )
+        generator = generator_of(model, ended_share=ended_share, greedy=greedy)
         generator.start([(1, row) for row in range(rows)])
         found: dict[int, list[Sample]] = {row: [] for row in range(rows)}
         appended, calls = prompts_of(rows), 0
@@ -308,12 +286,7 @@ def test_random_policy_writes_valid_actions_of_every_kind() -> None:
     ]  # fmt: skip
     texts = [text for _ in range(200) for text in policy.act([seen])]
     parsed = [parse_model_output(text or "", strict=True) for text in texts]
-    assert {str(action.action_type) for action in parsed} == {
-        "DESCRIBE",
-        "SAMPLE",
-        "QUERY",
-        "ANSWER",
-    }
+    assert {action.action_type for action in parsed} == set(ActionType)
     assert {action.argument for action in parsed if action.action_type == "ANSWER"} == {"Ann", "3"}
     last = view()
     last.observations[-1] = observation(5, 1)

@@ -79,7 +79,6 @@ INSERT INTO animals VALUES
 def question_row(
     question_id: str, db: str, text: str, sql: str, answer: Any, kind: str, level: str, *tables: str
 ) -> dict[str, Any]:
-    """Return a line of a file of questions."""
     return {
         "question_id": question_id,
         "question_text": text,
@@ -151,7 +150,6 @@ EVAL = [
 
 
 def make_database(path: Path, script: str) -> Path:
-    """Write a SQLite file with the tables and rows of `script`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA synchronous = OFF")
@@ -161,7 +159,6 @@ def make_database(path: Path, script: str) -> Path:
 
 
 def write_questions(root: Path, **splits: list[dict[str, Any]]) -> None:
-    """Write the files of questions of a data directory."""
     (root / "questions").mkdir(parents=True, exist_ok=True)
     for split, questions in splits.items():
         path = root / "questions" / f"questions_{split}.json"
@@ -169,7 +166,6 @@ def write_questions(root: Path, **splits: list[dict[str, Any]]) -> None:
 
 
 def write_data(root: Path) -> Path:
-    """Write the tiny data directory to `root`."""
     make_database(root / "databases" / "shop" / "shop.sqlite", SHOP)
     make_database(root / "databases" / "zoo" / "zoo.sqlite", ZOO)
     write_questions(root, train=TRAIN, eval=EVAL)

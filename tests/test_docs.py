@@ -126,7 +126,6 @@ def test_a_wrong_option_or_target_is_found() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
@@ -168,7 +167,6 @@ def test_the_pages_are_short() -> None:
 
 
 def make_commands(*options: str) -> list[str]:
-    """Return the trainer's commands of `make train` with these options."""
     make = ["make", "-n", "train", *options]
     found = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [line for line in found.splitlines() if " -m trainer " in line]

@@ -62,7 +62,6 @@ SELF_CONTAINED = ("env_server.sql", "tests.conformance", "tests.chaos")
 
 
 def modules(package: str) -> list[str]:
-    """Return the names of a package's modules."""
     paths = sorted((ROOT / package).rglob("*.py"))
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
     return [name.removesuffix(".__init__") for name in names]

@@ -45,20 +45,17 @@ ELSEWHERE = {
 
 
 def fenced(page: str, language: str = "") -> list[str]:
-    """Return the fenced blocks of a page in one language."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
     return [content for one, content in blocks if one == language]
 
 
 def commands(page: str) -> list[str]:
-    """Return the commands of a page's blocks without their comments."""
     lines = (line.partition("  #")[0] for block in fenced(page) for line in block.splitlines())
     return [line.replace(".venv/bin/python", "python").strip() for line in lines if line.strip()]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sources, a user's database and nothing else."""
     path = tmp_path_factory.mktemp("sqlenv")
     for name in LINKED:
         (path / name).symlink_to(ROOT / name)

@@ -51,7 +51,6 @@ def test_a_client_needs_no_torch_and_no_server() -> None:
 
 
 def imports() -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
-    """Yield the imports of the pages' Python and of the examples, each with its file."""
     texts = [(page, "\n".join(fenced(page, "python"))) for page in PAGES]
     texts += [(path.name, path.read_text()) for path in (ROOT / "examples").rglob("*.py")]
     for file, text in texts:

@@ -40,7 +40,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel's packages and its commands in bin/."""
     target = tmp_path_factory.mktemp("installed")
     options = ["--no-deps", "--quiet", "--target", str(target)]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True)

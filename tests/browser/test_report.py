@@ -61,7 +61,6 @@ class Opened:
         self.page.goto(path.as_uri())
 
     def overflow(self) -> int:
-        """Pixels that the page is wider than its window."""
         return int(
             self.page.evaluate(
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -44,7 +44,6 @@ def the(kind: str, name: str, objects: list[dict[str, Any]] = OBJECTS) -> dict[s
 
 
 def pods(objects: list[dict[str, Any]] = OBJECTS) -> dict[str, dict[str, Any]]:
-    """Return pod templates by the name of the object that creates them."""
     found = {}
     for one in objects:
         spec = one.get("spec", {})
@@ -58,7 +57,6 @@ def pods(objects: list[dict[str, Any]] = OBJECTS) -> dict[str, dict[str, Any]]:
 
 
 def selected(labels: dict[str, str]) -> list[str]:
-    """Return the objects whose pods carry these labels."""
     return [
         name for name, pod in pods().items() if labels.items() <= pod["metadata"]["labels"].items()
     ]

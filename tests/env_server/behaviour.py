@@ -245,7 +245,6 @@ def copied(gold: verifier.Gold) -> list[Any]:
 
 
 def answers(gold: Any) -> list[str]:
-    """Return texts that are right, nearly right and wrong."""
     texts = ["", "NULL", "42", "[]", json.dumps(gold)]
     if isinstance(gold, list):
         rows = [row if isinstance(row, list) else [row] for row in gold]
@@ -271,7 +270,6 @@ AREAS: dict[str, Callable[[QuestionBank, SqlRunner], Cases]] = {
 
 
 def sample(bank: QuestionBank, every: int) -> list[Question]:
-    """Return each `every`-th shipped question."""
     return [question for name in sorted(bank.splits) for question in bank.splits[name]][::every]
 
 
@@ -302,7 +300,6 @@ def changes(recorded: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
 
 
 def comparable(recorded: dict[str, Any], current: dict[str, Any]) -> bool:
-    """Tell whether both records are of the same inputs: the shipped data, by the same SQLite."""
     return all(recorded[name] == current[name] for name in ("sqlite", "data"))
 
 

@@ -53,7 +53,6 @@ async def driver(bank: QuestionBank, question: Question) -> AsyncIterator[Driver
 
 @pytest.fixture
 def settings() -> dict[str, Any]:
-    """The settings of `app` beside its data; test modules override this."""
     return {}
 
 

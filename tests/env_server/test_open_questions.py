@@ -28,7 +28,6 @@ def write_open(root: Path, *rows: dict[str, Any]) -> Path:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory with one database and one open question."""
     make_database(tmp_path / "databases" / "shop" / "shop.sqlite", SHOP)
     return write_open(tmp_path, ASKED)
 

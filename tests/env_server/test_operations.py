@@ -28,7 +28,6 @@ DASHBOARD = ROOT / "docker" / "grafana" / "sqlenv.json"
 
 @pytest.fixture(scope="module")
 def families(tiny_data: Path) -> list[Metric]:
-    """The metrics of a server that has played an episode and refused a request."""
     with TestClient(create_app(Settings(data_dir=tiny_data, sql_workers=1))) as client:
         client.post("/reset", json={"episode_id": "e", "seed": 1, "actions": ["ANSWER: 3"]})
         client.post("/step", json={"episode_id": "nobody", "action": "ANSWER: 3"})
@@ -36,7 +35,6 @@ def families(tiny_data: Path) -> list[Metric]:
 
 
 def counted(families: list[Metric]) -> set[str]:
-    """The names that samples have."""
     return {sample.name for family in families for sample in family.samples}
 
 

@@ -45,12 +45,10 @@ class HackingEpisode(Episode):
 
     @property
     def numbers(self) -> list[str]:
-        """The numbers in the question; 1 if it has none."""
         return NUMBER.findall(self.observations[0].question) or ["1"]
 
     @property
     def all_rows(self) -> str:
-        """The query that shows the first table."""
         return f'QUERY: SELECT * FROM "{self.tables[0]}"'
 
 
@@ -75,7 +73,6 @@ def random_actions(episode: HackingEpisode) -> Iterator[str]:
 
 
 def random_number(episode: HackingEpisode) -> Iterable[str]:
-    """Answer with a random number of the question."""
     return [f"ANSWER: {episode.numbers[int(episode.rng.integers(len(episode.numbers)))]}"]
 
 
@@ -87,7 +84,6 @@ def alternate(episode: HackingEpisode) -> Iterator[str]:
 
 
 def first_cell(episode: HackingEpisode) -> Iterator[str]:
-    """Answer with the first cell of the first table."""
     yield f"SAMPLE: {episode.tables[0]}"
     yield f"ANSWER: {(read_cells(episode.observations[-1]) or ['1'])[0]}"
 
@@ -124,7 +120,6 @@ def oracle(episode: HackingEpisode) -> Iterator[str]:
 
 
 def most_common_answer(bank: QuestionBank) -> str:
-    """Return the most frequent gold answer of a bank."""
     counts = Counter(question.answer_text for split in bank.splits.values() for question in split)
     return counts.most_common(1)[0][0]
 
@@ -175,7 +170,6 @@ def chosen(bank: QuestionBank, every: int) -> list[Question]:
 
 
 def play(env: LocalEnvironment, questions: Sequence[Question], policy: Policy) -> list[StepResult]:
-    """Play an episode of each question and return their last replies."""
     constant, replies = most_common_answer(env.bank), list[StepResult]()
     for one in questions:
         reply: StepResult = env.reset(question_id=one.question_id)

@@ -211,7 +211,6 @@ LENGTHS = (3, 19, 20, 25)  # of golds; 20 rows of a result are shown
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEnvironment]:
-    """Questions whose golds are the first 3, 19, 20 and 25 of 60 names."""
     root = tmp_path_factory.mktemp("names")
     values = ", ".join(f"('{name}')" for name in NAMES)
     script = f"CREATE TABLE names (name TEXT); INSERT INTO names VALUES {values};"

@@ -55,7 +55,6 @@ def stopped_workers(server: ServerProcess) -> Iterator[None]:
 
 
 def until_in_flight(http: httpx.Client, step: threading.Thread) -> None:
-    """Wait until the SQL of the step that this thread sent is queued or with a worker."""
     while "sqlenv_sql_queue_depth 1.0" not in http.get("/metrics").text:
         assert step.is_alive()
 

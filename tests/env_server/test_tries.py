@@ -40,7 +40,6 @@ class Agents(Driver):
         return await self.pool.verdicts(name, OPERATOR)
 
     def counts(self, caller: Caller = ONE) -> dict[str, tuple[int, int, bool]]:
-        """Return tries, right ones and whether the first was right, by question."""
         kept = [one for one in self.pool.store.tries if one.key == caller.owner]
         return {
             name: (one.tries, one.right, one.first_right)

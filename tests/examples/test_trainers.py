@@ -47,7 +47,6 @@ ANSWERS |= {question["question_text"]: 0 for question in TRAIN if question["ques
 
 
 def script(question: str) -> list[tuple[str, str]]:
-    """Return the actions of the model on a question: one fails, the last answers."""
     answer = ANSWERS[question]
     return [
         ("DESCRIBE", "nothing"),
@@ -57,7 +56,6 @@ def script(question: str) -> list[tuple[str, str]]:
 
 
 def turn(messages: Messages) -> tuple[str, str] | None:
-    """Return the model's next action in a conversation, or None after the last one."""
     question = re.search(r"Question: (.*)", messages[1]["content"])
     assert question, messages
     actions = script(question[1])
@@ -233,7 +231,6 @@ def allow_interrupts() -> None:
 
 
 def prepare_tasks(python: Path, folder: Path, url: str, number: int) -> None:
-    """Copy the files, and draw tasks from the server."""
     shutil.copytree(TRAINERS / "resources_servers", folder / "resources_servers")
     drawn = run(python, folder, "python", "resources_servers/sqlenv/tasks.py", url, str(number))
     assert drawn.returncode == 0, drawn.stderr[-3000:]

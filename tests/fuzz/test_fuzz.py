@@ -106,7 +106,6 @@ def check_error(error: str, sql: str) -> None:
 
 
 def check_action(text: str) -> SQLAction | None:
-    """A text is an action or an `ActionParseError`; an action's text parses to the same action."""
     try:
         action = parse_action(text)
     except ActionParseError as error:

@@ -68,7 +68,6 @@ def mutmut(folder: Path, *arguments: str) -> str:
 
 
 def statuses(folder: Path) -> dict[str, str]:
-    """Return the status of every mutant: killed, timeout, survived, no tests, ..."""
     lines = mutmut(folder, "results", "--all", "True").splitlines()
     return dict(line.strip().rsplit(": ", 1) for line in lines if ": " in line)
 

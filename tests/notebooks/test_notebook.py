@@ -58,7 +58,6 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def bound(tree: ast.AST) -> Iterator[str]:
-    """Yield every name that the cell binds."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -124,7 +123,6 @@ def test_calls_give_the_arguments_that_the_projects_functions_take(
 
 
 def check_outputs(notebook: dict[str, Any]) -> None:
-    """Check the outputs: texts, plots, transcripts, and no error."""
     outputs = {index: cell["outputs"] for index, cell in enumerate(code_cells(notebook))}
     texts = {
         index: "".join(

@@ -27,7 +27,6 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 def refusal(
     status: int, message: str, headers: dict[str, str] | None = None, **error: Any
 ) -> Fault:
-    """Return an error as the protocol defines it."""
     return (
         status,
         {"error": {"message": message, "type": "test", "param": None, "code": None, **error}},
@@ -102,7 +101,6 @@ class ChatServer:
 
 
 def tool_call(name: str, arguments: Any, content: str | None = None) -> dict[str, Any]:
-    """Return the fields of a message that calls a tool."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     calls = [{"id": "x1", "type": "function", "function": function}]
     return {"content": content, "tool_calls": calls}

@@ -79,7 +79,6 @@ def make_tokenizer(
 
 
 def random_model(kind: type[Any], tokenizer: PreTrainedTokenizerFast, window: int = 1024) -> Any:
-    """Return a random model of a `kind`, such as `Qwen3ForCausalLM`."""
     torch.manual_seed(0)
     config = kind.config_class(
         vocab_size=len(tokenizer),
@@ -140,7 +139,6 @@ def config() -> GRPOConfig:
 
 
 def short_training(config: GRPOConfig, tmp_path: Path, **changes: Any) -> GRPOConfig:
-    """Return settings of one short training step that writes to `tmp_path`."""
     short = {"max_steps": 1, "logging_steps": 1, "step_budget": 4, "max_new_tokens": 6}
     return config.override(**{**short, "output_dir": tmp_path, **changes})
 
@@ -158,7 +156,6 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def base(tmp_path: Path, model: Any, tokenizer: Any) -> Path:
-    """Return the folder of the tiny model."""
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
     return tmp_path / "base"
@@ -166,7 +163,6 @@ def base(tmp_path: Path, model: Any, tokenizer: Any) -> Path:
 
 @pytest.fixture
 def small(config: GRPOConfig, data_dir: Path, base: Path) -> GRPOConfig:
-    """Return settings of a run of seconds."""
     return config.override(
         data_dir=data_dir,
         model_name=str(base),

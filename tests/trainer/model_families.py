@@ -39,7 +39,6 @@ _NEWLINES = ["orders\n\ntotal\n\n", "\n\nANSWER: 42\n\n", "k>\n\n</think>\n\n", 
 
 
 def template_of(family: str) -> str:
-    """Return the chat template that the family's models are published with."""
     if family == "smollm2":
         return SMOLLM2
     name = family.replace(".", "_") + ".jinja"
@@ -65,7 +64,6 @@ def tiny_tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 
 def tiny_model(family: str) -> Any:
-    """Return a random model of the family's architecture."""
     return random_model(FAMILIES[family], tiny_tokenizer(family), window=2048)
 
 

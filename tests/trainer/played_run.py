@@ -176,7 +176,6 @@ def _make_hostile(data_dir: Path) -> None:
 
 
 def _logged(step: int, episodes: Sequence[EpisodeRecord], processes: int) -> dict[str, Any]:
-    """A row of metrics.jsonl as trl and `MetricsCallback` write it."""
     rewards = [one.reward or 0.0 for one in episodes]
     layers = {
         f"reward_{name}": weight * statistics.fmean(getattr(one, name) or 0 for one in episodes)

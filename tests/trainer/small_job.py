@@ -33,7 +33,6 @@ def begin(
     own: Any = None,
     **options: Any,
 ) -> GrpoJob:
-    """Return a job over the fake server, as `run_job` makes it."""
     settings = JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **options)
     run = resume or create_run(settings.out, "test")
     inputs = load_inputs(config, settings)
@@ -150,7 +149,6 @@ def check_costs(
 
 
 def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: int) -> None:
-    """Check the fields of summary.json against the run's files."""
     for phase, modes in (("random", 1), ("before", 2), ("after", 2)):
         found = summary[f"eval_success_{phase}"]
         assert len(found) == modes
@@ -178,7 +176,6 @@ def check_summary(summary: dict[str, Any], run: Run, *, steps: int, questions: i
 
 
 def comparable(run: Run) -> dict[str, Any]:
-    """Return what an interruption must not change: counts, rates, digests, rows without times."""
     summary = read_json(run.summary)
     timed = ("_s", "step_time", "train_runtime", "per_second", "flos")
     rows = [

@@ -229,7 +229,6 @@ PLAY = ["play", "--db", "gone.db", "-q", "How many?"]
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path | None, tuple[str, ...]]]:
-    """The folder and the servers of what a command would have started."""
     jobs: list[tuple[Path | None, tuple[str, ...]]] = []
 
     def run_job(config: GRPOConfig, options: Any, *_: Any, **__: Any) -> None:

@@ -215,7 +215,6 @@ def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[GRPOConfig]:
-    """The settings of what a command would have started."""
     configs: list[GRPOConfig] = []
 
     def run_evaluation(settings: EvaluationSettings, *_: Any) -> None:

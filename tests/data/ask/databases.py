@@ -157,7 +157,6 @@ def fair(rng: random.Random) -> Iterator[tuple[str, list[Any]]]:
 
 
 def make(folder: Path) -> list[Path]:
-    """Make the databases below `folder`, and return their files."""
     made = []
     sources: tuple[tuple[str, str, Callable[[random.Random], Rows]], ...] = (
         ("clinic", CLINIC, clinic),
@@ -181,13 +180,11 @@ def make(folder: Path) -> list[Path]:
 
 
 def run(*arguments: object) -> None:
-    """Run `python -m data import` with these arguments."""
     command = [sys.executable, "-m", "data", "import", *map(str, arguments)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def main(out: str) -> None:
-    """Make a data directory of the databases and their questions."""
     with TemporaryDirectory() as folder:
         databases = make(Path(folder))
         run("sqlite", *databases, "--eval-questions", QUESTIONS, "--out", out)

@@ -74,7 +74,6 @@ KEPT = {f"kept-{reason}": reason for reason in ("tied", "empty", "null", "undeci
 
 
 def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, Any]]) -> Path:
-    """Write a data directory on the farm database."""
     make_database(root / "databases" / "farm" / "farm.sqlite", FARM)
     for split, questions in (("train", train), ("eval", evaluation)):
         if questions:
@@ -84,7 +83,6 @@ def write(root: Path, train: list[dict[str, Any]], evaluation: list[dict[str, An
 
 
 def flags_of(report: AuditReport) -> dict[str, set[str]]:
-    """Return the flags of each question."""
     found: dict[str, set[str]] = {}
     for finding in report.findings:
         found.setdefault(finding.question_id, set()).add(finding.flag)

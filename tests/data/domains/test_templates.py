@@ -140,7 +140,6 @@ def test_ties_and_nulls_are_not_asked_about(small: ByForm) -> None:
 
 
 def test_a_conditions_test_and_sql_agree() -> None:
-    """Both choose the same rows."""
     checked: Counter[Kind] = Counter()
     for seed in range(20):
         domain = fresh_domain(seed)

@@ -27,7 +27,6 @@ CITIES = filled(
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with world.db."""
     make_database(tmp_path / "world.db", COUNTRIES + CITIES)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -45,14 +45,12 @@ def run_import(*args: object) -> tuple[int, str]:
 
 
 def imported(*args: object) -> str:
-    """Return the output of an import, which must succeed."""
     status, text = run_import(*args)
     assert status == 0, text
     return text
 
 
 def refused(*args: object) -> str:
-    """Return the one line of an import that must fail."""
     status, text = run_import(*args)
     assert (status, text.count("\n")) == (1, 1), text
     return text

@@ -28,7 +28,6 @@ DESCRIBED = (
 
 
 def make_bird(root: Path, name: str, database: str, file: str = "") -> None:
-    """Write one split: `name`.json (or `file`) and `name`_databases/."""
     make_database(root / f"{name}_databases" / database / f"{database}.sqlite")
     described = root / f"{name}_databases" / database / "database_description"
     described.mkdir()

@@ -34,7 +34,6 @@ from tests.data.sources.importing import (
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with shop.db and q.jsonl."""
     folder = tmp_path / "home"
     make_database(folder / "shop.db")
     write_questions(folder / "q.jsonl")

@@ -107,7 +107,6 @@ def server() -> Iterator[str]:
 
 @contextmanager
 def made(server: str, script: str) -> Iterator[str]:
-    """Yield the URL of a new database of the server."""
     import psycopg
 
     name = f"sqlenv_{uuid.uuid4().hex[:12]}"
@@ -126,7 +125,6 @@ def made(server: str, script: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def url(server: str) -> Iterator[str]:
-    """A database of the shop."""
     with made(server, SHOP) as url:
         yield url
 

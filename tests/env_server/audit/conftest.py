@@ -152,7 +152,6 @@ def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def forge(path: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a line, counted from 1, and recompute its digest, as a forger would."""
     rows = read(path)
     change(rows[number - 1])
     rows[number - 1].pop("sha256", None)

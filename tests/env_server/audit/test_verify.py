@@ -37,12 +37,10 @@ def verify(run: Path, data_dir: Path | None = None) -> Report:
 
 
 def line_problems(run: Path, name: str = "episodes.jsonl") -> list[Problem]:
-    """Return the problems of a file's lines."""
     return [problem for problem in verify(run).problems if problem.file == name and problem.line]
 
 
 def number_of(run: Path, wanted: Callable[[dict[str, Any]], object]) -> int:
-    """Return the number of the first wanted line."""
     return next(
         number for number, row in enumerate(read(run / "episodes.jsonl"), start=1) if wanted(row)
     )

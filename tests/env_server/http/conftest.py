@@ -25,7 +25,6 @@ OPERATOR = "operator-key-0123456789"
 async def serving(
     data_dir: Path, bank: QuestionBank | None = None, **settings: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an application with these settings."""
     app = create_app(Settings(data_dir=data_dir, sql_workers=1, **settings), bank)
     transport = httpx.ASGITransport(app)
     async with (

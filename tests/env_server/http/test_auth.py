@@ -26,7 +26,6 @@ ALL = AGENTS | {"/operator/verdicts", "/operator/verdicts/e", "/operator/tries",
 
 
 async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
-    """The paths whose reply is not 401."""
     replies = {path: await http.get(path, headers=bearer(key)) for path in ALL}
     for reply in replies.values():
         if reply.status_code == 401:

@@ -18,7 +18,6 @@ PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 
 
 def start(question_id: str) -> dict[str, Any]:
-    """A call of start_episode."""
     params = {"name": "start_episode", "arguments": {"question_id": question_id}}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 

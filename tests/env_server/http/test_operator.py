@@ -24,7 +24,6 @@ TURNED = "1 | elephant\n2 | lion\n2 | penguin"
 async def play(
     http: httpx.AsyncClient, answer: str, **options: Any
 ) -> tuple[StepResult, EpisodeVerdicts]:
-    """One episode with one answer: its last reply, and its verdicts."""
     reply = await http.post("/reset", json={"question_id": "zoo-2", **options})
     episode_id = ResetResult.model_validate_json(reply.content).episode_id
     reply = await http.post("/step", json={"episode_id": episode_id, "action": f"ANSWER: {answer}"})

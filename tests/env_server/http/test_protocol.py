@@ -38,7 +38,6 @@ def connect(server: ServerProcess) -> socket.socket:
 
 
 def received(connection: socket.socket) -> bytes:
-    """What the server sends until it closes the connection."""
     pieces = []
     with suppress(ConnectionError):
         while piece := connection.recv(65_536):
@@ -47,7 +46,6 @@ def received(connection: socket.socket) -> bytes:
 
 
 def get(connection: socket.socket, path: str, headers: bytes = b"") -> bytes:
-    """The body of one reply, on a connection that stays open."""
     connection.sendall(b"GET %s HTTP/1.1\r\nHost: e\r\n%b\r\n" % (path.encode(), headers))
     return body_of_reply(connection)
 
@@ -72,7 +70,6 @@ def exchange(server: ServerProcess, *pieces: bytes) -> bytes:
 
 
 def error(reply: bytes) -> tuple[int, str, str]:
-    """Status, code and message of the only reply."""
     head, _, body = reply.partition(b"\r\n\r\n")
     assert b"connection: close" in head
     fields = json.loads(body)["error"]
@@ -84,7 +81,6 @@ def resident_bytes(server: ServerProcess) -> int:
 
 
 def honest(server: ServerProcess) -> float:
-    """Seconds of one honest episode of three requests."""
     start = time.monotonic()
     with httpx.Client(base_url=server.url, timeout=30) as http:
         episode = {"episode_id": http.post("/reset", json={"seed": 1}).json()["episode_id"]}

@@ -83,7 +83,6 @@ FIELDS = ["question_id", "question", "db_id", "split", "difficulty"]
 
 
 async def pages(http: httpx.AsyncClient, path: str, **query: Any) -> list[dict[str, Any]]:
-    """Return the entries of all pages."""
     entries: list[dict[str, Any]] = []
     offset: int | None = 0
     while offset is not None:

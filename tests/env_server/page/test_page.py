@@ -48,7 +48,6 @@ def basic(key: str) -> dict[str, str]:
 
 
 async def begin(http: httpx.AsyncClient, *actions: str, **given: Any) -> None:
-    """Start the episode `e`, with the trainer's key where the server has one."""
     reset = {"question_id": "zoo-2", "episode_id": "e", "actions": actions, **given}
     assert (await http.post("/reset", json=reset, headers=bearer(TRAINER))).status_code == 200
 

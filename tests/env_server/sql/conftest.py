@@ -29,5 +29,4 @@ def query(runner: SqlRunner, path: str | Path, sql: str, max_rows: int | None = 
 
 
 def pids(pool: SqlPool) -> list[int]:
-    """Return the process ids of the workers that run."""
     return [worker.process.pid for worker in pool.processes if worker.process is not None]

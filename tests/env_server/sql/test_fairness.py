@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 
 def started(client: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start work whose jobs are a client's."""
     context = copy_context()
     context.run(CLIENT.set, client)
     return asyncio.create_task(work, context=context)

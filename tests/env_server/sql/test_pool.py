@@ -35,8 +35,6 @@ def in_pool(
     lost: int = 0,
     **limits: Any,
 ) -> None:
-    """Run the body with a pool of which so many workers are up."""
-
     async def main() -> None:
         async with SqlPool(workers + lost, SqlLimits(**limits)) as pool:
             for worker in pool.processes[workers : workers + lost]:
@@ -72,7 +70,6 @@ def slow(path: str, rows: int = 6_000_000) -> SqlJob:
 
 
 def pid_at_work(pool: SqlPool) -> int:
-    """Return the process id of a worker that runs a job, or 0."""
     busy = (worker for worker in pool.processes if worker.running_s() > 0)
     return next((worker.process.pid for worker in busy if worker.process is not None), 0)
 
@@ -137,7 +134,6 @@ def test_jobs_behind_a_slow_one_are_taken_from_it(shop: str, lost: int) -> None:
 
 
 def cpu_s(pool: SqlPool) -> float:
-    """Return the CPU seconds of all workers."""
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids(pool)]
     return sum(int(one[11]) + int(one[12]) for one in stats) / os.sysconf("SC_CLK_TCK")
 

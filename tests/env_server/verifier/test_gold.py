@@ -34,7 +34,6 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection
 
 
 def gold_of(people: apsw.Connection, sql: str) -> Gold:
-    """Return the gold with its ties determined, as the environment does."""
     rows = people.execute(sql).fetchall()
     kind = "table" if len(rows[0]) > 1 else "list" if len(rows) > 1 else "string"
     answer: Any = {

@@ -34,7 +34,6 @@ def gold_of(rows: list[Any], sql: str) -> Gold:
 
 
 def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
-    """Return the standards that accept a result."""
     found = result_verdicts(rows, replace(gold_of(gold, sql), ties=None))
     assert list(found) == ["strict", "spider", "bird"]
     return " ".join(name for name, right in found.items() if right)

@@ -113,7 +113,6 @@ class FakeServer:
         self.episodes.clear()
 
     def sent(self, path: str) -> list[int]:
-        """Return the number of items of each request to `path`."""
         return [items for requested, items in self.requests if requested == path]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -299,7 +298,6 @@ def pick_url(urls: Sequence[str], episode_id: str) -> str:
 
 
 def placed_on(url: str, ids: Sequence[str] = IDS) -> list[str]:
-    """Return the episodes that one of three servers plays."""
     return [name for name in ids if pick_url(URLS, name) == url]
 
 

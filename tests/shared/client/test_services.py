@@ -61,7 +61,6 @@ class NameServer:
 async def service(
     hosts: int, **options: Any
 ) -> AsyncIterator[tuple[list[FakeServer], NameServer, SQLEnvClient]]:
-    """Open a client of a name that stands for some of the servers, and start the episodes."""
     servers, names = [FakeServer() for _ in HOSTS], NameServer(list(HOSTS[:hosts]))
     routes = Routes(dict(zip(HOSTS, servers, strict=True)))
     options = {"resolve": names, "refresh_s": 0.5, "stall_s": STALL_S} | options

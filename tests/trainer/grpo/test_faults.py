@@ -53,7 +53,6 @@ def train(
     cluster: Cluster, urls: Sequence[str], faults: list[Fault], every: int,
     model: Any, tokenizer: Any, config: GRPOConfig, out: Path,
 ) -> tuple[list[dict[str, Any]], RolloutStats, str]:  # fmt: skip
-    """Return the rows of all batches, the counts, and the trained model's digest."""
     rows: list[dict[str, Any]] = []
     stats = RolloutStats()
     with client_of(urls, 0.3).sync() as client, Chaos(cluster, faults, every) as chaos:

@@ -33,7 +33,6 @@ RUNNING = pytest.param("running", marks=pytest.mark.slow)
 
 @pytest.fixture(params=["fake", RUNNING])
 def target(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any, Any]]:
-    """Yield a server's URL, the model that it serves and its tokenizer."""
     if request.param == "fake":
         model, tokenizer = tiny_model(FAMILY), tiny_tokenizer(FAMILY)
         with served(VLLM(model, tokenizer)) as fake:
@@ -76,7 +75,6 @@ def test_every_step_is_sampled_with_its_weights(
     changes: list[float] = []
 
     def compare(rows: list[Any], trainer: Any) -> None:
-        """Measure how far the weights have moved from those of the beginning."""
         with torch.no_grad():
             now, former = (
                 one(torch.tensor([rows[0].ids])).logits.log_softmax(-1)
@@ -216,7 +214,6 @@ def test_a_failed_load_stops_the_run_and_a_resumed_one_loads_first(
 
 
 def run_with(config: GRPOConfig, tmp_path: Path, client: FakeClient, resume: Any = None) -> None:
-    """Run a job, or what is left of it."""
     resumed = None if resume is None else open_run(resume.path)
     job = begin(config, tmp_path, client, resume=resumed)
     with generation_server(config, job.inputs.tokenizer, Ranks()) as server:

@@ -114,7 +114,6 @@ def arguments(small: GRPOConfig, tmp_path: Path, data_dir: Path, steps: int) -> 
 
 
 def check_audit(run: Run) -> None:
-    """Every episode replays exactly."""
     report = asyncio.run(verify_run(run.path))
     assert report.problems == []
     assert report.notes == []

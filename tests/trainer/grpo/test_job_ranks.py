@@ -34,7 +34,6 @@ def launched(file: str, *options: str, job: list[str]) -> "subprocess.Popen[str]
 
 
 def alone(job: list[str]) -> None:
-    """Run the same job in this process alone."""
     played = CliRunner().invoke(app, ["train", *job])
     assert played.exit_code == 0, played.output
 
@@ -92,7 +91,6 @@ def test_two_processes_train_to_the_end_and_as_one_does(
 
 
 def until(process: "subprocess.Popen[str]", run: Path, steps: int = 1) -> None:
-    """Wait until a run has logged `steps` steps."""
     deadline = time.monotonic() + 200
     while process.poll() is None and time.monotonic() < deadline:
         if sum("success" in row for row in read_lines(run / "metrics.jsonl")) >= steps:

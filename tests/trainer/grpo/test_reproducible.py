@@ -17,7 +17,6 @@ from trainer.run.summary import git_state
 
 
 def started(out: Path, *options: str, hash_seed: int, sql_workers: int) -> "subprocess.Popen[str]":
-    """Start `python -m trainer train` with its own server."""
     environment = {
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",

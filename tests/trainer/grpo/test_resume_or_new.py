@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("blank_charts")
 
 
 def options(tmp_path: Path, **more: Any) -> JobOptions:
-    """Return the options of the runs that `begin` makes."""
     return JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **more)
 
 

@@ -147,7 +147,6 @@ def rate_of(rate: float | None, n: int) -> Rate:
 
 
 def without_golds(data: Path) -> Path:
-    """Make the training questions open ones, and remove the others."""
     folder = data / "questions"
     rows = json.loads((folder / "questions_train.json").read_text())
     names = ("question_id", "question_text", "database_name")

@@ -17,7 +17,6 @@ Still = tuple[dict[str, tuple[bytes, int]], int]
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A database of the user's, alone in a folder."""
     (tmp_path / "my files").mkdir()
     return run_script(tmp_path / "my files" / "shop.db", SHOP)
 
@@ -29,7 +28,6 @@ def run_script(path: Path, script: str) -> Path:
 
 
 def still(folder: Path) -> Still:
-    """Every file's bytes and time of change, and the folder's own."""
     files = {
         one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in sorted(folder.iterdir())
     }

@@ -41,7 +41,6 @@ def count(path: Path) -> int:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The user's folder."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
 

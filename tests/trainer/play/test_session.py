@@ -143,7 +143,6 @@ EMPTY = "QUERY: SELECT buyer FROM orders WHERE total > 100"
 def several(
     asked: Asked, *attempts: Sequence[str | None], agree: int = 1
 ) -> tuple[PlayedQuestion, str]:
-    """Play the attempts; return them and what was shown."""
     (file, screen), texts = shown_on(), Texts(attempts=attempts)
     agent = policy_agent(GRPOConfig(step_budget=4), texts)
     played = asked(agent, screen, len(attempts), agree)

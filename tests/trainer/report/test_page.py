@@ -88,7 +88,6 @@ class Page(HTMLParser):
 
 
 def scripts(page: Page) -> list[dict[str, str | None]]:
-    """Return the elements that run, not those that hold data."""
     return [found for tag, found in page.elements if tag == "script" and "type" not in found]
 
 
@@ -105,7 +104,6 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own(finished: Path, tmp_path: Path) -> Path:
-    """A copy of the finished run, to be damaged."""
     shutil.copytree(finished, tmp_path / "run")
     return tmp_path / "run"
 
@@ -307,7 +305,6 @@ def test_bad_input_is_one_line(
 
 
 def evaluated(folder: Path, run: Run, samples: int = 1, **changes: Any) -> list[EpisodeRecord]:
-    """Write what a run measured after training as an evaluation's, and return its episodes."""
     place = {"phase": "eval", "step": 0, "prompt_tokens": 9, "sampled_tokens": 5, **changes}
     episodes = [
         one.model_copy(update=place)

@@ -45,7 +45,6 @@ def qwen2(hidden_size: int, vocab_size: int) -> Qwen2ForCausalLM:
 
 @pytest.fixture
 def home(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """MODELS_HOME with a tiny Qwen2 as the preset's model, and a wider one."""
     folder = tmp_path / "models"
     for name, size in (("qwen2.5-coder-0.5b", 64), ("wider", 96)):
         qwen2(size, len(tokenizer)).save_pretrained(folder / name)

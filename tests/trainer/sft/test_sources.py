@@ -144,7 +144,6 @@ FAILED_QUERY, FOUND_QUERY = "QUERY: SELECT nam FROM buyers", "QUERY: SELECT name
 
 
 def scripts(folder: Path, kind: str, *episodes: tuple[str, list[Step]], **changes: Any) -> Any:
-    """Record episodes, each with its outcome and steps, and return the scripts of a kind."""
     run, records = Run(folder), []
     for sample, (outcome, steps) in enumerate(episodes):
         actions = [step[0] for step in steps]

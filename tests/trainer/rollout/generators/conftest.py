@@ -22,7 +22,6 @@ TURNS = ["DESCRIBE: orders", "Let me count.\nQUERY: SELECT COUNT(*) FROM orders"
 
 
 def in_turn(messages: Messages) -> str:
-    """Return the n-th text of TURNS in an episode's n-th turn."""
     return TURNS[sum(message["role"] == "assistant" for message in messages) % len(TURNS)]
 
 
@@ -49,7 +48,6 @@ def play(
 
 
 def view_of(turns: int = 0) -> Episode:
-    """Return an episode after `turns` turns."""
     row = RolloutRow("q", transcript=opening_messages("short"))
     episode = Episode(row, np.random.default_rng(7))
     seen(episode, observation(0, 6, result="r0"))

@@ -48,7 +48,6 @@ def generator_of(server: ChatServer, **options: Any) -> CompletionsGenerator:
 
 
 def sample_of(server: ChatServer, **options: Any) -> Any:
-    """Return the first turn of one row."""
     generator = generator_of(server, **options)
     generator.start([(1,)])
     return generator.sample({0: [5]})[0]

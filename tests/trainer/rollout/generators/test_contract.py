@@ -27,7 +27,6 @@ def config(config: GRPOConfig) -> GRPOConfig:
 def play(
     config: GRPOConfig, tokenizer: Any, url: str, chat: bool
 ) -> tuple[RolloutRow, ModelServer]:
-    """Play one greedy episode with a model server."""
     options: dict[str, Any] = {"client": FakeClient()}
     server: ModelServer
     if chat:

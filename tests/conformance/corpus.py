@@ -1,7 +1,6 @@
 """The hostile queries of `hostile/*.toml`, whose README describes the fields."""
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from shared.sqltext import quote_identifier
 
 DIRECTORY = Path(__file__).resolve().parent / "hostile"
 SHOWN = "shown"
+LIMITS = ("CPU", "calls", "heap", "limits", "result", "steps")  # each error is `sql_budget`
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class HostileQuery:
     name: str
     what: str
     sql: str
-    expect: tuple[str, ...] = ("sql_denied",)
+    expect: tuple[str, ...]
     shows: str | None = None
 
     def statement(self, table: str, column: str, file: str) -> str:
@@ -33,11 +33,20 @@ class HostileQuery:
 def load() -> list[HostileQuery]:
     """Read every query, by file name."""
     return [
-        HostileQuery(defence, **{key: _READERS.get(key, str)(value) for key, value in item.items()})
+        _query(defence, **item)
         for path in sorted(DIRECTORY.glob("*.toml"))
         for defence, items in tomllib.loads(path.read_text(encoding="utf-8")).items()
         for item in items
     ]
+
+
+def _query(
+    defence: str, name: str, what: str, sql: Any, expect: Any = None, shows: Any = None
+) -> HostileQuery:
+    by_default = SHOWN if shows else "sql_budget" if defence in LIMITS else "sql_denied"
+    expected = [expect or by_default] if not isinstance(expect, list) else expect
+    shown = None if shows is None else join(shows)
+    return HostileQuery(defence, name, what, join(sql), tuple(expected), shown)
 
 
 def join(text: Any) -> str:
@@ -52,10 +61,3 @@ def _repeat(part: list[Any]) -> str:
     once = join(parts)
     numbers = range(1, times + 1)
     return "".join(once.replace("@i@", str(i)).replace("@h@", str(i - 1)) for i in numbers)
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "sql": join,
-    "shows": join,
-    "expect": lambda value: (value,) if isinstance(value, str) else tuple(value),
-}

@@ -134,7 +134,7 @@ def test_the_command_passes_and_prints_each_check(tmp_path: Path, tiny_data: Pat
 
 
 def test_the_command_names_what_failed(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    query = HostileQuery("steps", "wrongly expected", "w", "SELECT 1 AS one")
+    query = HostileQuery("jail", "wrongly expected", "w", "SELECT 1 AS one", ("sql_denied",))
     monkeypatch.setattr(command, "load", lambda: [query])
     with running_server(tiny_data, "--workers", "1") as server:
         done = invoke("--url", server.url, "--only", "hostile")

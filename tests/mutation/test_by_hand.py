@@ -11,7 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TABLE = tomllib.loads(Path(__file__).with_name("by_hand.toml").read_text(encoding="utf-8"))
-FAULTS = [pytest.param(fault, id=fault["name"]) for fault in TABLE["fault"]]
+FAULTS = [
+    pytest.param({"file": file, **fault}, id=fault["name"])
+    for file, faults in TABLE.items()
+    for fault in faults
+]
 PACKAGES = ("sqlenv", "data", "env_server", "shared", "trainer", "tests")
 
 
@@ -56,7 +60,7 @@ def test_every_fault_fits_the_code(fault: dict[str, str]) -> None:
 
 @pytest.mark.slow
 def test_the_named_tests_pass_without_a_fault(copy: Path) -> None:
-    done = run_tests(copy, *{fault["test"] for fault in TABLE["fault"]})
+    done = run_tests(copy, *{fault["test"] for faults in TABLE.values() for fault in faults})
     assert done.returncode == 0, done.stdout[-2000:]
 
 

@@ -107,7 +107,6 @@ def test_names_in_errors_are_escaped(env: LocalEnvironment) -> None:
         "DESCRIBE: x\x1b[2Ky\u2028z\u202e",
     ):
         error = env.step(action).observation.error
-        assert error is not None
         assert error.isprintable(), error
 
 
@@ -139,7 +138,6 @@ def test_names_are_shown_as_sql_needs_them(
     error = env.step('QUERY: SELECT nope FROM "group"').observation.error
     assert error == f"no such column: nope; the columns are {line}"
     error = env.step("DESCRIBE: towns").observation.error
-    assert error is not None
     assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
 
 

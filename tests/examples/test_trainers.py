@@ -177,7 +177,6 @@ def test_skyrl_gym_plays_and_a_server_that_restarts_loses_no_episode(
             [*command, server.url], env=environment(python, tmp_path), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        assert player.stdout is not None
         said = player.stdout.readline()
         server.stop(signal.SIGKILL)
         server.start()

@@ -102,14 +102,12 @@ def test_each_key_is_an_output_column_or_a_hidden_one(
     sql: str, hidden: int, keys: tuple[int, ...]
 ) -> None:
     ties = tie_query(parse_query(sql))
-    assert ties is not None
     assert (ties.hidden, ties.keys) == (hidden, keys)
     assert "LIMIT" not in ties.sql
 
 
 def test_a_row_is_split_into_what_is_visible_and_its_keys() -> None:
     ties = tie_query(parse_query("SELECT a, b FROM t ORDER BY b, c LIMIT 3 OFFSET 1"))
-    assert ties is not None
     assert (ties.start, ties.stop, ties.is_original) == (1, 4, False)
     assert ties.split((1, 2, 3)) == ((1, 2), (2, 3))
 
@@ -118,8 +116,6 @@ def test_a_distinct_select_with_hidden_keys_is_marked() -> None:
     visible, hidden = (
         tie_query(parse_query(f"SELECT DISTINCT a FROM t ORDER BY {key}")) for key in "ab"
     )
-    assert visible is not None
-    assert hidden is not None
     assert (visible.distinct, hidden.distinct) == (False, True)
 
 

@@ -91,7 +91,6 @@ def test_a_wrong_address_is_reported_before_torch_is_imported(
     assert "redirects to https://other/: write that URL" in done.stderr
     wrong[-1] = refused
     with subprocess.Popen(wrong, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stderr is not None
         assert f"{refused} (connection refused)" in process.stderr.readline()
         process.kill()
 

@@ -176,7 +176,6 @@ def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
     assert choice.preset == name
     assert f"{NEEDS[name].parameters / 1e6:,.0f} million parameters" in choice.why
     count = parameter_count(CONFIGS[name])
-    assert count is not None
     assert abs(count / NEEDS[name].parameters - 1) < 0.002
 
 

@@ -20,6 +20,7 @@ from data.sources.questions import bare_sql
 from data.sources.sqlite_files import copy_database
 from shared.dataset import Question, database_path, load_open_questions, load_splits
 from shared.errors import DatabaseLoadError
+from tests.conftest import question_row
 from tests.data.sources.importing import (
     QUESTIONS,
     files_of,
@@ -52,16 +53,8 @@ def test_question_and_sql_are_enough(home: Path) -> None:
     splits = load_splits(home / "shop-data")
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 5, "eval": 1}
     found = by_id(home / "shop-data")["q-0002"]  # line 2
-    assert found == Question(
-        question_id="q-0002",
-        question_text="What does the cap cost?",
-        database_name="shop",
-        gold_sql="SELECT price FROM item WHERE name = 'cap'",
-        gold_answer=1.0,
-        answer_type="float",
-        difficulty="easy",
-        tables_involved=["item"],
-    )
+    asked = ("What does the cap cost?", "SELECT price FROM item WHERE name = 'cap'")
+    assert found == Question(**question_row("q-0002", "shop", *asked, 1.0, "float", "easy", "item"))
     assert not audit(home / "shop-data").errors
     assert {name: files_of(home)[name] for name in before} == before
 

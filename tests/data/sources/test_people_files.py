@@ -428,9 +428,7 @@ def test_golds_over_dates_and_booleans(
     assert {(row["question_id"], row["reason"]) for row in report["dropped"]} == {
         (one, "undecided") for one in dropped
     }
-    kept = {
-        one.gold_sql: one.gold_answer for many in load_splits(home / "out").values() for one in many
-    }
+    kept = {one.gold_sql: one.gold_answer for one in kept_questions(home / "out").values()}
     right = {
         "SELECT max(day) FROM visit": "2025-03-09",
         "SELECT count(*) FROM visit WHERE strftime('%Y', day) = '2025'": 2,

@@ -174,13 +174,8 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
     (home / "shop" / "d.jsonl").write_text('{"id": 1}\n{"id": \n')
     (home / "shop" / "e.parquet").write_text("no")
     text = refused("csv", "shop")
-    for part in (
-        "shop/a.csv is empty",
-        "shop/b.csv is not UTF-8 (",
-        "shop/d.jsonl: ",
-        "shop/e.parquet: ",
-    ):
-        assert part in text
+    for part in ("a.csv is empty", "b.csv is not UTF-8 (", "d.jsonl: ", "e.parquet: "):
+        assert f"shop/{part}" in text
     assert "c.csv" not in text
     assert not (home / "shop-data").exists()
 
@@ -189,18 +184,11 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
     ("files", "message"),
     [
         ({}, "file at shop: name a folder that has some"),
-        (
-            {"t.csv": "id\n" + "\x01" * 99},
-            "shop/t.csv is no text: 99 of 102 characters are controls",
-        ),
+        ({"t.csv": "id\n" + "\x01" * 99}, "shop/t.csv is no text: 99 of 102 characters are contr"),
         ({"my t.csv": "id\n1\n", "My_T.tsv": "id\n"}, "My_T.tsv and my t.csv would become one"),
         ({"t.json": '{"a": {"0": 1}, "b": {"0": "x"}}'}, "shop/t.json holds columns, not rows"),
         ({"t.json": '[["a", "b"], [1, 2]]'}, "shop/t.json holds no objects: write an array of"),
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
-        (
-            {"t.csv": ",".join(f"c{n}" for n in range(3000)) + "\n"},
-            "shop/t.csv has 3,000 columns, more than 500",
-        ),
     ],
 )
 def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -> None:

@@ -169,7 +169,6 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
         innocents = [asyncio.create_task(pool.run(count(shop))) for _ in range(15)]
         worker = pool.processes[zlib.crc32(shop.encode()) % 2]  # the database's own
         await until(lambda: worker.running_s() > 0)
-        assert worker.process is not None
         os.kill(worker.process.pid, signal.SIGKILL)
         results = await asyncio.wait_for(asyncio.gather(*innocents), 20)
         assert [result.rows for result in results] == [[(6,)]] * 15
@@ -232,7 +231,6 @@ async def test_a_result_on_its_way_is_not_taken_back(shop: str) -> None:
         done, waiting = (Task(count(shop), loop.create_future()) for _ in range(2))
         worker.add(done)
         marker = worker._marker
-        assert marker is not None
         marker.begin(done.number)
         marker.begin(0)
         worker.add(waiting)

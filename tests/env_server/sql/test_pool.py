@@ -51,7 +51,6 @@ async def fail() -> None:
 async def lose(pool: SqlPool, worker: WorkerProcess) -> None:
     """Kill a worker that can't be started again, and let the others do its share at once."""
     worker.start = fail  # type: ignore[method-assign]
-    assert worker.process is not None
     worker.process.kill()
     await until(lambda: pool.problem is not None)
     worker.failures += 2
@@ -268,7 +267,6 @@ asyncio.run(main())
 """
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         workers = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(workers) == 2
         parent.kill()

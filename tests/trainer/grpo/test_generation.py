@@ -84,7 +84,6 @@ def test_every_step_is_sampled_with_its_weights(
 
     first = copy.deepcopy(model)
     with generation_server(settings, tokenizer, Ranks()) as server:
-        assert server is not None
         server.start(model, tmp_path / "weights")
         trainer = trainer_of(
             model,
@@ -109,7 +108,6 @@ def test_every_step_is_sampled_with_its_weights(
 
 def started(settings: GRPOConfig, model: Any, folder: Path) -> None:
     with generation_server(settings, tiny_tokenizer(FAMILY), Ranks()) as server:
-        assert server is not None
         server.start(model, folder)
 
 
@@ -168,7 +166,6 @@ def test_weights_that_the_server_did_not_take_are_noticed(
     model, tokenizer = tiny_model(FAMILY), tiny_tokenizer(FAMILY)
     settings = settings_of(config, fake.url, tmp_path)
     with generation_server(settings, tokenizer, Ranks()) as server:
-        assert server is not None
         server.start(model, tmp_path / "weights")
         fake.load = lambda path, body: (200, {"results": [None]}, {})  # type: ignore[method-assign]
         trainer = trainer_of(model, tokenizer, settings.override(learning_rate=0.1), sampler=server)
@@ -199,7 +196,6 @@ def test_a_failed_load_stops_the_run_and_a_resumed_one_loads_first(
             run_with(config, tmp_path, Failing())
     run = latest(tmp_path)
     checkpoint = run.last_checkpoint()
-    assert checkpoint is not None
     assert checkpoint.name == "checkpoint-2"
     with served(VLLM(model, tokenizer)) as other:
         run_with(config.override(generation_url=other.url), tmp_path, FakeClient(), resume=run)

@@ -118,13 +118,8 @@ def test_the_verdicts_of_a_group_are_those_of_all_processes(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
 ) -> None:
     trainer = trainer_of(model, tokenizer, config)
-    columns = rollout_func(
-        prompts_for(config, "q0", "q1"),
-        trainer,
-        config=config,
-        client=FakeClient(),
-        ranks=SecondOfTwo(),
-    )
+    options = {"config": config, "client": FakeClient(), "ranks": SecondOfTwo()}
+    columns = rollout_func(prompts_for(config, "q0", "q1"), trainer, **options)
     assert columns["correctness"] == [0.0, 0.0]
     assert columns["both_verdicts"] == [True, False]
 

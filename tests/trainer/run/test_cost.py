@@ -26,14 +26,8 @@ def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
     found = cost(rows, steps=30, episodes=480, whole_s=50.0)
     assert found["cpu_s_per_episode"] == 0.2
     assert found["server_cpu_s_per_episode"] == 0.025
-    assert found["step"] == {
-        "train_s": 2.0,
-        "generate_s": 0.8,
-        "env_wait_s": 0.3,
-        "other_rollout_s": 0.1,
-        "update_s": 0.8,
-        "evaluation_s": 0.5,
-    }
+    parts = {"generate_s": 0.8, "env_wait_s": 0.3, "other_rollout_s": 0.1, "update_s": 0.8}
+    assert found["step"] == {"train_s": 2.0, **parts, "evaluation_s": 0.5}
     assert found["curve_evaluation_s"] == 15.0
     assert found["whole_evaluation_s"] == 50.0
 
@@ -79,9 +73,8 @@ def test_rows_hold_what_training_cost_also_after_a_resume(
     # a restarted server subtracts nothing
     assert play(1, [100.0, 3.0]) == {"train_s": 12, "cpu_s": 15, "server_cpu_s": 1.5}
     rows = list(read_lines(run.metrics))
-    assert [(row["rollout_s"], row["generate_s"], row["update_s"]) for row in rows] == [
-        (3, 2, 1)
-    ] * 3
+    spent = [(row["rollout_s"], row["generate_s"], row["update_s"]) for row in rows]
+    assert spent == [(3, 2, 1)] * 3
     assert [row["train_s"] for row in rows] == [4, 8, 12]
     # once it can't be measured, it is unknown
     assert math.isnan(play(1, [math.nan, math.nan])["server_cpu_s"])

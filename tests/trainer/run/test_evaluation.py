@@ -74,9 +74,7 @@ class Bench:
 
     @property
     def output(self) -> str:
-        file = self.console.file
-        assert isinstance(file, io.StringIO)
-        return " ".join(file.getvalue().split())
+        return " ".join(self.console.file.getvalue().split())
 
 
 @pytest.fixture
@@ -203,9 +201,8 @@ def test_more_samples_are_added_to_the_stored_ones(
     bench.run(tmp_path / "out", **api(chat, samples=1))
     result = bench.run(tmp_path / "out", **api(chat, samples=3))
     assert len(chat.requests) == 36
-    assert without_times(result) == without_times(
-        bench.run(tmp_path / "whole", **api(chat, samples=3))
-    )
+    whole = bench.run(tmp_path / "whole", **api(chat, samples=3))
+    assert without_times(result) == without_times(whole)
 
 
 def test_training_takes_the_questions_of_mixed_success(

@@ -48,12 +48,8 @@ def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
 def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "a" / "summary.json"
     write_json(path, {"rate": math.nan, "high": math.inf, "path": Path("x"), "text": "Zürich"})
-    assert json.loads(path.read_text()) == {
-        "rate": None,
-        "high": None,
-        "path": "x",
-        "text": "Zürich",
-    }
+    written = {"rate": None, "high": None, "path": "x", "text": "Zürich"}
+    assert json.loads(path.read_text()) == written
     with pytest.raises(ValueError, match="serialize"):
         write_json(path, {"bad": object()})
     assert json.loads(path.read_text())["text"] == "Zürich"
@@ -94,9 +90,7 @@ def test_last_checkpoint_is_the_highest_complete_one(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         if whole:  # transformers writes this file last
             (folder / "trainer_state.json").write_text("{}")
-    found = run.last_checkpoint()
-    assert found is not None
-    assert found.name == "checkpoint-10"
+    assert run.last_checkpoint().name == "checkpoint-10"
 
 
 def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> None:

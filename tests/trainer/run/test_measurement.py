@@ -152,9 +152,7 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
     chosen = choose(rows, limit)
     assert len(chosen) == limit
     assert choose(rows, 0) == choose(rows, 999) == rows
-    assert chosen == [
-        row for row in rows if row in chosen
-    ]  # in the order of the file, without repeats
+    assert chosen == [row for row in rows if row in chosen], "in the file's order, no repeats"
     assert chosen == choose(rows, limit)
     for names in (("difficulty",), ("database_name",), ("difficulty", "database_name")):
         found = cells(chosen, *names)
@@ -234,9 +232,8 @@ def test_data_without_eval_questions_is_refused_with_a_remedy(
 
 def pairs(both: int, first: int, second: int, neither: int) -> list[tuple[float, float]]:
     """Return questions that both sides, only the first, only the second, and neither got right."""
-    return (
-        [(1.0, 1.0)] * both + [(1.0, 0.0)] * first + [(0.0, 1.0)] * second + [(0.0, 0.0)] * neither
-    )
+    one_right = [(1.0, 0.0)] * first + [(0.0, 1.0)] * second
+    return [(1.0, 1.0)] * both + one_right + [(0.0, 0.0)] * neither
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,7 @@ def log() -> Console:
 
 
 def lines(console: Console) -> list[str]:
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue().splitlines()
+    return console.file.getvalue().splitlines()
 
 
 def row(name: str, turns: int, outcome: Outcome = Outcome.WRONG, repeat: int = 0) -> RolloutRow:

@@ -18,12 +18,8 @@ def episode(
 def many(
     learned: int, wrong: int, unlearned: int, right: int
 ) -> tuple[dict[str, EpisodeRecord], dict[str, EpisodeRecord]]:
-    pairs = (
-        [("wrong", "correct")] * learned
-        + [("budget", "wrong")] * wrong
-        + [("correct", "wrong")] * unlearned
-        + [("correct", "correct")] * right
-    )
+    pairs = [("wrong", "correct")] * learned + [("budget", "wrong")] * wrong
+    pairs += [("correct", "wrong")] * unlearned + [("correct", "correct")] * right
     before = {f"q{index}": episode(f"q{index}", first) for index, (first, _) in enumerate(pairs)}
     after = {f"q{index}": episode(f"q{index}", second) for index, (_, second) in enumerate(pairs)}
     return before, after
@@ -55,18 +51,11 @@ def test_lost_episodes_are_not_shown() -> None:
 
 
 def test_the_page_shows_all_three_side_by_side() -> None:
+    failed = (("QUERY: SELECT `x|y` FROM *a*_b", "Error: no such column: `x|y`"),)
     turns = (("DESCRIBE: orders", "id | total\n1 | 2.5\nSteps left: 9"), ("ANSWER: 42", ""))
-    page = transcripts(
-        {"a": "How many <b>orders</b>?"},
-        {"a": episode("a", "budget")},
-        {
-            "a": episode(
-                "a", "wrong", (("QUERY: SELECT `x|y` FROM *a*_b", "Error: no such column: `x|y`"),)
-            )
-        },
-        {"a": episode("a", "correct", turns)},
-        heading="Run",
-    )
+    ended = [("a", "budget"), ("a", "wrong", failed), ("a", "correct", turns)]
+    played = [{"a": episode(*one)} for one in ended]
+    page = transcripts({"a": "How many <b>orders</b>?"}, *played, heading="Run")
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     body = rows[rows.index("| step | random | before | after |") + 1 :]
     cells = [

@@ -90,7 +90,6 @@ def test_the_parameters_are_those_of_the_model(preset: str) -> None:
         model = build({k: v for k, v in CONFIGS[preset].items() if k != SAVED_AS})
     assert model.num_parameters() == NEEDS[preset].parameters
     found = training_memory(CONFIGS[preset], settings(), torch.float32)
-    assert found is not None
     assert found.measuring - PROCESS == pytest.approx(4 * NEEDS[preset].parameters, rel=1e-3)
 
 
@@ -98,7 +97,6 @@ def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
     """In float32, with autocast's copies: its adapters and frozen 16-bit weights take less."""
     large = GRPOConfig.preset("qwen3-8b")
     found = training_memory(CONFIGS["qwen3-8b"], large, torch.bfloat16, gpu=True)
-    assert found is not None
     assert found.peak == found.measuring > found.rollout
     size = NEEDS["qwen3-8b"].parameters
     assert 5.5 * size < found.measuring - PROCESS < 6 * size
@@ -153,7 +151,6 @@ def test_an_update_takes_what_was_calculated(
             optimizer.step()
             optimizer.zero_grad()
     calculated = training_memory(small(name), config, compute)
-    assert calculated is not None
     assert 0.8 < (calculated.update - PROCESS) / tracker.peak < 1.3
 
 
@@ -163,7 +160,6 @@ def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
     # what needs most: a CPU without bfloat16, a GPU without it (a T4)
     compute = torch.float16 if gpu else torch.float32
     found = training_memory(CONFIGS[preset], config, compute, gpu=gpu)
-    assert found is not None
     assert found.peak < 0.92 * NEEDS[preset].memory_gb * 10**9
     text = (Path(__file__).parents[3] / "docs" / "own-model.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| `{preset}` \| (.*) \|$", text, re.MULTILINE)
@@ -179,12 +175,10 @@ def test_a_job_that_the_system_might_kill_is_warned_of(monkeypatch: pytest.Monke
     assert shortage(model, config) is None
     memory.available = 4 * GIB
     warning = shortage(model, config)
-    assert warning is not None
     assert "GiB are available: the system may kill it" in warning
     assert "--set per_device_train_batch_size=1 " in warning
     memory.available = 24 * GIB
     assert shortage(model, config) is None
     several = shortage(model, config, processes=4)
-    assert several is not None
     assert "in each of 4 processes" in several
     assert shortage(CONFIGS["offline"], config) is None

@@ -62,7 +62,6 @@ def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path: Path) -
     with server(tmp_path) as running:
         assert answers(running.url)
         pid, worker = running.pid, worker_of(running)
-        assert pid is not None
     assert not answers(running.url)
     assert gone(pid)
     eventually(lambda: gone(worker))
@@ -73,7 +72,6 @@ def test_a_server_that_dies_comes_back_at_the_same_url(
 ) -> None:
     with server(tmp_path) as running:
         worker, pid = worker_of(running), running.pid
-        assert pid is not None
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: running.restarts == 1 and answers(running.url))
         eventually(lambda: gone(worker))
@@ -92,7 +90,6 @@ def test_a_restart_that_fails_is_tried_again(
 
     with server(tmp_path) as running:
         monkeypatch.setattr(SupervisedServer, "start", flaky)
-        assert running.pid is not None
         os.kill(running.pid, signal.SIGKILL)
         eventually(lambda: running.restarts == 2 and answers(running.url))
         assert "restart 1 failed: cannot fork" in caplog.text

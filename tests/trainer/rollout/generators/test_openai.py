@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shared.errors import SQLEnvError
 from tests.trainer.chat_server import AT_ONCE, ChatServer, Fault, refusal
 from tests.trainer.conftest import observation
 from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, seen, view_of
@@ -218,7 +217,6 @@ def test_one_request_that_always_fails_loses_its_episode_and_no_other(
     policy = policy_of(chat, concurrency=1)
     rows = play(policy, config, "ab", check_lost=False)
     assert [row.outcome for row in rows] == ["infra_failed", "correct"]
-    assert rows[0].lost is not None
     assert "out of memory" in rows[0].lost
     assert chat.url in rows[0].lost
     assert rows[0].correctness is None
@@ -231,7 +229,6 @@ def test_a_request_may_take_so_long(chat: ChatServer, monkeypatch: pytest.Monkey
     monkeypatch.setattr("trainer.rollout.generators.model_server.TIMEOUT_S", 0.05)
     chat.delay_s = 0.5
     [error] = act(policy_of(chat, max_attempts=1), [view_of()])
-    assert isinstance(error, SQLEnvError)
     assert "no answer in 0.05 s" in error.message
 
 

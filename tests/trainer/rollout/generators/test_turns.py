@@ -85,7 +85,6 @@ def test_a_lost_step_loses_its_own_episode(chat: ChatServer, config: GRPOConfig)
     client = FakeClient(failing={"b": 2})
     rows = play(policy_of(chat), config, "abc", client, check_lost=False)
     assert [row.outcome for row in rows] == ["correct", "infra_failed", "correct"]
-    assert rows[1].lost is not None
     assert "does not answer" in rows[1].lost
 
 

@@ -102,21 +102,21 @@ def is_benchmark(words: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_is_one(page: str) -> None:
+def test_every_command_is_one(page):
     for words, complete in commands(page):
         if not is_benchmark(words):
             check(words, complete)
 
 
 @pytest.mark.slow  # they import torch
-def test_every_benchmark_is_one() -> None:
+def test_every_benchmark_is_one():
     found = [one for page in PAGES for one in commands(page) if is_benchmark(one[0])]
     assert len(found) >= 5
     for words, complete in found:
         check(words, complete)
 
 
-def test_a_wrong_option_or_target_is_found() -> None:
+def test_a_wrong_option_or_target_is_found():
     assert "--colour" in str(problem("trainer", ["train", "--colour", "red"]))
     assert "paint" in str(problem("data", ["paint"]))
     assert problem("trainer", ["evaluate", "--policy", "luck"])
@@ -131,7 +131,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_somewhere(page: str) -> None:
+def test_every_link_leads_somewhere(page):
     here = ROOT / page
     for target in re.findall(r"\]\(([^)\s]+)\)", here.read_text()):
         if target.startswith(("http:", "https:")):
@@ -142,7 +142,7 @@ def test_every_link_leads_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(there), target
 
 
-def test_the_list_of_pages_is_whole() -> None:
+def test_the_list_of_pages_is_whole():
     listed = set(re.findall(r"\]\(([\w./-]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
     present = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert present == {name for name in listed if "/" not in name}
@@ -159,7 +159,7 @@ def tracked_pages() -> list[Path]:
     return [ROOT / name for name in names or (*PAGES, "CHANGELOG.md")]
 
 
-def test_the_pages_are_short() -> None:
+def test_the_pages_are_short():
     words = {str(page.relative_to(ROOT)): len(page.read_text().split()) for page in tracked_pages()}
     assert {name: count for name, count in words.items() if count > 1_500} == {}
     assert words["README.md"] <= 600
@@ -172,7 +172,7 @@ def make_commands(*options: str) -> list[str]:
     return [line for line in found.splitlines() if " -m trainer " in line]
 
 
-def test_a_warm_start_comes_first_and_its_model_is_trained() -> None:
+def test_a_warm_start_comes_first_and_its_model_is_trained():
     taught, trained = make_commands("MODEL=/models/qwen", "WARM_START=3", "SEED=2")
     assert shlex.split(taught)[3:] == (
         ["sft", "--seed", "2", "--model", "/models/qwen", "--rows", "3"]
@@ -183,6 +183,6 @@ def test_a_warm_start_comes_first_and_its_model_is_trained() -> None:
 @pytest.mark.parametrize(
     "options", [("MODEL=/models/qwen",), ("RESUME=runs/latest", "WARM_START=3")], ids=str
 )
-def test_no_warm_start_without_the_option_or_in_a_resumed_run(options: tuple[str, ...]) -> None:
+def test_no_warm_start_without_the_option_or_in_a_resumed_run(options):
     [trained] = make_commands(*options)
     assert " -m trainer train " in trained

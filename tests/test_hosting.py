@@ -17,7 +17,7 @@ def read(name: str) -> Any:
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_the_workflow_runs_what_is_there_on_three_versions_of_python() -> None:
+def test_the_workflow_runs_what_is_there_on_three_versions_of_python():
     job = read(".github/workflows/ci.yml")["jobs"]["test"]
     runs = job["strategy"]["matrix"]["include"]
     versions = [run["python"] for run in runs]
@@ -32,19 +32,19 @@ def test_the_workflow_runs_what_is_there_on_three_versions_of_python() -> None:
         check_make(words)
 
 
-def test_the_hooks_run_the_ruff_of_the_constraints() -> None:
+def test_the_hooks_run_the_ruff_of_the_constraints():
     (repository,) = read(".pre-commit-config.yaml")["repos"]
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     assert f"\nruff=={repository['rev'].removeprefix('v')}\n" in constraints
     assert [hook["id"] for hook in repository["hooks"]] == ["ruff-check", "ruff-format"]
 
 
-def test_the_templates_are_short() -> None:
+def test_the_templates_are_short():
     for path in (ROOT / ".github").glob("*.md"):
         assert len(path.read_text(encoding="utf-8").splitlines()) == 5, path
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_the_citation_is_of_this_version():
     citation = read("CITATION.cff")
     assert citation["version"] == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]

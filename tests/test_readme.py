@@ -89,7 +89,7 @@ def as_run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
+def test_every_command_works_as_it_is_written(page, folder):
     found = commands(page)
     assert len(found) >= 4
     # a command that a later page has too runs there
@@ -99,7 +99,7 @@ def test_every_command_works_as_it_is_written(page: str, folder: Path) -> None:
             run(as_run(command, folder), folder)
 
 
-def test_the_python_of_the_pages_works(folder: Path) -> None:
+def test_the_python_of_the_pages_works(folder):
     pieces = [*fenced("README.md", "python"), *fenced("docs/api.md", "python")]
     pieces = [one for one in pieces if "SQLEnvClient" in one or "in_process" in one]
     assert len(pieces) == 3  # others need a framework

@@ -19,7 +19,7 @@ INTERNAL = set(PACKAGES) - {"sqlenv"}
 
 
 @pytest.mark.parametrize("name", sqlenv.__all__)
-def test_every_name_leads_to_what_has_it(name: str) -> None:
+def test_every_name_leads_to_what_has_it(name):
     try:
         found = getattr(sqlenv, name)
     except ModuleNotFoundError as error:
@@ -30,13 +30,13 @@ def test_every_name_leads_to_what_has_it(name: str) -> None:
     assert home not in INTERNAL or found.__name__ == name
 
 
-def test_other_names_are_not_there() -> None:
+def test_other_names_are_not_there():
     assert dir(sqlenv) == sorted(sqlenv.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Client'"):
         _ = sqlenv.Client
 
 
-def test_a_client_needs_no_torch_and_no_server() -> None:
+def test_a_client_needs_no_torch_and_no_server():
     code = (
         "import sys, sqlenv\n"
         "assert not {'httpx', 'pydantic'} & {*sys.modules}, 'imported before a name is used'\n"
@@ -59,7 +59,7 @@ def imports() -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
                 yield file, node
 
 
-def test_pages_and_examples_import_only_public_names() -> None:
+def test_pages_and_examples_import_only_public_names():
     used = set()
     for file, node in imports():
         names = {one.name for one in node.names}
@@ -73,7 +73,7 @@ def test_pages_and_examples_import_only_public_names() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", *(one for one in PAGES if one.startswith("docs/"))])
-def test_pages_name_no_internal_module_for_python(page: str) -> None:
+def test_pages_name_no_internal_module_for_python(page):
     """Folders and commands are named; what a reader would import is in `sqlenv`."""
     text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
     dotted = re.compile(rf"`(?:{'|'.join(INTERNAL)})\.[a-z_.]+[A-Za-z_]*`")

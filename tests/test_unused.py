@@ -91,7 +91,7 @@ def is_override(path: str, names: Names) -> bool:
     )
 
 
-def test_everything_is_used_by_more_than_tests() -> None:
+def test_everything_is_used_by_more_than_tests():
     found, public = set(), set()
     for one in unused(trees()):
         path, _, dotted = one.partition(": ")

@@ -98,19 +98,19 @@ def url(installed: Path, elsewhere: Path) -> Iterator[str]:
         process.wait(60)
 
 
-def test_the_wheel_holds_every_file(wheel: Path) -> None:
+def test_the_wheel_holds_every_file(wheel):
     listed = subprocess.run(
         ["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     assert set(listed) - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
-def test_the_server_passes_conformance_that_reads_its_files(url: str) -> None:
+def test_the_server_passes_conformance_that_reads_its_files(url):
     command = [sys.executable, "-m", "tests.conformance", "--url", url, "--only", "gold, answers"]
     subprocess.run([*command, "--data", str(ROOT / "data")], cwd=ROOT, check=True)
 
 
-def test_training_and_its_report_work_from_any_folder(installed: Path, elsewhere: Path) -> None:
+def test_training_and_its_report_work_from_any_folder(installed, elsewhere):
     run(installed, elsewhere, "sqlenv", "train", *SMALL.split())
     latest = elsewhere / "runs" / "latest"
     assert json.loads((latest / "summary.json").read_text())["train_steps"] == 1
@@ -122,9 +122,7 @@ def test_training_and_its_report_work_from_any_folder(installed: Path, elsewhere
     run(installed, elsewhere, "sqlenv", "doctor")
 
 
-def test_nothing_is_written_to_the_installed_packages(
-    installed: Path, elsewhere: Path, wheel: Path
-) -> None:
+def test_nothing_is_written_to_the_installed_packages(installed, elsewhere, wheel):
     refused = start(installed, elsewhere, "sqlenv", "data", "build")
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: the data of an installed package are not rebuilt")
@@ -148,9 +146,7 @@ def test_nothing_is_written_to_the_installed_packages(
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_missing_extra_is_one_line(
-    installed: Path, elsewhere: Path, tmp_path: Path, command: tuple[str, ...], needs: str
-) -> None:
+def test_a_missing_extra_is_one_line(installed, elsewhere, tmp_path, command, needs):
     """As after `pip install sqlenv` without extras."""
     blocked = ("numpy", "torch", "transformers", "psutil", "jinja2", "matplotlib", "uvicorn")
     (tmp_path / "sitecustomize.py").write_text(

@@ -13,7 +13,7 @@ faults = pytest.importorskip("benchmarks.peers.faults")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-def test_a_row_without_a_reward_has_no_advantage_and_no_part_in_the_baseline() -> None:
+def test_a_row_without_a_reward_has_no_advantage_and_no_part_in_the_baseline():
     rewards = torch.tensor([[1.0, 0.0, torch.nan], [1.0, 1.0, 1.0]])
     found = faults.advantages(rewards).round(decimals=2)
     assert found.tolist() == [[1.0, -1.0, 0.0], [0.0, 0.0, 0.0]]
@@ -34,7 +34,7 @@ class Game:
         return SimpleNamespace(observation=SimpleNamespace(result=""), done=False, reward=0.0)
 
 
-def test_a_call_that_fails_leaves_the_reward_of_trls_examples_at_0() -> None:
+def test_a_call_that_fails_leaves_the_reward_of_trls_examples_at_0():
     watch = faults.Watch()
     watch.begin(SimpleNamespace(pass_step=lambda steps: None))
     tools = faults.OpenEnvTools(faults.WatchedClient(Game(), watch))
@@ -47,9 +47,7 @@ def test_a_call_that_fails_leaves_the_reward_of_trls_examples_at_0() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_server_does_not_change_what_a_model_learns_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_killed_server_does_not_change_what_a_model_learns_here(monkeypatch):
     monkeypatch.setattr(faults, "UPDATES", 3)
     monkeypatch.setattr(faults, "FAULTS", {1: Fault("kill", 0, 0.5)})
     found = faults.measure(faults.PEERS["sqlenv"], DATA)

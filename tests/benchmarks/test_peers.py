@@ -20,11 +20,11 @@ from tests.test_imports import ROOT
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-def test_every_second_wave_plays_backwards() -> None:
+def test_every_second_wave_plays_backwards():
     assert order(["a", "b", "c"], 3) == ["a", "b", "c", "c", "b", "a", "a", "b", "c"]
 
 
-def test_ratios_are_of_waves_of_the_same_number() -> None:
+def test_ratios_are_of_waves_of_the_same_number():
     base = [Wave(100, 0.1, 0.1), Wave(100, 0.2, 0.2), Wave(100, 0.1, 0.1)]
     peer = [Wave(100, 0.1, 0.3), Wave(100, 1.0, 0.2), Wave(100, 0.1, 0.7)]
     found = summary(peer, base)
@@ -33,12 +33,12 @@ def test_ratios_are_of_waves_of_the_same_number() -> None:
     assert found["cpu_us"] == 8_000.0
 
 
-def test_waves_shorter_than_a_tick_of_the_cpus_clock_are_not_measured() -> None:
+def test_waves_shorter_than_a_tick_of_the_cpus_clock_are_not_measured():
     with pytest.raises(typer.Exit):
         summary([Wave(100, 0.1, 0.1)], [Wave(8, 0.0, 0.0)])
 
 
-def test_peers_name_players_and_bases_that_exist() -> None:
+def test_peers_name_players_and_bases_that_exist():
     names = {peer.name for peer in PEERS}
     for peer in PEERS:
         assert peer.base in names
@@ -46,7 +46,7 @@ def test_peers_name_players_and_bases_that_exist() -> None:
             assert callable(find(peer.player))
 
 
-def test_a_player_reads_the_workload_that_was_written(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_player_reads_the_workload_that_was_written(tiny_data, tmp_path):
     scripts = make_scripts(QuestionBank.load(tiny_data), count=3, steps=4)
     workload = Workload(tiny_data, scripts)
     write_workload(tmp_path / "workload.json", workload)
@@ -56,9 +56,7 @@ def test_a_player_reads_the_workload_that_was_written(tiny_data: Path, tmp_path:
     assert first.turns[-1] == ("ANSWER", "42")
 
 
-def test_an_environment_is_made_once_per_requirements(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_is_made_once_per_requirements(tmp_path, monkeypatch):
     monkeypatch.setattr(environments, "REQUIREMENTS", tmp_path)
     (tmp_path / "peer.txt").write_text("one==1\n")
     runs: list[str] = []
@@ -79,12 +77,7 @@ def test_an_environment_is_made_once_per_requirements(
 
 
 @pytest.mark.slow
-def test_a_peer_plays_and_one_that_is_not_there_is_named(
-    tiny_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_peer_plays_and_one_that_is_not_there_is_named(tiny_data, tmp_path, monkeypatch, capsys):
     def fail(name: str) -> Path:
         raise NotMeasured(f"its environment {name} can't be made: no index")
 
@@ -106,9 +99,7 @@ def test_a_peer_plays_and_one_that_is_not_there_is_named(
     assert "not measured: OpenEnv: client and server: its environment" in capsys.readouterr().out
 
 
-def test_a_wave_that_earns_something_else_ends_the_benchmark(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_wave_that_earns_something_else_ends_the_benchmark(capsys):
     first = Wave(1, 1.0, 1.0, reward=1.0)
     check_same("a", first._replace(reward=1.0 + 1e-9), first)
     with pytest.raises(typer.Exit):
@@ -116,12 +107,12 @@ def test_a_wave_that_earns_something_else_ends_the_benchmark(
     assert "a wave of b earned 1.5" in capsys.readouterr().err
 
 
-def test_the_picture_is_made_of_the_published_results(tmp_path: Path) -> None:
+def test_the_picture_is_made_of_the_published_results(tmp_path):
     draw(tmp_path / "peers.png", ROOT / FOLDER)
     assert (tmp_path / "peers.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_worker_that_ends_says_why(tmp_path: Path) -> None:
+def test_a_worker_that_ends_says_why(tmp_path):
     with (
         Worker(Path(sys.executable), "worker:nobody", (), log=tmp_path / "log") as worker,
         pytest.raises(NotMeasured, match=r"it ended: AttributeError: .*'nobody'"),
@@ -130,7 +121,7 @@ def test_a_worker_that_ends_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_trls_loop_plays_a_turn_of_every_episode_before_the_next() -> None:
+def test_trls_loop_plays_a_turn_of_every_episode_before_the_next():
     trl_loop = pytest.importorskip("benchmarks.peers.players.trl_loop")
     played: list[str] = []
 

@@ -1,8 +1,6 @@
 """The model that ships after a training."""
 
 import io
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from transformers import AutoModelForCausalLM
 from benchmarks.publish import write_published
 from tests.trainer import conftest as training
 from tests.trainer.small_data import make_data
-from trainer.config import GRPOConfig
 from trainer.grpo.grpo_job import GrpoJob
 from trainer.run.inputs import JobOptions
 from trainer.run.job import run_job
@@ -22,8 +19,8 @@ model, tokenizer, config = training.model, training.tokenizer, training.config  
 
 @pytest.mark.slow
 def test_the_weights_are_the_runs_and_the_card_has_the_measurements(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
+    config, model, tokenizer, tmp_path
+):
     console = Console(file=io.StringIO(), width=200)
     model.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from benchmarks.peers.trust import BLOCK_BYTES, Copy, bytes_written, main
 from tests.conformance import corpus
 
 
-def test_a_spoiled_copy_is_noticed_and_restored(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_spoiled_copy_is_noticed_and_restored(tiny_data, tmp_path):
     copy = Copy(tiny_data, tmp_path / "copy")
     assert copy.restore() == 0
     [database, *_] = sorted((copy.folder / "databases").rglob("*.sqlite"))
@@ -24,7 +23,7 @@ def test_a_spoiled_copy_is_noticed_and_restored(tiny_data: Path, tmp_path: Path)
     assert database.read_bytes() == whole
 
 
-def test_bytes_written_are_those_of_the_blocks_that_differ() -> None:
+def test_bytes_written_are_those_of_the_blocks_that_differ():
     before = bytes(3 * BLOCK_BYTES)
     assert bytes_written(before, before) == 0
     assert bytes_written(before, b"x" + before[1:]) == BLOCK_BYTES
@@ -33,9 +32,7 @@ def test_bytes_written_are_those_of_the_blocks_that_differ() -> None:
 
 
 @pytest.mark.slow
-def test_hostile_sql_harms_nothing_here_and_earns_nothing(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_sql_harms_nothing_here_and_earns_nothing(tiny_data, tmp_path, monkeypatch):
     names = {"insert", "attach a file", "endless recursion", "pragma hard_heap_limit"}
     some = [query for query in corpus.load() if query.name in names]
     monkeypatch.setattr(trust.corpus, "load", lambda: some)

@@ -84,9 +84,7 @@ def opened(browser: Any, page_file: Path) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"]
 )
-def test_it_opens_without_messages_and_requests(
-    opened: Any, page_file: Path, scheme: str, size: Any
-) -> None:
+def test_it_opens_without_messages_and_requests(opened, page_file, scheme, size):
     window = opened(color_scheme=scheme, viewport=size)
     assert window.messages == []
     assert [url for url in window.requests if not url.startswith("data:")] == [page_file.as_uri()]
@@ -101,7 +99,7 @@ def test_it_opens_without_messages_and_requests(
     assert window.overflow() <= 0
 
 
-def test_the_charts_are_drawn(opened: Any) -> None:
+def test_the_charts_are_drawn(opened):
     boxes = opened().page.eval_on_selector_all(
         "img.plot", "all => all.map((one) => [one.complete, one.naturalWidth, one.width])"
     )
@@ -120,7 +118,7 @@ def shown(page: Any, section: str, wanted: str) -> Any:
     return page.locator(f"#{section} .browser > .item")
 
 
-def test_a_group_is_chosen_by_filters_by_buttons_or_by_a_link(opened: Any, page_file: Path) -> None:
+def test_a_group_is_chosen_by_filters_by_buttons_or_by_a_link(opened, page_file):
     page = opened().page
     field(page, "groups", "step").select_option(str(STEPS))
     item = shown(page, "groups", f"group-{STEPS}-1")
@@ -141,7 +139,7 @@ def test_a_group_is_chosen_by_filters_by_buttons_or_by_a_link(opened: Any, page_
     shown(page, "groups", "group-2-3")
 
 
-def test_questions_are_filtered_by_outcome_and_text_and_stand_side_by_side(opened: Any) -> None:
+def test_questions_are_filtered_by_outcome_and_text_and_stand_side_by_side(opened):
     window = opened()
     page = window.page
     count = page.locator("#transcripts output").first
@@ -172,7 +170,7 @@ def test_questions_are_filtered_by_outcome_and_text_and_stand_side_by_side(opene
     assert window.messages == []
 
 
-def test_without_scripts_everything_can_be_opened(opened: Any) -> None:
+def test_without_scripts_everything_can_be_opened(opened):
     page = opened(java_script_enabled=False).page
     assert page.locator("blockquote", has_text=HOSTILE).count() > 0
     assert page.locator("img:not(.plot)").count() == 0

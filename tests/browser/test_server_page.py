@@ -65,7 +65,7 @@ def fits(page: Any) -> None:
     assert (paper == "rgb(255, 255, 255)") != scheme
 
 
-def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: Any) -> None:
+def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page):
     fits(page)
     sync_api.expect(page.locator("#feed")).to_have_text("Live.", timeout=30_000)
     page.goto("/page/play")
@@ -90,7 +90,7 @@ def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page: An
     page.wait_for_selector(".spark polyline[points]")
 
 
-def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page: Any) -> None:
+def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page):
     page.goto("/")
     feed = page.locator("#feed")
     page.route("**/page/board", lambda route: route.fulfill(status=204), times=1)
@@ -100,7 +100,7 @@ def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page
     sync_api.expect(feed).to_have_text("Live.")
 
 
-def test_the_api_is_read_and_called_on_the_page_of_its_description(page: Any) -> None:
+def test_the_api_is_read_and_called_on_the_page_of_its_description(page):
     pytest.importorskip("fastapi_offline")
     page.goto("/docs")
     page.locator("#operations-server-health .opblock-summary-control").click()
@@ -116,7 +116,7 @@ def test_the_api_is_read_and_called_on_the_page_of_its_description(page: Any) ->
     )
 
 
-def test_an_episode_is_found_and_replayed_by_keys(page: Any, server: ServerProcess) -> None:
+def test_an_episode_is_found_and_replayed_by_keys(page, server):
     actions = ["QUERY: SELECT 1", "QUERY: SELECT 2", "ANSWER: no"]
     reset = {"episode_id": "e", "seed": 1, "actions": actions}
     bearer = {"Authorization": f"Bearer {KEY}"}

@@ -1,8 +1,6 @@
 """Columns as people write them: what is read as numbers, dates, times and booleans, and what stays
 text."""
 
-from typing import Any
-
 import pytest
 
 from data.spellings import column_of
@@ -138,7 +136,7 @@ TEXT = [  # cells, and what is told
 
 
 @pytest.mark.parametrize(("cells", "kind", "values"), READ)
-def test_a_column_of_one_spelling_is_read(cells: str, kind: str, values: list[Any]) -> None:
+def test_a_column_of_one_spelling_is_read(cells, kind, values):
     column = column_of(lambda: [(cell, 1) for cell in cells.split("|")])
     found = [column.read(cell) for cell in cells.split("|")]
     assert (column.kind, found) == (kind, values)
@@ -146,12 +144,12 @@ def test_a_column_of_one_spelling_is_read(cells: str, kind: str, values: list[An
 
 
 @pytest.mark.parametrize(("cells", "note"), TEXT)
-def test_other_columns_stay_text_and_are_told(cells: str, note: str) -> None:
+def test_other_columns_stay_text_and_are_told(cells, note):
     column = column_of(lambda: [(cell, 1) for cell in cells.split("|")])
     assert (column.kind, column.spelling) == ("TEXT", None)
     assert note in column.note if note else not column.note
 
 
-def test_cells_count_as_often_as_they_are_there() -> None:
+def test_cells_count_as_often_as_they_are_there():
     column = column_of(lambda: [("n/a (2)", 2), ("5 %", 1), ("7 %", 2)])
     assert "3 of 5 cells" in column.note

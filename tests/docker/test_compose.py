@@ -94,14 +94,14 @@ def job(folder: Path, *overlays: str, **settings: str) -> list[str]:
 
 @needs_compose
 @pytest.mark.parametrize("files", FILES, ids=lambda files: "+".join(files))
-def test_docker_accepts_the_files_without_a_warning(files: tuple[str, ...]) -> None:
+def test_docker_accepts_the_files_without_a_warning(files):
     result = config(files, "-q")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 @needs_compose
 @pytest.mark.parametrize("files", FILES)
-def test_mounts_are_labelled_for_selinux_if_it_is_set(files: tuple[str, ...]) -> None:
+def test_mounts_are_labelled_for_selinux_if_it_is_set(files):
     files = tuple(dict.fromkeys((*files, "compose.selinux.yaml")))
     mounts = {}
     for value in ("", "1"):
@@ -116,7 +116,7 @@ def test_mounts_are_labelled_for_selinux_if_it_is_set(files: tuple[str, ...]) ->
 
 
 @needs_compose
-def test_the_settings_reach_the_containers() -> None:
+def test_the_settings_reach_the_containers():
     given = {
         "DATA": "/some/import", "GPUS": "2", "SQLENV_API_KEY": "k" * 20, "ENV_SERVERS": "4",
         "GATEWAY_PORT": "8081", "SQLENV_STANDARD": "spider",
@@ -139,7 +139,7 @@ def test_the_settings_reach_the_containers() -> None:
 
 
 @needs_compose
-def test_the_file_train_env_and_no_shell_sets_the_training(tmp_path: Path) -> None:
+def test_the_file_train_env_and_no_shell_sets_the_training(tmp_path):
     shutil.copy(ROOT / "compose.yaml", tmp_path)
 
     def trainer(**shell: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def test_the_file_train_env_and_no_shell_sets_the_training(tmp_path: Path) -> No
 
 @needs_compose
 @pytest.mark.parametrize("name", ["SEED", "STEPS", "PRESET", "MODEL", "PROCESSES", "TRAIN_OPTIONS"])
-def test_a_setting_of_the_training_in_the_shell_is_refused(name: str) -> None:
+def test_a_setting_of_the_training_in_the_shell_is_refused(name):
     result = config(("compose.yaml",), "-q", **{name: "2"})
     assert result.returncode != 0
     assert f"move {name} to train.env; true" in result.stderr
@@ -169,7 +169,7 @@ def test_a_setting_of_the_training_in_the_shell_is_refused(name: str) -> None:
 
 
 @needs_compose
-def test_the_trainer_generates_on_the_vllm_service() -> None:
+def test_the_trainer_generates_on_the_vllm_service():
     files = ("compose.yaml", "compose.gpu.yaml", "compose.vllm.yaml")
     found = configured(files, VLLM_API_KEY="k" * 20, VLLM_LORA_RANK="32")
     trainer, server = found["trainer"], found["vllm"]
@@ -196,7 +196,7 @@ def test_the_trainer_generates_on_the_vllm_service() -> None:
 JOB = ["-m", "trainer", "train", "--resume-or-new"]
 
 
-def test_settings_are_words_whatever_they_hold(tmp_path: Path) -> None:
+def test_settings_are_words_whatever_they_hold(tmp_path):
     assert job(tmp_path) == JOB, "the offline model"
     settings = {
         "SEED": "3", "STEPS": "7", "PRESET": "offline", "MODEL": "runs/a 'model' $(false) *",
@@ -226,9 +226,7 @@ SERVED = "--generation-url http://vllm:8000/v1"
         ("gpu vllm", {"MODEL": "a/b"}, f"--model a/b --processes 1 {SERVED}"),
     ],
 )  # fmt: skip
-def test_the_overlays_choose_a_model(
-    tmp_path: Path, overlays: str, settings: dict[str, str], options: str
-) -> None:
+def test_the_overlays_choose_a_model(tmp_path, overlays, settings, options):
     files = [f"compose.{name}.yaml" for name in overlays.split()]
     assert job(tmp_path, *files, **settings) == [*JOB, *options.split()]
 
@@ -236,7 +234,7 @@ def test_the_overlays_choose_a_model(
 # -- as text
 
 
-def test_the_examples_name_every_variable_with_its_default() -> None:
+def test_the_examples_name_every_variable_with_its_default():
     used: dict[str, set[str]] = {}
     settings: set[str] = set()
     for path in ROOT.glob("compose*.yaml"):
@@ -257,7 +255,7 @@ def test_the_examples_name_every_variable_with_its_default() -> None:
 
 
 @pytest.mark.parametrize("service", ["env-server", "gateway", "trainer"])
-def test_our_services_are_confined_and_limited(service: str) -> None:
+def test_our_services_are_confined_and_limited(service):
     one = services()[service]
     assert one["read_only"] is True
     assert one["cap_drop"] == ["ALL"]
@@ -267,13 +265,13 @@ def test_our_services_are_confined_and_limited(service: str) -> None:
     assert ("healthcheck" in one) == (service != "trainer")
 
 
-def test_ports_are_published_on_this_machine_only() -> None:
+def test_ports_are_published_on_this_machine_only():
     for path in ROOT.glob("compose*.yaml"):
         for service in services(path.name).values():
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
-def test_every_mounted_folder_has_a_label_for_selinux() -> None:
+def test_every_mounted_folder_has_a_label_for_selinux():
     overlay = services("compose.selinux.yaml")
     for path in ROOT.glob("compose*.yaml"):
         for name, service in services(path.name).items():
@@ -288,7 +286,7 @@ def test_every_mounted_folder_has_a_label_for_selinux() -> None:
                     assert re.search(r":/[^:]+(:ro)?\$\{SELINUX:\+[,:]z\}$", volume), volume
 
 
-def test_the_servers_scale_inside_and_have_time_to_drain() -> None:
+def test_the_servers_scale_inside_and_have_time_to_drain():
     server, trainer = services()["env-server"], services()["trainer"]
     assert not {"profiles", "depends_on"} & trainer.keys()  # `up` trains; `run` does not scale
     assert not {"ports", "container_name"} & server.keys()  # it has several replicas
@@ -301,7 +299,7 @@ def test_the_servers_scale_inside_and_have_time_to_drain() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_an_image_is_pinned_and_does_not_run_as_root_and_its_files_are_sent(path: Path) -> None:
+def test_an_image_is_pinned_and_does_not_run_as_root_and_its_files_are_sent(path):
     lines = [line.split() for line in path.read_text().splitlines()]
     bases = [line[1] for line in lines if line[:1] == ["FROM"]]
     assert all(re.search(r":\d+\.\d+", base) for base in bases), bases
@@ -317,7 +315,7 @@ def test_an_image_is_pinned_and_does_not_run_as_root_and_its_files_are_sent(path
                 assert source.startswith(sent), source
 
 
-def test_the_servers_image_has_no_torch() -> None:
+def test_the_servers_image_has_no_torch():
     """Neither by the extras that it installs nor by what these require."""
     text = (ROOT / "docker" / "env_server.Dockerfile").read_text()
     (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
@@ -336,7 +334,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can hand a dire
 
 
 @as_root
-def test_root_runs_the_command_as_the_owner_of_the_directory(tmp_path: Path) -> None:
+def test_root_runs_the_command_as_the_owner_of_the_directory(tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
     os.chown(runs, 4321, 4322)
@@ -352,9 +350,7 @@ def test_root_runs_the_command_as_the_owner_of_the_directory(tmp_path: Path) -> 
 
 
 @as_root
-def test_a_directory_of_root_is_given_to_the_owner_of_the_checkout_or_the_image_user(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_of_root_is_given_to_the_owner_of_the_checkout_or_the_image_user(tmp_path):
     checkout, owner_of = tmp_path / "compose.yaml", AS_OWNER["owner_of"]
     assert owner_of(tmp_path, checkout, (10001, 10001)) == (10001, 10001)
     checkout.touch()
@@ -363,9 +359,7 @@ def test_a_directory_of_root_is_given_to_the_owner_of_the_checkout_or_the_image_
     assert owner_of(tmp_path, checkout, (10001, 10001)) == (1000, 1001)
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(tmp_path, monkeypatch):
     def refused(**_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 

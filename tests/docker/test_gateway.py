@@ -16,10 +16,10 @@ import pytest
 from shared.client import SQLEnvClient
 from shared.errors import WrongAddress
 from shared.server_process import running_server
-from tests.chaos.gateway import CONFIG, Gateway, haproxy, missing, running_gateway
+from tests.chaos.gateway import CONFIG, haproxy, missing, running_gateway
 from tests.chaos.gateway import SERVERS as SERVERS_FILE
 from tests.conftest import needs_program
-from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
+from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, asked
 
 pytestmark = needs_program("haproxy", missing())
 PEM = Path(__file__).parents[1] / "shared" / "client" / "localhost.pem"
@@ -30,7 +30,7 @@ def mcp_call(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
-def test_haproxy_accepts_the_configuration() -> None:
+def test_haproxy_accepts_the_configuration():
     result = subprocess.run(
         [str(haproxy()), "-c", "-f", str(CONFIG), "-f", str(SERVERS_FILE)],
         capture_output=True,
@@ -57,7 +57,7 @@ def requests_of(name: str) -> Iterator[tuple[str, str, Any]]:
         yield "GET", f"/operator/verdicts/{quoted}", None
 
 
-def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> None:
+def test_every_request_of_an_episode_goes_to_one_server(http):
     seen = set()
     for n in range(30):
         name = f"episode-{n}"
@@ -70,7 +70,7 @@ def test_every_request_of_an_episode_goes_to_one_server(http: httpx.Client) -> N
     assert len(seen) == SERVERS, "all of them play"
 
 
-def test_the_page_for_people_is_that_of_one_server(http: httpx.Client) -> None:
+def test_the_page_for_people_is_that_of_one_server(http):
     gets = ["/", "/signin", "/page/events", "/page/play?split=eval", "/page/episode?id=a"]
     where = {asked(http, "GET", path)["server"] for path in gets for _ in range(3)}
     where |= {
@@ -80,7 +80,7 @@ def test_the_page_for_people_is_that_of_one_server(http: httpx.Client) -> None:
     assert len(where) == 1
 
 
-def test_the_affinity_header_takes_precedence(http: httpx.Client) -> None:
+def test_the_affinity_header_takes_precedence(http):
     where = {
         asked(http, "POST", path, affinity="lane", json=body)["server"]
         for path, body in [
@@ -95,7 +95,7 @@ def test_the_affinity_header_takes_precedence(http: httpx.Client) -> None:
     assert len(servers) == SERVERS
 
 
-def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> None:
+def test_a_reset_without_an_id_gets_one_that_routes_back(http):
     seen = set()
     for _ in range(12):
         reset = asked(http, "POST", "/reset", json={"seed": 3})
@@ -109,7 +109,7 @@ def test_a_reset_without_an_id_gets_one_that_routes_back(http: httpx.Client) -> 
     assert asked(http, "POST", "/reset")["episode_id"], "no body at all is a reset too"
 
 
-def test_sockets_and_mcp_calls_get_the_start_of_their_episodes_ids(http: httpx.Client) -> None:
+def test_sockets_and_mcp_calls_get_the_start_of_their_episodes_ids(http):
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
     upgrade |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13"}
     seen = set()
@@ -127,13 +127,13 @@ def test_sockets_and_mcp_calls_get_the_start_of_their_episodes_ids(http: httpx.C
     assert http.get("/health", headers=upgrade).json()["upgrade"] is None
 
 
-def test_an_agent_can_not_forge_the_id_of_the_gateway(http: httpx.Client) -> None:
+def test_an_agent_can_not_forge_the_id_of_the_gateway(http):
     reply = http.post("/reset", json={"episode_id": "a"}, headers={"X-Episode-Id": "forged"})
     assert reply.json()["episode_id"] is None
     assert reply.headers["x-affinity-lanes"] == "32", "what a batching client must know"
 
 
-def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None:
+def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data):
     """Sockets and MCP episodes stay each on one of two servers; a lost socket's episode goes on."""
     sync = pytest.importorskip("websockets.sync.client")
     pytest.importorskip("mcp")
@@ -182,9 +182,7 @@ def test_real_sockets_and_mcp_calls_play_whole_episodes(tiny_data: Path) -> None
         assert min(played) > 0, "both play"
 
 
-def test_a_certificate_makes_it_answer_by_tls(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_makes_it_answer_by_tls(tiny_data, monkeypatch):
     with (
         running_server(tiny_data, sql_workers=1) as server,
         running_gateway([server.url], PATIENT_CHECK_S, certificate=PEM) as gateway,
@@ -198,9 +196,7 @@ def test_a_certificate_makes_it_answer_by_tls(
             assert client.step(first.episode_id, "ANSWER: 5").info.outcome == "correct"
 
 
-def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(
-    http: httpx.Client, gateway: Gateway, servers: list[Server]
-) -> None:
+def test_a_server_that_is_not_ready_gets_nothing_and_only_its_episodes_move(http, gateway, servers):
     names = [f"e{n}" for n in range(60)]
 
     def homes() -> dict[str, str]:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import re
 import socket
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,18 +12,18 @@ import pytest
 from env_server.http.protocol import MAX_HEADERS
 from env_server.settings import Settings
 from shared.server_process import running_server
-from tests.chaos.gateway import CONFIG, Gateway, missing, running_gateway
+from tests.chaos.gateway import CONFIG, missing, running_gateway
 from tests.conformance.check import CheckResult, run
 from tests.conformance.headers import ENDLESS, exchange
 from tests.conformance.suite import all_checks
 from tests.conformance.wire import Wire
 from tests.conftest import needs_program
-from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, Server, asked
+from tests.docker.conftest import PATIENT_CHECK_S, SERVERS, asked
 
 pytestmark = needs_program("haproxy", missing())
 
 
-def test_large_bodies(http: httpx.Client) -> None:
+def test_large_bodies(http):
     """A body longer than the gateway reads needs an affinity header: it is not routed at random."""
     long = {"actions": ["QUERY: " + "x" * 15_000] * 12}
     assert asked(http, "POST", "/reset", affinity="lane", json=long)["body_bytes"] > 180_000
@@ -36,9 +35,7 @@ def test_large_bodies(http: httpx.Client) -> None:
     assert "X-Affinity" in reply.json()["refusal"]
 
 
-def test_the_errors_of_the_gateway_have_the_common_shape(
-    http: httpx.Client, gateway: Gateway
-) -> None:
+def test_the_errors_of_the_gateway_have_the_common_shape(http, gateway):
     for url in ("/metrics", "/operator/verdicts", "/operator/tries", f"{gateway.admin}/else"):
         reply = http.get(url)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
@@ -47,9 +44,7 @@ def test_the_errors_of_the_gateway_have_the_common_shape(
 
 
 @pytest.mark.parametrize("allowed", ["", "a.example, B.example", "*"])
-def test_a_request_without_a_key_needs_a_name_that_no_site_can_own(
-    servers: list[Server], monkeypatch: pytest.MonkeyPatch, allowed: str
-) -> None:
+def test_a_request_without_a_key_needs_a_name_that_no_site_can_own(servers, monkeypatch, allowed):
     """The gateway knows no keys: any Authorization header passes, and the servers judge it."""
     monkeypatch.setenv("SQLENV_HOSTS", allowed)
     private = ["localhost:8000", "a", "10.0.0.1", "[::1]:80", "[::ffff:127.0.0.1]", "x.localhost"]
@@ -99,9 +94,7 @@ CHUNKED = b"POST /reset HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\
         ([HEAD, b"a: b\r\n" * 90 + b"\r\n"], "200"),
     ],
 )
-def test_heads_have_the_limits_of_the_servers(
-    gateway: Gateway, pieces: list[bytes], statuses: str
-) -> None:
+def test_heads_have_the_limits_of_the_servers(gateway, pieces, statuses):
     reply = exchange(Wire(httpx.AsyncClient(base_url=gateway.url)), pieces) or b""
     assert reply[9:12].decode() in statuses.split(), reply[:200]
     if statuses == "431":
@@ -109,7 +102,7 @@ def test_heads_have_the_limits_of_the_servers(
         assert error["code"] == "request_header_fields_too_large"
 
 
-def test_the_limits_are_the_defaults_of_the_servers() -> None:
+def test_the_limits_are_the_defaults_of_the_servers():
     text, defaults = CONFIG.read_text(), Settings()
     for line in (
         f"tune.http.maxhdr {MAX_HEADERS} ",
@@ -120,7 +113,7 @@ def test_the_limits_are_the_defaults_of_the_servers() -> None:
         assert line in text
 
 
-def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: Gateway) -> None:
+def test_one_address_can_not_hold_all_connections(http, gateway):
     """600 half-sent heads from one address: it gets 512 connections, others are served."""
     host, _, port = gateway.url.removeprefix("http://").partition(":")
 
@@ -142,7 +135,7 @@ def test_one_address_can_not_hold_all_connections(http: httpx.Client, gateway: G
 
 
 @pytest.mark.slow
-def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data: Path) -> None:
+def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data):
     async def main(url: str) -> list[CheckResult]:
         checks = [one for one in all_checks([]) if one.group in ("headers", "parsing")]
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
@@ -157,9 +150,7 @@ def test_conformance_of_heads_and_bodies_through_the_gateway(tiny_data: Path) ->
     assert {result.group for result in results} == {"headers", "parsing"}
 
 
-def test_without_a_server_the_error_is_retryable(
-    http: httpx.Client, gateway: Gateway, servers: list[Server]
-) -> None:
+def test_without_a_server_the_error_is_retryable(http, gateway, servers):
     for server in servers:
         server.ready = False
     try:

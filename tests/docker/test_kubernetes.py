@@ -102,7 +102,7 @@ def validate(one: dict[str, Any], version: str) -> None:
         kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_every_file_is_a_resource_once() -> None:
+def test_every_file_is_a_resource_once():
     found = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert sorted(KUSTOMIZATION["resources"]) == sorted(found)
     assert len(set(NAMES)) == len(NAMES)
@@ -112,13 +112,13 @@ def test_every_file_is_a_resource_once() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("index", range(len(OBJECTS)), ids=NAMES)
-def test_an_object_matches_the_schema_of_the_api(index: int, version: str) -> None:
+def test_an_object_matches_the_schema_of_the_api(index, version):
     validate(OBJECTS[index], version)
 
 
 @needs_kubectl
 @pytest.mark.parametrize("options", SETS.values(), ids=SETS)
-def test_kustomize_builds_valid_objects(tmp_path: Path, options: list[str]) -> None:
+def test_kustomize_builds_valid_objects(tmp_path, options):
     settings = {"REGISTRY": "localhost:5000/me", "TAG": "v2", "CLUSTER_DOMAIN": "example.org"}
     built = build(enable(tmp_path, options, **settings))
     names = [f"{one['kind']}/{one['metadata']['name']}" for one in built]
@@ -138,7 +138,7 @@ def test_kustomize_builds_valid_objects(tmp_path: Path, options: list[str]) -> N
 
 
 @needs_kubectl
-def test_the_pod_for_results_reads_the_claim_of_the_runs() -> None:
+def test_the_pod_for_results_reads_the_claim_of_the_runs():
     (pod,) = build(FOLDER / "results")
     for version in VERSIONS:
         validate(pod, version)
@@ -152,7 +152,7 @@ def test_the_pod_for_results_reads_the_claim_of_the_runs() -> None:
 
 
 @needs_kubectl
-def test_options_change_what_they_say(tmp_path: Path) -> None:
+def test_options_change_what_they_say(tmp_path):
     built = build(enable(tmp_path, ALL_OPTIONS))
     assert "replicas" not in the("Deployment", "env-server", built)["spec"]
     scaled = the("HorizontalPodAutoscaler", "env-server", built)["spec"]["scaleTargetRef"]
@@ -177,7 +177,7 @@ def test_options_change_what_they_say(tmp_path: Path) -> None:
     assert mounted == ["/dev/shm"]
 
 
-def test_the_documented_metric_is_one_of_the_autoscaler() -> None:
+def test_the_documented_metric_is_one_of_the_autoscaler():
     text = (FOLDER / "autoscale" / "autoscaler.yaml").read_text()
     scaler = yaml.safe_load(re.sub(r"^    # (- |  )", r"    \1", text, flags=re.MULTILINE))
     assert [one["type"] for one in scaler["spec"]["metrics"]] == ["Resource", "Pods"]
@@ -185,7 +185,7 @@ def test_the_documented_metric_is_one_of_the_autoscaler() -> None:
         validate(scaler, version)
 
 
-def test_monitors_scrape_ports_that_are_there_under_the_jobs_of_the_alerts() -> None:
+def test_monitors_scrape_ports_that_are_there_under_the_jobs_of_the_alerts():
     service, pod = yaml.safe_load_all((FOLDER / "monitoring" / "monitors.yaml").read_text())
     (endpoint,) = service["spec"]["endpoints"]
     labels = service["spec"]["selector"]["matchLabels"].items()
@@ -205,7 +205,7 @@ def test_monitors_scrape_ports_that_are_there_under_the_jobs_of_the_alerts() -> 
     assert rule["spec"] == yaml.safe_load(alerts)
 
 
-def test_selectors_find_their_pods() -> None:
+def test_selectors_find_their_pods():
     for one in OBJECTS:
         name, spec = one["metadata"]["name"], one.get("spec", {})
         if one["kind"] == "Service":
@@ -221,7 +221,7 @@ def test_selectors_find_their_pods() -> None:
             assert selected(spec["selector"]["matchLabels"]) == [name]
 
 
-def test_the_servers_name_resolves_to_each_of_them() -> None:
+def test_the_servers_name_resolves_to_each_of_them():
     assert the("Service", "env-server")["spec"]["clusterIP"] == "None"
     settings = {
         one["name"]: one.get("value", "")
@@ -250,11 +250,11 @@ def assert_confined(spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", pods())
-def test_pods_are_confined(name: str) -> None:
+def test_pods_are_confined(name):
     assert_confined(pods()[name]["spec"])
 
 
-def test_the_servers_settings_exist_and_leave_time_to_drain() -> None:
+def test_the_servers_settings_exist_and_leave_time_to_drain():
     spec = pods()["env-server"]["spec"]
     (container,) = spec["containers"]
     given = {one["name"]: one.get("value") for one in container["env"]}

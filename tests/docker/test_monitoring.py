@@ -42,7 +42,7 @@ def configuration(port: int) -> dict[str, Any]:
 
 @needs_program("prometheus", MISSING)
 @pytest.mark.slow
-def test_every_panel_has_data_and_the_alerts_are_loaded(tiny_data: Path, tmp_path: Path) -> None:
+def test_every_panel_has_data_and_the_alerts_are_loaded(tiny_data, tmp_path):
     (port,) = free_ports(1)
     shutil.copy(ROOT / "docker" / "alerts.yaml", tmp_path)
     config, log = tmp_path / "prometheus.yaml", (tmp_path / "log").open("w")
@@ -84,7 +84,7 @@ def test_every_panel_has_data_and_the_alerts_are_loaded(tiny_data: Path, tmp_pat
                 process.terminate()
 
 
-def test_grafana_finds_the_data_source_and_the_dashboard() -> None:
+def test_grafana_finds_the_data_source_and_the_dashboard():
     (source,) = yaml.safe_load(OVERLAY["configs"]["datasource"]["content"])["datasources"]
     assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {source["uid"]}
     (provider,) = yaml.safe_load(OVERLAY["configs"]["dashboards"]["content"])["providers"]

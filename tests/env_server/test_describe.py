@@ -66,7 +66,7 @@ def shown(env: LocalEnvironment, action: str) -> str:
     return observation.result
 
 
-def test_describe_shows_what_is_in_columns(wide: QuestionBank, runner: Counting) -> None:
+def test_describe_shows_what_is_in_columns(wide, runner):
     env = started(wide, runner)
     assert shown(env, "DESCRIBE: customers") == (
         "customers: 5 rows\n"
@@ -81,7 +81,7 @@ def test_describe_shows_what_is_in_columns(wide: QuestionBank, runner: Counting)
     )
 
 
-def test_values_are_read_once_per_table_and_server(wide: QuestionBank, runner: Counting) -> None:
+def test_values_are_read_once_per_table_and_server(wide, runner):
     for _ in range(3):
         env = started(wide, runner)
         shown(env, "DESCRIBE: orders")
@@ -91,9 +91,7 @@ def test_values_are_read_once_per_table_and_server(wide: QuestionBank, runner: C
 
 
 @pytest.mark.parametrize("explain", [None, []])
-def test_every_column_of_a_wide_table_can_be_reached(
-    wide: QuestionBank, runner: Counting, explain: list[Explanation] | None
-) -> None:
+def test_every_column_of_a_wide_table_can_be_reached(wide, runner, explain):
     for table in ("survey", "notes"):
         env, seen, action = started(wide, runner, explain), list[str](), f"DESCRIBE: {table}"
         while action:
@@ -105,7 +103,7 @@ def test_every_column_of_a_wide_table_can_be_reached(
         assert len(seen) == len(set(seen)) == (WIDTH if table == "survey" else 60)
 
 
-def test_a_wide_table_is_shown_in_parts(wide: QuestionBank, runner: Counting) -> None:
+def test_a_wide_table_is_shown_in_parts(wide, runner):
     env = started(wide, runner)
     first = shown(env, "DESCRIBE: survey").split("\n")
     rest = '"DESCRIBE: survey word" shows those with a word in their names)'
@@ -140,9 +138,7 @@ def test_a_wide_table_is_shown_in_parts(wide: QuestionBank, runner: Counting) ->
     assert error == "too many columns in result set; name the columns you need, at most 200"
 
 
-def test_a_remark_is_no_information_and_no_part_of_an_answer(
-    wide: QuestionBank, runner: Counting
-) -> None:
+def test_a_remark_is_no_information_and_no_part_of_an_answer(wide, runner):
     env = started(wide, runner)
     query = "QUERY: SELECT name FROM customers WHERE city = '{}'"
     first = env.step(query.format("oslo"))
@@ -158,7 +154,7 @@ def test_a_remark_is_no_information_and_no_part_of_an_answer(
         assert alike.info.ledger == rewards
 
 
-def test_each_explanation_is_a_choice(wide: QuestionBank, runner: Counting) -> None:
+def test_each_explanation_is_a_choice(wide, runner):
     actions = {
         "values": ("DESCRIBE: products", "'lamp'"),
         "empty": ("QUERY: SELECT title FROM products WHERE title = 'LAMP'", "it has 'lamp'"),

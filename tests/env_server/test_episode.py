@@ -42,7 +42,7 @@ def faulty() -> Iterator[Faulty]:
         yield runner
 
 
-def test_a_whole_episode(env: LocalEnvironment) -> None:
+def test_a_whole_episode(env):
     env.reset(question_id="shop-5", explain=[])
     described = env.step("describe `Orders`;")
     seen = described.observation
@@ -68,7 +68,7 @@ def test_a_whole_episode(env: LocalEnvironment) -> None:
         env.step("ANSWER: 1")
 
 
-def test_repeat_and_new_info(env: LocalEnvironment) -> None:
+def test_repeat_and_new_info(env):
     env.reset(question_id="zoo-3")
     first = env.step("QUERY: SELECT name FROM keepers WHERE keeper_id = 1")
     assert set(first.info.ledger.step) >= {"exec_ok", "new_info"}
@@ -92,13 +92,13 @@ def test_repeat_and_new_info(env: LocalEnvironment) -> None:
         ("SELECT sum(1) FROM customers", True),
     ],
 )
-def test_a_constant_is_no_answer_in_sql(env: LocalEnvironment, sql: str, correct: bool) -> None:
+def test_a_constant_is_no_answer_in_sql(env, sql, correct):
     env.reset(question_id="shop-1", answer_form="sql")
     outcome = env.step(f"ANSWER: {sql}").info.outcome
     assert outcome == (Outcome.CORRECT if correct else Outcome.WRONG)
 
 
-def test_names_in_errors_are_escaped(env: LocalEnvironment) -> None:
+def test_names_in_errors_are_escaped(env):
     env.reset(question_id="shop-1")
     for action in (
         'QUERY: SELECT "a\x1b[2K\u2028b"() FROM customers',
@@ -110,9 +110,7 @@ def test_names_in_errors_are_escaped(env: LocalEnvironment) -> None:
         assert error.isprintable(), error
 
 
-def test_names_are_shown_as_sql_needs_them(
-    runner: SqlRunner, tiny_data: Path, tmp_path: Path
-) -> None:
+def test_names_are_shown_as_sql_needs_them(runner, tiny_data, tmp_path):
     """An agent can copy each name from an observation or an error into a query."""
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     make_database(
@@ -141,7 +139,7 @@ def test_names_are_shown_as_sql_needs_them(
     assert error.endswith('; the tables are customers, products, orders, "group", "a, b"')
 
 
-def test_a_killed_query_ends_the_episode(bank: QuestionBank, faulty: Faulty) -> None:
+def test_a_killed_query_ends_the_episode(bank, faulty):
     env = LocalEnvironment(bank, faulty)
     env.reset(question_id="shop-1")
     faulty.kind, faulty.fault = JobKind.QUERY, SqlResult(error="long", error_code="sql_killed")
@@ -150,9 +148,7 @@ def test_a_killed_query_ends_the_episode(bank: QuestionBank, faulty: Faulty) -> 
     assert result.observation.error == "long"
 
 
-def test_a_description_that_took_too_long_once_is_read_again(
-    tiny_data: Path, faulty: Faulty
-) -> None:
+def test_a_description_that_took_too_long_once_is_read_again(tiny_data, faulty):
     env = LocalEnvironment(QuestionBank.load(tiny_data), faulty)
     env.reset(question_id="shop-1")
     faulty.kind, faulty.fault = JobKind.DESCRIBE, SqlResult(error="long", error_code="sql_budget")
@@ -161,7 +157,7 @@ def test_a_description_that_took_too_long_once_is_read_again(
     assert not env.step("DESCRIBE: customers").observation.error
 
 
-def test_broken_data_is_no_agent_error(runner: SqlRunner, tiny_data: Path, tmp_path: Path) -> None:
+def test_broken_data_is_no_agent_error(runner, tiny_data, tmp_path):
     data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
     path = data / "databases" / "zoo" / "zoo.sqlite"
     path.write_bytes(path.read_bytes()[:1000])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 # -- starting
 
 
-async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: Driver) -> None:
+async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver):
     driver.sql.fault = NotReady("no worker")
     with pytest.raises(NotReady):
         await driver.reset(actions=[driver.query])
@@ -32,7 +32,7 @@ async def test_a_reset_that_fails_takes_no_place_and_can_be_sent_again(driver: D
 # -- steps: order and idempotency
 
 
-async def test_a_repeated_step_gets_the_same_reply_and_counts_once(driver: Driver) -> None:
+async def test_a_repeated_step_gets_the_same_reply_and_counts_once(driver):
     await driver.reset()
     first = await driver.step(driver.describe, 0)
     second = await driver.step(driver.query, 1)
@@ -43,7 +43,7 @@ async def test_a_repeated_step_gets_the_same_reply_and_counts_once(driver: Drive
     assert (await driver.state()).step_count == 2
 
 
-async def test_a_repeat_of_a_step_in_flight_waits_for_it(driver: Driver) -> None:
+async def test_a_repeat_of_a_step_in_flight_waits_for_it(driver):
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:
         repeat = asyncio.create_task(driver.step(driver.query, 0))
@@ -51,7 +51,7 @@ async def test_a_repeat_of_a_step_in_flight_waits_for_it(driver: Driver) -> None
     assert (await driver.state()).step_count == 1
 
 
-async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver: Driver) -> None:
+async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver):
     await driver.reset()
     actions = [driver.describe, driver.sample, driver.query]
     async with driver.in_flight(driver.describe, 0):
@@ -61,7 +61,7 @@ async def test_steps_of_one_episode_happen_in_the_order_of_arrival(driver: Drive
     assert (await driver.state()).action_history == actions
 
 
-async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver) -> None:
+async def test_another_action_for_an_answered_step_is_a_conflict(driver):
     await driver.reset()
     await driver.step(driver.describe, 0)
     with pytest.raises(Conflict, match="another action"):
@@ -69,7 +69,7 @@ async def test_another_action_for_an_answered_step_is_a_conflict(driver: Driver)
     assert (await driver.state()).step_count == 1
 
 
-async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
+async def test_closing_waits_for_the_step_in_flight(driver):
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:
         close = asyncio.create_task(driver.pool.close("e"))
@@ -83,7 +83,7 @@ async def test_closing_waits_for_the_step_in_flight(driver: Driver) -> None:
 # -- capacity, leases, faults
 
 
-async def test_a_full_pool_refuses_and_keeps_its_episodes(driver: Driver) -> None:
+async def test_a_full_pool_refuses_and_keeps_its_episodes(driver):
     for name in "abc":
         await driver.reset(name)
     with pytest.raises(CapacityReached) as caught:
@@ -95,7 +95,7 @@ async def test_a_full_pool_refuses_and_keeps_its_episodes(driver: Driver) -> Non
     assert [(await driver.state(name)).done for name in "abcd"] == [False, True, False, False]
 
 
-async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) -> None:
+async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver):
     for name in "abc":
         await driver.reset(name)
     await driver.step("ANSWER: x", 0, "c")
@@ -110,7 +110,7 @@ async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver: Driver) 
             await driver.state(name)
 
 
-async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
+async def test_an_episode_in_use_is_not_idle(driver):
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:
         driver.clock.now += 1000
@@ -119,7 +119,7 @@ async def test_an_episode_in_use_is_not_idle(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("fault", [NotReady("no worker"), RuntimeError("a bug")])
-async def test_a_server_fault_counts_no_step(driver: Driver, fault: Exception) -> None:
+async def test_a_server_fault_counts_no_step(driver, fault):
     await driver.reset()
     await driver.step(driver.describe, 0)
     driver.sql.fault = fault
@@ -129,7 +129,7 @@ async def test_a_server_fault_counts_no_step(driver: Driver, fault: Exception) -
     assert (await driver.step(driver.query, 1)).observation.budget_remaining == 3
 
 
-async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
+async def test_a_cancelled_step_can_be_sent_again(driver):
     await driver.reset()
     async with driver.in_flight(driver.query, 0) as step:
         step.cancel()
@@ -141,7 +141,7 @@ async def test_a_cancelled_step_can_be_sent_again(driver: Driver) -> None:
 # -- resets of an id in the pool, and replay
 
 
-async def test_two_resets_at_once_make_one_episode(driver: Driver) -> None:
+async def test_two_resets_at_once_make_one_episode(driver):
     driver.sql.open.clear()
     both = [asyncio.create_task(driver.reset(actions=[driver.query])) for _ in range(2)]
     await asyncio.sleep(0.01)
@@ -152,7 +152,7 @@ async def test_two_resets_at_once_make_one_episode(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("last", ["QUERY: SELECT 1", "ANSWER: 1"])
-async def test_actions_past_the_end_are_a_conflict(driver: Driver, last: str) -> None:
+async def test_actions_past_the_end_are_a_conflict(driver, last):
     for actions, budget, end in (
         (["ANSWER: x", last], None, 1),
         ([driver.query, driver.query, last], 2, 2),
@@ -167,9 +167,7 @@ async def test_actions_past_the_end_are_a_conflict(driver: Driver, last: str) ->
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_random_requests_keep_one_history_whose_replies_are_replays(
-    driver: Driver, seed: int
-) -> None:
+async def test_random_requests_keep_one_history_whose_replies_are_replays(driver, seed):
     """Random steps and resets, most of them wrong, against a model of a list of actions."""
     draw = random.Random(seed)
     actions = [driver.describe, driver.query, "QUERY: SELECT 1", "QUERY: SELEC 1"]
@@ -232,7 +230,7 @@ async def step(pool: EpisodePool, caller: Caller, action: str = "QUERY: SELECT 1
 # -- bytes
 
 
-async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(small: Driver) -> None:
+async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(small):
     for number in range(18):
         await small.reset(f"{number}", actions=[LONG] * 2)
         await small.step("ANSWER: x", 2, f"{number}")
@@ -251,9 +249,7 @@ async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(smal
 # -- owners
 
 
-async def test_an_agent_has_its_places_and_takes_none_of_the_others(
-    bank: QuestionBank, question: Question
-) -> None:
+async def test_an_agent_has_its_places_and_takes_none_of_the_others(bank, question):
     pool = Driver(bank, question, capacity=4, agent_capacity=2).pool
     for name in ("a", "b"):
         await reset(pool, ONE, name)
@@ -267,7 +263,7 @@ async def test_an_agent_has_its_places_and_takes_none_of_the_others(
     await reset(pool, ONE, "c")
 
 
-async def test_an_agent_holds_its_share_of_the_bytes(small: Driver) -> None:
+async def test_an_agent_holds_its_share_of_the_bytes(small):
     """For it, its own finished episodes are removed, and nobody else's."""
     pool = small.pool
     for caller, names in ((TRAINER, "abc"), (ONE, "d")):
@@ -289,9 +285,7 @@ async def test_an_agent_holds_its_share_of_the_bytes(small: Driver) -> None:
     await pool.reset(ResetRequest(episode_id="e", seed=1, actions=[LONG] * 3), TWO)
 
 
-async def test_an_agents_finished_episodes_do_not_evict_those_of_others(
-    bank: QuestionBank, question: Question
-) -> None:
+async def test_an_agents_finished_episodes_do_not_evict_those_of_others(bank, question):
     driver = Driver(bank, question, capacity=9, finished_capacity=4)
     for caller, names in ((TRAINER, "ab"), (ONE, "cdefgh")):
         for name in names:

@@ -37,9 +37,7 @@ def env(data: Path, runner: SqlRunner) -> LocalEnvironment:
     return LocalEnvironment(QuestionBank.load(data), runner)
 
 
-def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
-    env: LocalEnvironment,
-) -> None:
+def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(env):
     first = env.reset(question_id="open-1", step_budget=5)
     assert first.observation.question == "What sells best?"
     assert first.observation.schema_info == "Tables: customers, products, orders"
@@ -59,7 +57,7 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(
         env.reset(question_id="open-1", answer_form="sql")
 
 
-def test_only_its_id_selects_it(tmp_path: Path) -> None:
+def test_only_its_id_selects_it(tmp_path):
     bank = QuestionBank.load(write_open(write_data(tmp_path), ASKED))
     assert bank.counts == {"eval": 4, "train": 6, "open": 1}
     requests = [ResetRequest(db_id="shop", seed=seed) for seed in range(200)]
@@ -77,13 +75,13 @@ def test_only_its_id_selects_it(tmp_path: Path) -> None:
         ({**ASKED, "database_name": "nowhere"}, r"nowhere\.sqlite"),
     ],
 )
-def test_a_broken_file_is_named(data: Path, row: dict[str, Any], message: str) -> None:
+def test_a_broken_file_is_named(data, row, message):
     write_open(data, row)
     with pytest.raises(Exception, match=message):
         QuestionBank.load(data)
 
 
-def test_over_http_it_is_rebuilt_and_not_judged(data: Path) -> None:
+def test_over_http_it_is_rebuilt_and_not_judged(data):
     with TestClient(create_app(Settings(data_dir=data, sql_workers=1))) as client:
         actions = ["DESCRIBE: orders", "ANSWER: mug"]
         body = {"question_id": "open-1", "episode_id": "a", "actions": actions}
@@ -94,9 +92,7 @@ def test_over_http_it_is_rebuilt_and_not_judged(data: Path) -> None:
         assert client.get("/metadata").json()["questions"] == {"open": 1}
 
 
-def test_data_behind_a_symbolic_link_are_served(
-    data: Path, runner: SqlRunner, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_data_behind_a_symbolic_link_are_served(data, runner, tmp_path_factory):
     link = tmp_path_factory.mktemp("links") / "data"
     link.symlink_to(data)
     real = data / "databases" / "shop" / "shop.sqlite"
@@ -109,7 +105,7 @@ def test_data_behind_a_symbolic_link_are_served(
 
 
 @pytest.mark.parametrize("name", ["../shop", "/etc", "a/b", "a\\b", "..", ".", "", "a\nb"])
-def test_a_database_name_is_one_folders(data: Path, name: str) -> None:
+def test_a_database_name_is_one_folders(data, name):
     path = data / "questions" / "open_questions.json"
     rows = json.loads(path.read_text())
     path.write_text(json.dumps([rows[0] | {"database_name": name}]))
@@ -118,9 +114,7 @@ def test_a_database_name_is_one_folders(data: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("linked", ["shop.sqlite", "descriptions.json", "the folder"])
-def test_a_link_that_leaves_the_data_directory_is_refused(
-    data: Path, tmp_path_factory: pytest.TempPathFactory, linked: str
-) -> None:
+def test_a_link_that_leaves_the_data_directory_is_refused(data, tmp_path_factory, linked):
     outside = tmp_path_factory.mktemp("outside")
     folder = data / "databases" / "shop"
     (folder / "descriptions.json").write_text("{}")

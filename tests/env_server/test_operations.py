@@ -3,12 +3,10 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import yaml
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +14,6 @@ from pydantic import ValidationError
 
 from env_server.app import create_app
 from env_server.settings import ENV_PREFIX, Settings
-from shared.dataset import Question
 from tests.env_server.http.conftest import AGENT, OPERATOR, TRAINER, bearer, serving
 
 ROOT = Path(__file__).parents[2]
@@ -42,14 +39,14 @@ def metrics_in(expression: str) -> set[str]:
     return set(re.findall(r"\b(?:sqlenv|process)_\w+", re.sub(r'"[^"]*"', "", expression)))
 
 
-def test_alerts_use_existing_metrics(families: list[Metric]) -> None:
+def test_alerts_use_existing_metrics(families):
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     read = set().union(*(metrics_in(rule["expr"]) for group in groups for rule in group["rules"]))
     assert len(read) > 8
     assert read <= counted(families)
 
 
-def test_the_dashboard_uses_existing_metrics(families: list[Metric]) -> None:
+def test_the_dashboard_uses_existing_metrics(families):
     panels = json.loads(DASHBOARD.read_text())["panels"]
     targets = [target for panel in panels for target in panel["targets"]]
     read = set().union(*(metrics_in(target["expr"]) for target in targets))
@@ -61,7 +58,7 @@ def test_the_dashboard_uses_existing_metrics(families: list[Metric]) -> None:
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_the_page_has_every_setting_with_its_default(name: str) -> None:
+def test_the_page_has_every_setting_with_its_default(name):
     default = Settings.model_fields[name].default
     shown = "unset" if default is None else str(default)
     if isinstance(default, int) and default >= 10_000:
@@ -73,7 +70,7 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
     )
 
 
-def test_the_pages_have_no_unknown_setting() -> None:
+def test_the_pages_have_no_unknown_setting():
     files = [(ROOT / "docker" / f"{name}.cfg").read_text() for name in ("haproxy", "servers")]
     gateways = set(re.findall(r"\$\{(SQLENV_\w+)(?:\[\*\])?-", "".join(files)))
     settings = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields}
@@ -82,7 +79,7 @@ def test_the_pages_have_no_unknown_setting() -> None:
     assert gateways <= written
 
 
-def test_the_page_names_existing_metrics(families: list[Metric]) -> None:
+def test_the_page_names_existing_metrics(families):
     ours = {
         family.name + ("_total" if family.type == "counter" else "")
         for family in families
@@ -93,13 +90,13 @@ def test_the_page_names_existing_metrics(families: list[Metric]) -> None:
     assert named <= ours
 
 
-def test_the_pages_have_every_variable_of_the_example() -> None:
+def test_the_pages_have_every_variable_of_the_example():
     example = re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
     missing = [name for name in example if f"`{name}`" not in OPERATE + SETTINGS]
     assert not missing
 
 
-def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_settings(monkeypatch):
     monkeypatch.setenv("SQLENV_CAPACITY", "5")
     monkeypatch.setenv("SQLENV_DATA_DIR", "/some/where")
     assert (Settings().capacity, Settings().data_dir) == (5, Path("/some/where"))
@@ -109,13 +106,13 @@ def test_the_environment_sets_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "bad", [{"capacity": 0}, {"port": 70_000}, {"operator_key": "short"}, {"no": 1}]
 )
-def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(bad):
     with pytest.raises(ValidationError, match=next(iter(bad))) as caught:
         Settings(**bad)
     assert "short'" not in str(caught.value)  # a key is in no message
 
 
-def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch):
     for name in ("API_KEY", "AGENT_KEYS", "OPERATOR_KEY", "CAPACITY"):
         monkeypatch.setenv(f"SQLENV_{name}", "")
     assert Settings() == Settings(_env_prefix="UNSET_")
@@ -142,9 +139,7 @@ async def read(http: httpx.AsyncClient) -> dict[str, float]:
 
 @pytest.mark.anyio
 @small
-async def test_counts_after_a_known_history(
-    http: httpx.AsyncClient, app: FastAPI, question: Question
-) -> None:
+async def test_counts_after_a_known_history(http, app, question):
     reset = {"question_id": question.question_id, "step_budget": 3}
     table = question.tables_involved[0]
     await http.post("/reset", json=reset | {"episode_id": "a"})
@@ -183,7 +178,7 @@ async def test_counts_after_a_known_history(
 
 
 @pytest.mark.anyio
-async def test_each_key_has_its_counts_and_none_is_shown(tiny_data: Path) -> None:
+async def test_each_key_has_its_counts_and_none_is_shown(tiny_data):
     keys = {"trainer-1": TRAINER, "trainer-2": f"new-{TRAINER}", "agent-1": AGENT}
     settings = {"api_key": f"{TRAINER},new-{TRAINER}", "agent_keys": AGENT}
     async with serving(tiny_data, **settings, operator_key=OPERATOR) as http:
@@ -209,9 +204,7 @@ async def test_each_key_has_its_counts_and_none_is_shown(tiny_data: Path) -> Non
 
 @pytest.mark.anyio
 @small
-async def test_a_copy_of_an_episode_that_ended_elsewhere_is_not_an_abandoned_one(
-    http: httpx.AsyncClient, question: Question
-) -> None:
+async def test_a_copy_of_an_episode_that_ended_elsewhere_is_not_an_abandoned_one(http, question):
     reset = {"question_id": question.question_id, "step_budget": 1}
     for name in ("copy", "ended", "closed"):
         await http.post("/reset", json=reset | {"episode_id": name})
@@ -229,7 +222,7 @@ async def test_a_copy_of_an_episode_that_ended_elsewhere_is_not_an_abandoned_one
 
 @pytest.mark.anyio
 @small
-async def test_errors_are_counted_by_code_including_batch_items(http: httpx.AsyncClient) -> None:
+async def test_errors_are_counted_by_code_including_batch_items(http):
     for name in "abcd":  # the fourth is over the capacity
         await http.post("/reset", json={"episode_id": name})
     steps = [{"episode_id": "x", "action": "QUERY: SELECT 1"}, {}, 7]

@@ -23,7 +23,7 @@ def draw(bank: QuestionBank, **fields: Any) -> AnyQuestion:
     return bank.question_for(ResetRequest(**fields), "id")
 
 
-def test_an_unknown_question_is_named(tiny_data: Path) -> None:
+def test_an_unknown_question_is_named(tiny_data):
     bank = QuestionBank.load(tiny_data)
     with pytest.raises(UnknownQuestion, match=r"nope.*GET /questions"):
         bank.get("nope")
@@ -33,7 +33,7 @@ def test_an_unknown_question_is_named(tiny_data: Path) -> None:
         draw(bank, split="train", db_id="zoo")
 
 
-def test_a_seed_picks_the_same_everywhere(tiny_data: Path, copy: Path) -> None:
+def test_a_seed_picks_the_same_everywhere(tiny_data, copy):
     one, other = QuestionBank.load(tiny_data), QuestionBank.load(copy)
     for seed in (0, 1, -3, 2**70):
         picked = draw(one, difficulty=["easy", "hard"], seed=seed)
@@ -49,7 +49,7 @@ def change(path: Path, edit: Callable[[list[Any]], None]) -> None:
     path.write_text(json.dumps(rows))
 
 
-def test_a_missing_or_broken_part_is_named(copy: Path) -> None:
+def test_a_missing_or_broken_part_is_named(copy):
     zoo = copy / "databases" / "zoo" / "zoo.sqlite"
     content = zoo.read_bytes()
     zoo.write_bytes(b"nonsense" * 100)
@@ -65,7 +65,7 @@ def test_a_missing_or_broken_part_is_named(copy: Path) -> None:
         QuestionBank.load(copy)
 
 
-def test_a_gold_of_the_wrong_type_is_named(copy: Path) -> None:
+def test_a_gold_of_the_wrong_type_is_named(copy):
     change(
         copy / "questions" / "questions_eval.json", lambda rows: rows[1].update(answer_type="table")
     )

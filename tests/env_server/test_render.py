@@ -15,7 +15,7 @@ from env_server.sql import SqlResult
 from shared.cells import plain
 
 
-def test_rows() -> None:
+def test_rows():
     rows = [("Ann", 31, None), ("Zoë\nB", 2.0, b"abc")]
     text = "name | age | note\nAnn | 31 | NULL\nZoë\\nB | 2.0 | <blob 3 bytes>"
     names = ["name", "age", "note"]
@@ -25,7 +25,7 @@ def test_rows() -> None:
     assert render_rows(SqlResult(names, rows, truncated=True), 9) == text + more
 
 
-def test_cells() -> None:
+def test_cells():
     cells = (None, 0, -5, 12.0, 0.1 + 0.2, 1e300, float("inf"), "", "a|b")
     texts = ["NULL", "0", "-5", "12.0", "0.30000000000000004", "1e+300", "inf", "", "a|b"]
     assert [render_cell(cell) for cell in cells] == texts
@@ -34,7 +34,7 @@ def test_cells() -> None:
     assert render_cell("a\r\nb") == "a\\r\\nb"
 
 
-def test_what_could_end_a_line_or_reorder_it_is_escaped() -> None:
+def test_what_could_end_a_line_or_reorder_it_is_escaped():
     hidden = "".join(map(chr, [*range(32), *range(127, 160), 0x61C, 0x200E, 0x200F]))
     hidden += "".join(map(chr, [*range(0x2028, 0x202F), *range(0x2066, 0x206A)]))
     shown = "".join(render_cell(character) for character in hidden)
@@ -60,11 +60,11 @@ def test_what_could_end_a_line_or_reorder_it_is_escaped() -> None:
 
 
 @given(st.text(alphabet="ab \t\n\r\x00\x1b\x85\u2028\u2029\u061c\u200f\u202e\u2066", max_size=12))
-def test_an_answer_copied_from_a_result_is_its_cell(text: str) -> None:
+def test_an_answer_copied_from_a_result_is_its_cell(text):
     assert plain(render_cell(text)) == plain(text)
 
 
-def test_a_long_result_is_cut_at_a_line_with_a_note() -> None:
+def test_a_long_result_is_cut_at_a_line_with_a_note():
     text = render_rows(SqlResult(["n", "m"], [(i, "ü" * 150) for i in range(20)]), 20)
     lines = text.split("\n")
     assert len(text.encode()) <= MAX_RESULT_BYTES

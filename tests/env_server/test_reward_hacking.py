@@ -216,7 +216,7 @@ def check_all(bank: QuestionBank, questions: Sequence[Question]) -> None:
     assert [one.ledger.total for one in replies] == list(map(owed, questions))
 
 
-def test_reward_hacking_policies_stay_under_their_bounds(bank: QuestionBank) -> None:
+def test_reward_hacking_policies_stay_under_their_bounds(bank):
     questions = chosen(bank, SAMPLE)
     assert {question.database_name for question in questions} == set(bank.databases)
     assert {question.difficulty for question in questions} == {"easy", "medium", "hard"}
@@ -224,9 +224,7 @@ def test_reward_hacking_policies_stay_under_their_bounds(bank: QuestionBank) -> 
 
 
 @pytest.mark.slow
-def test_reward_hacking_policies_stay_under_their_bounds_on_every_question(
-    bank: QuestionBank,
-) -> None:
+def test_reward_hacking_policies_stay_under_their_bounds_on_every_question(bank):
     check_all(bank, chosen(bank, 1))
 
 
@@ -239,7 +237,7 @@ class Killed(SqlRunner):
         return super().run(job)
 
 
-def test_killing_the_worker_does_not_pay(bank: QuestionBank) -> None:
+def test_killing_the_worker_does_not_pay(bank):
     with Killed() as runner:
         env = LocalEnvironment(bank, runner, step_budget=STEP_BUDGET)
         replies = play(env, chosen(bank, 600), kill_worker)
@@ -247,9 +245,7 @@ def test_killing_the_worker_does_not_pay(bank: QuestionBank) -> None:
     check(replies, Bound(0.0, 0.05))
 
 
-def test_an_agents_last_reply_says_only_whether_the_answer_is_right(
-    tiny_data: Path, runner: SqlRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agents_last_reply_says_only_whether_the_answer_is_right(tiny_data, runner, monkeypatch):
     """Whatever the queries were, near the gold or far from it, a wrong episode pays nothing; and an
     error in a row shows, however many rows the gold has."""
     bank, seen = QuestionBank.load(tiny_data), []

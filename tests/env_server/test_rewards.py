@@ -57,12 +57,12 @@ def play(steps: list[StepFacts], rules: RewardRules = RULES) -> tuple[list[float
         (facts(potential=0.5), {"exec_ok": 0.02, "new_info": 0.01, "progress": 0.075}, 0.085),
     ],
 )
-def test_reward_of_a_first_step(step: StepFacts, parts: dict[str, float], reward: float) -> None:
+def test_reward_of_a_first_step(step, parts, reward):
     paid, ledger = settle(EMPTY_LEDGER, step)
     assert (paid, ledger.step, ledger.total) == (reward, {**parts, "step_cost": -0.02}, reward)
 
 
-def test_a_step_pays_the_change_of_the_clamped_sum() -> None:
+def test_a_step_pays_the_change_of_the_clamped_sum():
     rewards, ledger = play([facts()] * 8)
     assert rewards == [0.01] * 5 + [0.0] * 3
     assert (ledger.operational, ledger.total, ledger.step["clamp"]) == (0.05, 0.05, -0.01)
@@ -74,13 +74,13 @@ def test_a_step_pays_the_change_of_the_clamped_sum() -> None:
     assert rewards == [-0.05] * 5 + [0.0] * 3
 
 
-def test_only_a_better_query_pays_progress() -> None:
+def test_only_a_better_query_pays_progress():
     rewards, ledger = play([facts(potential=p, new_info=False) for p in (0.4, 0.2, 0.4, 1.0, 0.0)])
     assert rewards == [0.06, 0.0, 0.0, 0.09, 0.0]
     assert (ledger.potential, ledger.progress) == (1.0, 0.15)
 
 
-def test_amounts_are_whole_millionths_and_never_minus_zero() -> None:
+def test_amounts_are_whole_millionths_and_never_minus_zero():
     reward, ledger = settle(EMPTY_LEDGER, facts(potential=1 / 7))
     assert (ledger.progress, reward, ledger.total) == (0.021429, 0.031429, 0.031429)
     rewards, ledger = play([facts()] * 8)  # at the bound, the parts sum to -0.0
@@ -104,9 +104,7 @@ versions = pytest.mark.parametrize("rules", VERSIONS.values(), ids=list(VERSIONS
 
 @versions
 @given(right=steps, wrong=steps)
-def test_right_outscores_wrong_in_every_version(
-    rules: RewardRules, right: list[StepFacts], wrong: list[StepFacts]
-) -> None:
+def test_right_outscores_wrong_in_every_version(rules, right, wrong):
     _, correct = play([*right, facts(new_info=False, correct=True)], rules)
     _, other = play(wrong, rules)
     least_correct = round(rules.sum_bounds[0] + rules.correct, 6)
@@ -117,7 +115,7 @@ def test_right_outscores_wrong_in_every_version(
 
 @versions
 @given(played=steps)
-def test_the_ledger_adds_up_exactly(rules: RewardRules, played: list[StepFacts]) -> None:
+def test_the_ledger_adds_up_exactly(rules, played):
     for end in ([], [facts(new_info=False, correct=True)]):
         rewards, ledger = play([*played, *end], rules)
         assert ledger.total == round(sum(rewards), 6)
@@ -128,7 +126,7 @@ def test_the_ledger_adds_up_exactly(rules: RewardRules, played: list[StepFacts])
         assert not rewards or round(sum(ledger.step.values()), 6) == rewards[-1]
 
 
-def test_the_gold_has_the_full_potential() -> None:
+def test_the_gold_has_the_full_potential():
     assert potential(GOLD, False, GOLD, True) == 1.0
     assert potential(list(reversed(GOLD)), False, GOLD, True) == 1.0
     assert potential([("Oslo",)], False, [("Oslo",)], True) == 1.0
@@ -136,7 +134,7 @@ def test_the_gold_has_the_full_potential() -> None:
     assert potential([(3, "Oslo"), (1, "Bergen")], False, GOLD, True) == 1.0  # in any column order
 
 
-def test_nothing_is_paid_without_a_table_or_a_row() -> None:
+def test_nothing_is_paid_without_a_table_or_a_row():
     assert potential([(1,)], False, [(1,)], reads_data=False) == 0.0
     assert potential([], False, GOLD, True) == 0.0
     assert potential(GOLD, False, [], True) == 0.0
@@ -158,13 +156,13 @@ def test_nothing_is_paid_without_a_table_or_a_row() -> None:
         (-0.5, 0, 0.5),
     ],
 )
-def test_the_gold_scales_the_nearness_of_numbers(value: float, gold: float, near: float) -> None:
+def test_the_gold_scales_the_nearness_of_numbers(value, gold, near):
     overlap = 1.0 if value == gold else 0.0
     expected = round(0.25 + 0.5 * overlap + 0.25 * near, 4)
     assert potential([(value,)], False, [(gold,)], True) == expected
 
 
-def test_minimum_and_maximum_count_half_each() -> None:
+def test_minimum_and_maximum_count_half_each():
     gold = [(100,), (200,)]
     # one of three different cells in common
     assert potential([(100,), (100,)], False, gold, True) == round(0.25 + 0.5 / 3 + 0.25 * 0.75, 4)
@@ -172,11 +170,11 @@ def test_minimum_and_maximum_count_half_each() -> None:
 
 
 @pytest.mark.parametrize("cell", [0, "", None, b"", float("inf"), 2**60])
-def test_a_cell_of_any_type_counts(cell: object) -> None:
+def test_a_cell_of_any_type_counts(cell):
     assert potential([(cell,)], False, [(cell,)], True) == 1.0
 
 
-def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
+def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count():
     assert potential([(" Oslo\n",)], False, [("Oslo",)], True) == 1.0
     other = potential([("Rome",)], False, [("Oslo",)], True)
     for text in ("Os lo", "oslo", "OSLO"):
@@ -201,7 +199,7 @@ def test_spaces_around_a_text_and_last_digits_of_a_sum_do_not_count() -> None:
         ("DESCRIBE: t", "SAMPLE: t", False),
     ],
 )
-def test_what_counts_as_a_repeat(one: str, other: str, same: bool) -> None:
+def test_what_counts_as_a_repeat(one, other, same):
     assert (normalise(one) == normalise(other)) is same
 
 
@@ -233,7 +231,7 @@ def progress(env: LocalEnvironment, gold: int, rows: int) -> float:
 
 
 @pytest.mark.parametrize("gold", LENGTHS)
-def test_a_query_longer_than_the_gold_never_looks_as_long(env: LocalEnvironment, gold: int) -> None:
+def test_a_query_longer_than_the_gold_never_looks_as_long(env, gold):
     """Without numbers in the gold, cardinality counts a third and overlap two thirds."""
     assert progress(env, gold, gold) == 1.0
     assert progress(env, gold, gold + 1) == round(gold / (gold + 1), 4)

@@ -6,7 +6,6 @@ tests/env_server/behaviour.py lists what is recorded.
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.env_server import behaviour
 from tests.test_imports import ROOT
 
 
-def test_outputs_change_only_on_purpose() -> None:
+def test_outputs_change_only_on_purpose():
     recorded = json.loads(behaviour.PATH.read_text())
     current = behaviour.record(QuestionBank.load(behaviour.ROOT / "data"))
     if current["sqlite"] != recorded["sqlite"]:
@@ -29,9 +28,7 @@ def test_outputs_change_only_on_purpose() -> None:
     assert not list(behaviour.changes(recorded, current))
 
 
-def test_the_digest_covers_data_limits_sqlite_budget_and_standard(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_digest_covers_data_limits_sqlite_budget_and_standard(tiny_data, monkeypatch):
     bank = QuestionBank.load(tiny_data)
     digests = [
         describe(bank, Settings()).digest,
@@ -59,8 +56,8 @@ def test_the_digest_covers_data_limits_sqlite_budget_and_standard(
     ],
 )
 def test_an_edit_of_an_amount_a_form_or_a_text_is_another_digest(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, part: str
-) -> None:
+    tiny_data, tmp_path, monkeypatch, file, part
+):
     bank = QuestionBank.load(tiny_data)
     before = describe(bank, Settings())
     for name in ("env_server", "shared"):
@@ -77,5 +74,5 @@ def test_an_edit_of_an_amount_a_form_or_a_text_is_another_digest(
     assert {name for name in CODE if after.rules[name] != before.rules[name]} == {part}
 
 
-def test_every_file_of_the_rules_exists() -> None:
+def test_every_file_of_the_rules_exists():
     assert all((ROOT / name).exists() for names in CODE.values() for name in names)

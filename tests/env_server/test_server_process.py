@@ -71,7 +71,7 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_announces_its_url_and_data(server: ServerProcess, tiny_data: Path) -> None:
+def test_it_announces_its_url_and_data(server, tiny_data):
     metadata = ServerMetadata.model_validate_json(httpx.get(server.url + "/metadata").content)
     questions = sum(metadata.questions.values())
     assert (
@@ -80,9 +80,7 @@ def test_it_announces_its_url_and_data(server: ServerProcess, tiny_data: Path) -
     ) in server.log()
 
 
-def test_a_signal_finishes_the_step_in_flight_refuses_others_and_exits_with_0(
-    server: ServerProcess, http: httpx.Client
-) -> None:
+def test_a_signal_finishes_the_step_in_flight_refuses_others_and_exits_with_0(server, http):
     workers = children(server.pid)
     http.post("/reset", json={"episode_id": "e"})
     replies: list[httpx.Response] = []
@@ -107,7 +105,7 @@ def test_a_signal_finishes_the_step_in_flight_refuses_others_and_exits_with_0(
     assert "Traceback" not in server.log()
 
 
-def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
+def test_draining_continues_episodes_but_is_not_ready(tiny_data):
     with running_server(tiny_data, drain_s=30) as server, httpx.Client(base_url=server.url) as http:
         http.post("/reset", json={"episode_id": "e"})
         server.send_signal(signal.SIGTERM)
@@ -124,7 +122,7 @@ def test_draining_continues_episodes_but_is_not_ready(tiny_data: Path) -> None:
         assert server.log().count(line) == 1
 
 
-def test_json_log(tiny_data: Path) -> None:
+def test_json_log(tiny_data):
     with running_server(
         tiny_data, "--workers", "1", log_format="json", log_level="debug"
     ) as server:
@@ -140,9 +138,7 @@ def test_json_log(tiny_data: Path) -> None:
     assert (rebuilt["message"], rebuilt["level"]) == ("rebuilt from 1 actions", "debug")
 
 
-def test_starts_that_fail_print_one_clear_line(
-    server: ServerProcess, tiny_data: Path, tmp_path: Path
-) -> None:
+def test_starts_that_fail_print_one_clear_line(server, tiny_data, tmp_path):
     data, port = str(tiny_data), str(server.port)
     for options, environment, named in (
         (("--data", str(tmp_path / "gone")), {}, (str(tmp_path / "gone"), "--data")),
@@ -157,5 +153,5 @@ def test_starts_that_fail_print_one_clear_line(
         assert all(text in result.stderr for text in named)
 
 
-def test_settings_are_listed() -> None:
+def test_settings_are_listed():
     assert "SQLENV_LEASE_S" in run("--settings").stdout

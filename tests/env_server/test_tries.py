@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,7 +85,7 @@ End = Callable[[Agents], Awaitable[None]]
 
 
 @ENDS
-async def test_an_agent_cant_start_an_ended_id_again(agents: Agents, ended: End) -> None:
+async def test_an_agent_cant_start_an_ended_id_again(agents, ended):
     await agents.begin()
     for action in (LOOK, WRONG):
         await agents.act(action)
@@ -110,9 +109,7 @@ async def test_an_agent_cant_start_an_ended_id_again(agents: Agents, ended: End)
 
 
 @ENDS
-async def test_an_ended_episode_is_rebuilt_from_its_history_and_counts_once(
-    agents: Agents, ended: End
-) -> None:
+async def test_an_ended_episode_is_rebuilt_from_its_history_and_counts_once(agents, ended):
     await agents.begin(WRONG, name="before")
     await agents.begin(LOOK)
     last = await agents.act(RIGHT)
@@ -125,9 +122,7 @@ async def test_an_ended_episode_is_rebuilt_from_its_history_and_counts_once(
 
 
 @pytest.mark.parametrize("ended", [deleted, expired])
-async def test_an_unfinished_episode_continues_from_its_whole_history(
-    agents: Agents, ended: End
-) -> None:
+async def test_an_unfinished_episode_continues_from_its_whole_history(agents, ended):
     """A client that went to another server meanwhile knows more actions than this one."""
     await agents.begin(LOOK, "SAMPLE: customers")
     await ended(agents)
@@ -139,7 +134,7 @@ async def test_an_unfinished_episode_continues_from_its_whole_history(
     assert agents.counts()["shop-1"] == (1, 1, True)
 
 
-async def test_a_reset_that_fails_changes_nothing(agents: Agents) -> None:
+async def test_a_reset_that_fails_changes_nothing(agents):
     agents.sql.fault = NotReady("no worker")
     with pytest.raises(NotReady):
         await agents.begin("QUERY: SELECT 1", WRONG)
@@ -156,9 +151,7 @@ async def test_a_reset_that_fails_changes_nothing(agents: Agents) -> None:
     assert agents.counts()["shop-1"] == (1, 0, False)
 
 
-async def test_the_oldest_ids_are_forgotten_and_tries_are_not(
-    agents: Agents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_oldest_ids_are_forgotten_and_tries_are_not(agents, monkeypatch):
     monkeypatch.setattr(tries, "MAX_ENDED", 2)
     for name in "abc":
         await agents.begin(WRONG, name=name)
@@ -169,7 +162,7 @@ async def test_the_oldest_ids_are_forgotten_and_tries_are_not(
     assert agents.counts()["shop-1"] == (4, 1, False)
 
 
-async def test_other_callers_start_ids_again_as_ever(agents: Agents) -> None:
+async def test_other_callers_start_ids_again_as_ever(agents):
     for caller in (Caller(), TRAINER, OPERATOR):
         await agents.begin(RIGHT, caller=caller)
         assert (await agents.verdicts()).attempt is None
@@ -183,7 +176,7 @@ async def test_other_callers_start_ids_again_as_ever(agents: Agents) -> None:
 # -- what counts
 
 
-async def test_only_judged_answers_count_by_key_and_question(agents: Agents) -> None:
+async def test_only_judged_answers_count_by_key_and_question(agents):
     await agents.begin(*["QUERY: SELECT 1"] * 5, name="budget")
     await agents.begin(LOOK, name="left")
     await agents.pool.close("left", ONE)
@@ -204,9 +197,7 @@ async def test_only_judged_answers_count_by_key_and_question(agents: Agents) -> 
 # -- the limit
 
 
-async def test_parallel_episodes_reserve_their_tries(
-    bank: QuestionBank, question: Question
-) -> None:
+async def test_parallel_episodes_reserve_their_tries(bank, question):
     async with pooled(bank, question, agent_tries=2) as agents:
         await agents.begin(name="a")
         await agents.begin(name="b")
@@ -230,9 +221,7 @@ async def test_parallel_episodes_reserve_their_tries(
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_concurrent_resets_cant_pass_the_limit(
-    bank: QuestionBank, question: Question, limit: int
-) -> None:
+async def test_concurrent_resets_cant_pass_the_limit(bank, question, limit):
     async with pooled(bank, question, agent_tries=limit) as agents:
         guesses = ["QUERY: SELECT 1", WRONG]
         agents.sql.open.clear()
@@ -244,7 +233,7 @@ async def test_concurrent_resets_cant_pass_the_limit(
         assert agents.counts() == {"shop-1": (limit, 0, False)}
 
 
-async def test_a_rebuild_under_way_reserves_nothing(bank: QuestionBank, question: Question) -> None:
+async def test_a_rebuild_under_way_reserves_nothing(bank, question):
     async with pooled(bank, question, agent_tries=2) as agents:
         history = ["QUERY: SELECT 1", WRONG]
         await agents.begin(*history)
@@ -259,9 +248,7 @@ async def test_a_rebuild_under_way_reserves_nothing(bank: QuestionBank, question
         assert agents.counts() == {"shop-1": (2, 1, False)}
 
 
-async def test_open_questions_have_no_limit(
-    tiny_data: Path, tmp_path: Path, question: Question
-) -> None:
+async def test_open_questions_have_no_limit(tiny_data, tmp_path, question):
     (tmp_path / "databases").symlink_to(tiny_data / "databases")
     open_bank = QuestionBank.load(write_open(tmp_path, ASKED), follow_links=True)
     async with pooled(open_bank, question, agent_tries=1) as agents:

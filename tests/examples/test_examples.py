@@ -34,7 +34,7 @@ def server(tiny_data: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_each_has_its_expected_output() -> None:
+def test_each_has_its_expected_output():
     assert {file.name for file in FILES} == EXPECTED.keys()
 
 
@@ -52,7 +52,7 @@ def run(name: str, folder: Path, *arguments: str) -> "subprocess.CompletedProces
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
-def test_it_runs(server: ServerProcess, tmp_path: Path, name: str) -> None:
+def test_it_runs(server, tmp_path, name):
     arguments = [server.url]
     if name == "trl_tools.py":
         tiny_model("qwen3").save_pretrained(tmp_path / "model")
@@ -67,9 +67,7 @@ def test_it_runs(server: ServerProcess, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_key_or_a_server_it_says_what_to_do_in_one_line(
-    tiny_data: Path, tmp_path: Path
-) -> None:
+def test_without_a_key_or_a_server_it_says_what_to_do_in_one_line(tiny_data, tmp_path):
     names = [name for name in EXPECTED if name.endswith("_client.py") or "_agent" in name]
     with running_server(tiny_data, "--workers", "1", api_key="k" * 16) as server:
         ended = [run(name, tmp_path, server.url) for name in names if name != "openenv_agent.py"]

@@ -81,7 +81,7 @@ def wait_for(true: Callable[[], bool], job: "subprocess.Popen[str]") -> None:
     pytest.fail("not within 5 minutes")
 
 
-def test_servers_are_on_the_first_node_and_a_launcher_on_each(cluster: Cluster) -> None:
+def test_servers_are_on_the_first_node_and_a_launcher_on_each(cluster):
     job = cluster.start("--preset", "qwen3-8b", "--set", "report_to=a b")
     wait_for(lambda: len(cluster.lines()) == 5, job)
     (cluster.folder / "finish").touch()
@@ -102,9 +102,7 @@ def test_servers_are_on_the_first_node_and_a_launcher_on_each(cluster: Cluster) 
 
 
 @pytest.mark.parametrize(("sent", "queued"), [("USR1", ["requeue 1234"]), ("TERM", [])])
-def test_a_job_at_its_time_limit_is_queued_again_after_the_checkpoint(
-    cluster: Cluster, sent: str, queued: list[str]
-) -> None:
+def test_a_job_at_its_time_limit_is_queued_again_after_the_checkpoint(cluster, sent, queued):
     job = cluster.start()
     wait_for(lambda: len(cluster.lines()) == 5, job)  # four servers, and the trainer
     job.send_signal(signal.Signals[f"SIG{sent}"])
@@ -115,7 +113,7 @@ def test_a_job_at_its_time_limit_is_queued_again_after_the_checkpoint(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_processes_train_and_resume_after_the_time_limit(tmp_path: Path) -> None:
+def test_two_processes_train_and_resume_after_the_time_limit(tmp_path):
     """With the real launcher and trainer, on the CPU."""
     cluster = Cluster(tmp_path, "127.0.0.1", gpus=2, SERVERS="1", PYTHON=sys.executable)
     cluster.environment["OMP_NUM_THREADS"] = "1"

@@ -141,7 +141,7 @@ def traces(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_verifiers_evaluates(server: ServerProcess, expected: list[float], tmp_path: Path) -> None:
+def test_verifiers_evaluates(server, expected, tmp_path):
     python = python_of("verifiers")
     shutil.copy(TRAINERS / "sqlenv_verifiers.py", tmp_path)
     command = ["vf-eval", "sqlenv-verifiers", "-n", str(TASKS), "--no-push", "--no-rich"]
@@ -165,9 +165,7 @@ def test_verifiers_evaluates(server: ServerProcess, expected: list[float], tmp_p
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_skyrl_gym_plays_and_a_server_that_restarts_loses_no_episode(
-    tiny_data: Path, expected: list[float], tmp_path: Path
-) -> None:
+def test_skyrl_gym_plays_and_a_server_that_restarts_loses_no_episode(tiny_data, expected, tmp_path):
     python = python_of("skyrl-gym")
     turns = {question: [written(action) for action in script(question)] for question in ANSWERS}
     shutil.copy(TRAINERS / "sqlenv_skyrl.py", tmp_path)
@@ -244,9 +242,7 @@ def gym_head() -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_nemo_gym_collects_rollouts(
-    server: ServerProcess, expected: list[float], tmp_path: Path
-) -> None:
+def test_nemo_gym_collects_rollouts(server, expected, tmp_path):
     python, head = python_of("nemo-gym"), gym_head()
     prepare_tasks(python, tmp_path, server.url, TASKS)
     with (
@@ -264,7 +260,7 @@ def test_nemo_gym_collects_rollouts(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_nemo_gym_masks_a_lost_episode(tiny_data: Path, tmp_path: Path) -> None:
+def test_nemo_gym_masks_a_lost_episode(tiny_data, tmp_path):
     python, head = python_of("nemo-gym"), gym_head()
     with running_server(tiny_data, "--workers", "1") as server:
 
@@ -287,9 +283,7 @@ def test_nemo_gym_masks_a_lost_episode(tiny_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_trls_asynchronous_rollouts(
-    server: ServerProcess, expected: list[float], tmp_path: Path
-) -> None:
+def test_trls_asynchronous_rollouts(server, expected, tmp_path):
     """The process that makes TRL's rollouts, against a server that speaks as vLLM does."""
     aiohttp = python_of("trl-async").parents[1]
     [packages] = aiohttp.resolve().glob("lib/python*/site-packages")

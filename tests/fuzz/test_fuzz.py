@@ -181,12 +181,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @lengths
-def test_statements(world: World, length: settings) -> None:
+def test_statements(world, length):
     fuzz(length, statements, partial(check_statement, world))
 
 
 @lengths
-def test_episodes(world: World, length: settings) -> None:
+def test_episodes(world, length):
     fuzz(
         settings(length, max_examples=length.max_examples // 3),
         st.lists(actions, max_size=8),
@@ -198,11 +198,11 @@ def test_episodes(world: World, length: settings) -> None:
 @given(text=st.one_of(actions, st.text(), st.text(alphabet="QUERYquery: \t\n\0ſı", max_size=12)))
 @example("ſAMPLE: t")
 @example("DESCRİBE: t")
-def test_an_action(text: str) -> None:
+def test_an_action(text):
     check_action(text)
 
 
-def test_an_expression_has_the_value_that_sqlite_gives_it(world: World) -> None:
+def test_an_expression_has_the_value_that_sqlite_gives_it(world):
     """If the jail allows it: its functions and limits do not change the value."""
     plain = apsw.Connection(world.path, flags=apsw.SQLITE_OPEN_READONLY, vfs=VFS_NAME)
     plain.config(apsw.SQLITE_DBCONFIG_DQS_DML, 1)
@@ -223,7 +223,7 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world: World) -> None:
     plain.close(True)
 
 
-def test_the_strategies_reach_both_sides(world: World) -> None:
+def test_the_strategies_reach_both_sides(world):
     """Many statements run, and every kind of refusal occurs; otherwise the test proves little."""
     seen: Counter[str | None] = Counter()
     count = settings(BRIEF, max_examples=500)
@@ -283,7 +283,7 @@ def http(tiny_data: Path) -> Iterator[httpx.Client]:
 
 
 @lengths
-def test_requests(http: httpx.Client, length: settings) -> None:
+def test_requests(http, length):
     """A reply has a documented status, is JSON, and its errors have the one shape."""
 
     def check(request: tuple[str, Any]) -> None:

@@ -52,21 +52,21 @@ def run_tests(root: Path, *tests: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_fits_the_code(fault: dict[str, str]) -> None:
+def test_every_fault_fits_the_code(fault):
     file, *names = fault["test"].split("::")
     assert source(fault).replace(fault["before"], fault["after"]) != source(fault)
     assert all(f"def {name}(" in (ROOT / file).read_text(encoding="utf-8") for name in names)
 
 
 @pytest.mark.slow
-def test_the_named_tests_pass_without_a_fault(copy: Path) -> None:
+def test_the_named_tests_pass_without_a_fault(copy):
     done = run_tests(copy, *{fault["test"] for faults in TABLE.values() for fault in faults})
     assert done.returncode == 0, done.stdout[-2000:]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_caught(copy: Path, fault: dict[str, str]) -> None:
+def test_a_fault_is_caught(copy, fault):
     path, text = copy / fault["file"], source(fault, copy)
     path.write_text(text.replace(fault["before"], fault["after"]), encoding="utf-8")
     try:

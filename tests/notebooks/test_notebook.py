@@ -68,7 +68,7 @@ def bound(tree: ast.AST) -> Iterator[str]:
             yield from (one.arg for one in node.args.args)
 
 
-def test_a_cell_uses_only_names_of_itself_and_earlier_cells(committed: dict[str, Any]) -> None:
+def test_a_cell_uses_only_names_of_itself_and_earlier_cells(committed):
     known = set(dir(builtins))
     for cell in code_cells(committed):
         tree = ast.parse(source(cell))
@@ -81,7 +81,7 @@ def test_a_cell_uses_only_names_of_itself_and_earlier_cells(committed: dict[str,
         assert used <= known, f"{sorted(used - known)} in:\n{source(cell)}"
 
 
-def test_every_section_exists_and_its_models_are_presets(committed: dict[str, Any]) -> None:
+def test_every_section_exists_and_its_models_are_presets(committed):
     headings = [
         source(cell).splitlines()[0]
         for cell in committed["cells"]
@@ -97,9 +97,7 @@ def test_every_section_exists_and_its_models_are_presets(committed: dict[str, An
         assert PRESETS[preset_of(model, served=True).preset]["model_name"] == model
 
 
-def test_calls_give_the_arguments_that_the_projects_functions_take(
-    committed: dict[str, Any],
-) -> None:
+def test_calls_give_the_arguments_that_the_projects_functions_take(committed):
     """A changed signature shows here, and not only in the slow run below."""
     functions: dict[str, Any] = {}
     called = 0
@@ -162,7 +160,7 @@ def check_outputs(notebook: dict[str, Any]) -> None:
     assert "| random | before | after |" in page
 
 
-def test_the_outputs_of_a_whole_run_are_committed(committed: dict[str, Any]) -> None:
+def test_the_outputs_of_a_whole_run_are_committed(committed):
     assert [cell["execution_count"] for cell in code_cells(committed)] == list(
         range(1, len(code_cells(committed)) + 1)
     )
@@ -170,7 +168,7 @@ def test_the_outputs_of_a_whole_run_are_committed(committed: dict[str, Any]) -> 
     assert NOTEBOOK.stat().st_size < 500_000
 
 
-def test_the_walkthrough_shows_the_pictures_of_the_committed_run(tmp_path: Path) -> None:
+def test_the_walkthrough_shows_the_pictures_of_the_committed_run(tmp_path):
     write_pictures(Path(shutil.copy(NOTEBOOK, tmp_path)))
     walkthrough = (NOTEBOOK.parent / "README.md").read_text(encoding="utf-8")
     for figure in tmp_path.glob("*.png"):
@@ -178,9 +176,7 @@ def test_the_walkthrough_shows_the_pictures_of_the_committed_run(tmp_path: Path)
         assert f"]({figure.name})" in walkthrough
 
 
-def test_outside_the_project_it_asks_for_the_git_url(
-    committed: dict[str, Any], tmp_path: Path
-) -> None:
+def test_outside_the_project_it_asks_for_the_git_url(committed, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", source(code_cells(committed)[0])],
         cwd=tmp_path,
@@ -200,9 +196,7 @@ def test_outside_the_project_it_asks_for_the_git_url(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("model", ["shipped", "general"])
-def test_it_runs_from_top_to_bottom(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_runs_from_top_to_bottom(model, tmp_path, monkeypatch):
     """The general model is a random Llama in a folder, whose name gives it SmolLM2's preset."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("SQLENV_NOTEBOOK_STEPS", "2")
@@ -280,7 +274,7 @@ class Pip:
         self.constraints = path.read_text().splitlines()
 
 
-def test_colab_installs_under_constraints_and_keeps_its_torch(colab: None) -> None:
+def test_colab_installs_under_constraints_and_keeps_its_torch(colab):
     pip = Pip()
     assert install_missing(ROOT, pip)
     assert pip.command[:4] == [sys.executable, "-m", "pip", "install"]
@@ -290,29 +284,27 @@ def test_colab_installs_under_constraints_and_keeps_its_torch(colab: None) -> No
     assert {"trl", "transformers"} <= pinned.keys()
 
 
-def test_pins_of_another_cuda_are_dropped_with_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pins_of_another_cuda_are_dropped_with_torchs(monkeypatch):
     monkeypatch.setattr(notebook, "_version", COLAB.get)
     lines = "# note\ntorch==2.13.0\nnvidia-nccl-cu12==2.29\ntorchmetrics==1.9\nrich==14.2\n"
     assert keep_torch(lines).splitlines() == ["# note", "torchmetrics==1.9", "rich==14.2"]
 
 
-def test_a_package_replaced_while_loaded_asks_for_a_new_session(
-    colab: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_replaced_while_loaded_asks_for_a_new_session(colab, monkeypatch):
     monkeypatch.setattr(notebook, "PRELOADED", ("numpy",))
     monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(__version__="1.26.4"))  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="numpy changed while loaded: restart the session"):
         install_missing(ROOT, Pip())
 
 
-def test_where_everything_is_installed_nothing_is() -> None:
+def test_where_everything_is_installed_nothing_is():
     def pip(*_: Any, **__: Any) -> None:
         raise AssertionError("pip was called")
 
     assert not install_missing(ROOT, pip)
 
 
-def test_the_setup_is_imported_without_any_package() -> None:
+def test_the_setup_is_imported_without_any_package():
     """It runs before anything is installed: -S leaves out site-packages."""
     code = "import trainer.runtime.notebook"
     done = subprocess.run(

@@ -1,7 +1,6 @@
 """The action grammar."""
 
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,6 @@ from pydantic import ValidationError
 from shared.actions import (
     MAX_ARGUMENT_BYTES,
     ActionType,
-    AnyAction,
     SQLAction,
     as_action,
     parse_action,
@@ -34,7 +32,7 @@ from shared.errors import ActionParseError
         ("ANSWER: naïve – 東京", "ANSWER", "naïve – 東京"),
     ],
 )
-def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
+def test_texts_that_are_actions(text, kind, argument):
     assert parse_action(text) == SQLAction(action_type=ActionType(kind), argument=argument)
 
 
@@ -43,12 +41,12 @@ def test_texts_that_are_actions(text: str, kind: str, argument: str) -> None:
     ["", " ", "SELECT 1", "DESCRIBEsinger", "I say QUERY: SELECT 1", "DESCRıBE: t", ": x"]
     + [f"{kind}{rest}" for kind in ActionType for rest in (":", " ", ":\n\t ")],
 )
-def test_texts_that_are_no_actions(text: str) -> None:
+def test_texts_that_are_no_actions(text):
     with pytest.raises(ActionParseError):
         parse_action(text)
 
 
-def test_an_argument_may_be_long_but_not_longer() -> None:
+def test_an_argument_may_be_long_but_not_longer():
     longest = "x" * MAX_ARGUMENT_BYTES
     assert parse_action(f"QUERY: {longest} ").argument == longest
     with pytest.raises(ActionParseError, match="20,000"):
@@ -58,7 +56,7 @@ def test_an_argument_may_be_long_but_not_longer() -> None:
 
 
 @given(kind=st.sampled_from(ActionType), argument=st.text(min_size=1, max_size=80))
-def test_every_action_is_read_back_from_its_text(kind: ActionType, argument: str) -> None:
+def test_every_action_is_read_back_from_its_text(kind, argument):
     if not argument.strip():
         with pytest.raises(ValidationError):
             SQLAction(action_type=kind, argument=argument)
@@ -76,7 +74,7 @@ def test_every_action_is_read_back_from_its_text(kind: ActionType, argument: str
         {"action_type": "SAMPLE", "argument": " t "},
     ],
 )
-def test_an_action_is_a_text_an_object_or_its_fields(action: AnyAction) -> None:
+def test_an_action_is_a_text_an_object_or_its_fields(action):
     assert render_action(as_action(action)) == "SAMPLE: t"
 
 
@@ -90,7 +88,7 @@ def test_an_action_is_a_text_an_object_or_its_fields(action: AnyAction) -> None:
         (["QUERY", "1"], TypeError),
     ],
 )
-def test_what_is_no_action_is_refused(action: Any, error: type[Exception]) -> None:
+def test_what_is_no_action_is_refused(action, error):
     with pytest.raises(error):
         as_action(action)
 
@@ -98,7 +96,7 @@ def test_what_is_no_action_is_refused(action: Any, error: type[Exception]) -> No
 @pytest.mark.parametrize(
     "text", ["QUERY:" + " " * 200_000 + "x" * 30_000, " " * 400_000, "QUERY: " + "\n " * 200_000]
 )
-def test_a_hostile_text_costs_little(text: str) -> None:
+def test_a_hostile_text_costs_little(text):
     started = time.process_time()
     with pytest.raises(ActionParseError):
         parse_action(text)

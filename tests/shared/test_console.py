@@ -20,7 +20,7 @@ from shared.errors import DataError
 ROOT = Path(__file__).parents[2]
 
 
-def test_an_error_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_and_a_status(capsys):
     for error in (DataError("no data at [here]"), FileNotFoundError(2, "gone", "a.json")):
         with pytest.raises(SystemExit, match="1"), one_line_errors():
             raise error
@@ -28,9 +28,7 @@ def test_an_error_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -
         assert shown == f"error: {error}\n"
 
 
-def test_text_from_elsewhere_controls_neither_the_terminal_nor_the_layout(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_text_from_elsewhere_controls_neither_the_terminal_nor_the_layout(capsys):
     hostile = "a\x1b[2J\u202e [red]b[/]"
     harmless = "a\\x1b[2J\\u202e [red]b[/]"
     out = io.StringIO()
@@ -47,7 +45,7 @@ def test_text_from_elsewhere_controls_neither_the_terminal_nor_the_layout(
 
 
 @pytest.mark.parametrize("errors", ["", ":strict"])
-def test_what_a_console_cannot_show_is_escaped(errors: str) -> None:
+def test_what_a_console_cannot_show_is_escaped(errors):
     script = """if True:
         import sys
         from rich.table import Table
@@ -74,7 +72,7 @@ def test_what_a_console_cannot_show_is_escaped(errors: str) -> None:
         ("fcntl", "import trainer.__main__ as main; main.app(['train', '--preset', 'offline'])"),
     ],
 )
-def test_a_system_without_unix_modules_is_told_what_to_use(module: str, program: str) -> None:
+def test_a_system_without_unix_modules_is_told_what_to_use(module, program):
     script = f"import sys; sys.modules[{module!r}] = None; {program}"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -83,9 +81,7 @@ def test_a_system_without_unix_modules_is_told_what_to_use(module: str, program:
     assert re.fullmatch(r"error: .*Windows.*WSL.*Docker.*\n", done.stderr)
 
 
-def test_a_report_is_written_where_it_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_is_written_where_it_is_asked_for(tmp_path, capsys):
     write_json(None, {})
     path = tmp_path / "new" / "a.json"
     write_json(path, {"name": "Zoë"})
@@ -96,9 +92,7 @@ def test_a_report_is_written_where_it_is_asked_for(
     assert "error: can't write" in capsys.readouterr().err
 
 
-def test_a_missing_package_of_a_checkout_is_installed_from_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_missing_package_of_a_checkout_is_installed_from_it(capsys):
     with pytest.raises(SystemExit), packages_needed("server"):
         import_module("no_such_package.part")
     line = "error: this command needs no_such_package, which is not installed: "
@@ -106,6 +100,6 @@ def test_a_missing_package_of_a_checkout_is_installed_from_it(
 
 
 @pytest.mark.parametrize("name", ["typer.no_such_part", "shared.no_such_part", "data", ""])
-def test_a_fault_that_no_installation_removes_is_not_called_a_missing_package(name: str) -> None:
+def test_a_fault_that_no_installation_removes_is_not_called_a_missing_package(name):
     with pytest.raises(ModuleNotFoundError), packages_needed("server"):
         raise ModuleNotFoundError("no module", name=name or None)

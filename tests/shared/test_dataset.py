@@ -36,7 +36,7 @@ def write(path: Path, content: Any) -> Path:
     return path
 
 
-def test_questions_are_read_by_split(tmp_path: Path) -> None:
+def test_questions_are_read_by_split(tmp_path):
     table = row(question_id="q2", gold_answer=[["Ada", None]], answer_type="table", extra=1)
     write(questions_path(tmp_path, "train"), [row(), table])
     write(questions_path(tmp_path, "eval"), [row(question_id="q3")])
@@ -55,9 +55,7 @@ def test_questions_are_read_by_split(tmp_path: Path) -> None:
         ([{"question_id": "q1"}], "0.question_text"),
     ],
 )
-def test_a_bad_questions_file_is_named_with_its_first_error(
-    tmp_path: Path, content: Any, words: str
-) -> None:
+def test_a_bad_questions_file_is_named_with_its_first_error(tmp_path, content, words):
     path = write(tmp_path / "q.json", content)
     with pytest.raises(QuestionLoadError) as caught:
         load_questions(path)
@@ -65,7 +63,7 @@ def test_a_bad_questions_file_is_named_with_its_first_error(
     assert words in str(caught.value)
 
 
-def test_a_missing_file_is_named_with_a_remedy(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_a_remedy(tmp_path):
     for load in (load_questions, load_splits):
         with pytest.raises(QuestionLoadError, match=r"none.*python -m data build.*--data"):
             load(tmp_path / "none")
@@ -76,7 +74,7 @@ def test_a_missing_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     check_databases(tmp_path, questions)
 
 
-def test_the_digest_depends_on_content_and_names_only(tmp_path: Path) -> None:
+def test_the_digest_depends_on_content_and_names_only(tmp_path):
     def make(name: str, gold: int = 3, database: str = "bytes", db_id: str = "concert") -> str:
         write(questions_path(tmp_path / name, "train"), [row(gold_answer=gold)])
         write(database_path(tmp_path / name, db_id), database)
@@ -98,7 +96,7 @@ def test_the_digest_depends_on_content_and_names_only(tmp_path: Path) -> None:
         ([["Ada", None], ["Bo", 2.5]], '[["Ada", null], ["Bo", 2.5]]'),
     ],
 )
-def test_the_answers_text_is_what_an_agent_writes(gold: Any, text: str) -> None:
+def test_the_answers_text_is_what_an_agent_writes(gold, text):
     assert Question(**row(gold_answer=gold)).answer_text == text
 
 
@@ -111,7 +109,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_shipped_files_are_found_from_any_folder(elsewhere: Path) -> None:
+def test_shipped_files_are_found_from_any_folder(elsewhere):
     assert shipped_path("data/models/sqlenv-tiny") == INSTALLED / "data/models/sqlenv-tiny"
     assert load_questions(Path(TRAIN)) == load_questions(INSTALLED / TRAIN)
     splits = load_splits(Path("data"))
@@ -120,21 +118,21 @@ def test_shipped_files_are_found_from_any_folder(elsewhere: Path) -> None:
     assert data_digest(Path("data")) == data_digest(INSTALLED / "data")
 
 
-def test_what_exists_in_the_working_directory_wins(elsewhere: Path) -> None:
+def test_what_exists_in_the_working_directory_wins(elsewhere):
     (elsewhere / "data/questions").mkdir(parents=True)
     assert shipped_path("data/questions") == Path("data/questions")
     with pytest.raises(QuestionLoadError, match=r"no questions_<split>\.json in data/questions;"):
         load_splits(Path("data"))
 
 
-def test_in_a_checkout_paths_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_checkout_paths_stay_as_they_are(monkeypatch):
     monkeypatch.chdir(INSTALLED)
     assert shipped_path(TRAIN) == Path(TRAIN)
     assert data_directory("data") == Path("data")
 
 
 @pytest.mark.parametrize("name", ["data/nowhere", "shared", "nowhere", "./shared", "/data/x"])
-def test_other_paths_that_do_not_exist_are_not_replaced(elsewhere: Path, name: str) -> None:
+def test_other_paths_that_do_not_exist_are_not_replaced(elsewhere, name):
     assert str(shipped_path(name)) == os.path.normpath(name)
     with pytest.raises(QuestionLoadError, match="questions"):
         load_splits(Path(name))

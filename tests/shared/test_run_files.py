@@ -3,7 +3,6 @@
 import hashlib
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ def line_of(row: dict[str, Any]) -> bytes:
     return json.dumps(sealed(row), ensure_ascii=False).encode() + b"\n"
 
 
-def test_a_sealed_line_is_read_back() -> None:
+def test_a_sealed_line_is_read_back():
     line = line_of(ROW)
     check_seal(line)
     assert read_episode(line).model_dump(mode="json") == ROW | {"sample": 0}
@@ -65,7 +64,7 @@ def test_a_sealed_line_is_read_back() -> None:
 
 
 @given(st.integers(0, len(line_of(ROW)) - 1), st.integers(1, 255))
-def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
+def test_no_byte_of_a_line_can_change(place, change):
     line = bytearray(line_of(ROW))
     line[place] ^= change
     with pytest.raises(LineError):
@@ -81,7 +80,7 @@ def test_no_byte_of_a_line_can_change(place: int, change: int) -> None:
         ({}, "actions"),
     ],
 )
-def test_a_malformed_field_is_named(change: dict[str, Any], named: str) -> None:
+def test_a_malformed_field_is_named(change, named):
     row = {**ROW, **change}
     if not change:
         del row["actions"]
@@ -91,7 +90,7 @@ def test_a_malformed_field_is_named(change: dict[str, Any], named: str) -> None:
         read_episode(b"{\n")
 
 
-def test_a_line_without_a_digest_or_an_end_is_refused() -> None:
+def test_a_line_without_a_digest_or_an_end_is_refused():
     with pytest.raises(LineError, match="sha256"):
         check_seal(json.dumps(ROW).encode() + b"\n")
     with pytest.raises(LineError, match="cut short"):
@@ -99,7 +98,7 @@ def test_a_line_without_a_digest_or_an_end_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-def test_an_observations_digest_covers_every_field() -> None:
+def test_an_observations_digest_covers_every_field():
     seen = SQLObservation(
         question="q",
         schema_info="Tables: t",
@@ -115,7 +114,7 @@ def test_an_observations_digest_covers_every_field() -> None:
     assert len(digests) == len(changes) + 1
 
 
-def test_checksums_match_sha256sum(tmp_path: Path) -> None:
+def test_checksums_match_sha256sum(tmp_path):
     summed = ("summary.json", "model/model.safetensors")
     for name in (*summed, "checkpoints/x", "server.log", "wall.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -128,7 +127,7 @@ def test_checksums_match_sha256sum(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True)
 
 
-def test_no_byte_of_the_checksums_can_change() -> None:
+def test_no_byte_of_the_checksums_can_change():
     sums = {
         name: hashlib.sha256(name.encode()).hexdigest() for name in ("config.json", "model/é.bin")
     }
@@ -154,6 +153,6 @@ def test_no_byte_of_the_checksums_can_change() -> None:
         ("{0}  a\r\n{0}  \n", "line 2"),
     ],
 )
-def test_malformed_checksums_are_named(content: str, named: str) -> None:
+def test_malformed_checksums_are_named(content, named):
     with pytest.raises(LineError, match=named):
         read_checksums(content.format("0" * 64).encode())

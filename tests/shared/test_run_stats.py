@@ -24,7 +24,7 @@ def episode(*actions: str, **changes: Any) -> EpisodeRecord:
     return record(actions=actions, **changes)
 
 
-def test_shares_and_means_are_over_finished_episodes() -> None:
+def test_shares_and_means_are_over_finished_episodes():
     played = [
         episode("DESCRIBE: orders", "ANSWER: 1", context_truncations=2),
         episode("SAMPLE: orders", "DESCRIBE: orders", "ANSWER: 2", outcome="wrong"),
@@ -47,7 +47,7 @@ def test_shares_and_means_are_over_finished_episodes() -> None:
     }
 
 
-def test_behaviour_of_no_episodes_is_none() -> None:
+def test_behaviour_of_no_episodes_is_none():
     found = behaviour([])
     assert (found.pop("n"), found.pop("n_answered")) == (0, 0)
     assert set(found.values()) == {None}
@@ -65,13 +65,11 @@ def test_behaviour_of_no_episodes_is_none() -> None:
         (10, 10, 0.7225, 1.0),
     ],
 )
-def test_wilson_interval_matches_published_values(
-    successes: int, n: int, low: float, high: float
-) -> None:
+def test_wilson_interval_matches_published_values(successes, n, low, high):
     assert wilson_interval(successes, n) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_the_rate_of_no_episodes_is_none() -> None:
+def test_the_rate_of_no_episodes_is_none():
     assert success_rate(0, 0) == {"rate": None, "n": 0, "ci95": [0.0, 1.0]}
 
 
@@ -97,7 +95,7 @@ def shares(*values: float) -> dict[str, float]:
     return dict(zip(Behaviour.__annotations__, values, strict=True))
 
 
-def test_a_measurement_equals_summary_json_to_the_digit() -> None:
+def test_a_measurement_equals_summary_json_to_the_digit():
     third = {"rate": 1 / 3, "n": 3, "ci95": [0.06149194472039615, 0.7923403991979523]}
     half = {"rate": 0.5, "n": 2, "ci95": [0.09453120573423074, 0.9054687942657693]}
     none = {"rate": 0.0, "n": 1, "ci95": [0.0, 0.7934506856227626]}
@@ -123,13 +121,13 @@ def test_a_measurement_equals_summary_json_to_the_digit() -> None:
     assert json.dumps(measurement(EPISODES)) == json.dumps(expected)
 
 
-def test_a_mean_is_the_same_on_every_python() -> None:
+def test_a_mean_is_the_same_on_every_python():
     assert mean([0.1] * 10) == 0.1  # by sum(): 0.09999999999999999 before Python 3.12
     assert mean([1e16, 1.0, None, -1e16]) == 1 / 3
     assert mean([None]) is None
 
 
-def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished() -> None:
+def test_the_rows_of_metrics_jsonl_hold_counts_of_all_and_means_of_the_finished():
     counted = {
         "episodes": 4,
         "episodes_lost": 1,

@@ -21,7 +21,7 @@ def stand_in(tmp_path: Path, code: str, **options: object) -> ServerProcess:
 
 
 @NEEDS_PROC
-def test_the_servers_cpu_time_includes_its_workers(tmp_path: Path) -> None:
+def test_the_servers_cpu_time_includes_its_workers(tmp_path):
     """A stand-in whose worker uses a CPU until the end, under a name with brackets."""
     burn = "import ctypes\nctypes.CDLL(None).prctl(15, b'a ) S 1 (b', 0, 0, 0)\nwhile True: pass"
     server = stand_in(
@@ -42,7 +42,7 @@ def test_the_servers_cpu_time_includes_its_workers(tmp_path: Path) -> None:
     assert math.isnan(server.cpu_s())
 
 
-def test_an_announcement_of_an_earlier_start_is_not_this_ones(tmp_path: Path) -> None:
+def test_an_announcement_of_an_earlier_start_is_not_this_ones(tmp_path):
     server = stand_in(tmp_path, "import time; print('loading', flush=True); time.sleep(60)")
     server.log_path.parent.mkdir()
     server.log_path.write_text("SQLEnv serves http://127.0.0.1:1 data=x\n")
@@ -54,9 +54,7 @@ def test_an_announcement_of_an_earlier_start_is_not_this_ones(tmp_path: Path) ->
     assert server.stop() is None
 
 
-def test_settings_replace_those_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_replace_those_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SQLENV_CAPACITY", "7")
     code = "import os; print({k: v for k, v in os.environ.items() if k.startswith('SQLENV_')})"
     for settings, expected in (

@@ -9,7 +9,7 @@ def joins(count: int, end: str = "") -> str:
     return "SELECT 1 FROM a" + " JOIN a" * count + end
 
 
-def test_joins_that_sqlglot_tries_nested_end_soon() -> None:
+def test_joins_that_sqlglot_tries_nested_end_soon():
     assert len(parse_sql(joins(4, " WHERE 0")).args["joins"]) == 4
     with pytest.raises(TooMuchWork, match="fewer joins"):
         parse_sql(joins(60))
@@ -24,11 +24,11 @@ def test_joins_that_sqlglot_tries_nested_end_soon() -> None:
         " UNION ".join(["SELECT 1"] * 200),
     ],
 )
-def test_a_long_statement_is_parsed(sql: str) -> None:
+def test_a_long_statement_is_parsed(sql):
     assert parse_sql(sql).sql(dialect="sqlite")
 
 
-def test_what_is_no_statement_is_an_error() -> None:
+def test_what_is_no_statement_is_an_error():
     for sql in ("", ";", "SELECT FROM WHERE"):
         with pytest.raises(Exception, match=r"no statement|Expect|Invalid|Required"):
             parse_sql(sql)
@@ -51,7 +51,5 @@ def test_what_is_no_statement_is_an_error() -> None:
         ("SELECT FROM WHERE (", False),
     ],
 )
-def test_a_result_is_written_in_the_statement_if_no_column_reads_a_table(
-    sql: str, constant: bool
-) -> None:
+def test_a_result_is_written_in_the_statement_if_no_column_reads_a_table(sql, constant):
     assert is_constant(sql) is constant

@@ -23,7 +23,7 @@ TEXTS = ["plain", "two words", 'a "quoted" name', "it's", "''", '""', "select", 
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_sqlite_reads_back_what_was_quoted(text: str) -> None:
+def test_sqlite_reads_back_what_was_quoted(text):
     with sqlite3.connect(":memory:") as connection:
         connection.execute(f"CREATE TABLE {quote_identifier(text)} (x)")
         cursor = connection.execute(
@@ -59,7 +59,7 @@ def works(word: str) -> bool:
     return True
 
 
-def test_a_name_is_quoted_only_where_it_is_needed() -> None:
+def test_a_name_is_quoted_only_where_it_is_needed():
     keywords = apsw.keywords - {"VALUES"}  # which sqlglot does not read in quotes either
     for name in [*keywords, *map(str.lower, keywords)]:
         assert works(sql_name(name)), name
@@ -71,7 +71,7 @@ def test_a_name_is_quoted_only_where_it_is_needed() -> None:
         assert sql_name(name) == name
 
 
-def test_joined_names_are_split_again() -> None:
+def test_joined_names_are_split_again():
     names = [*(text for text in TEXTS if text), "a, b", '"', 'x", y']
     assert split_names(join_names(names)) == names
     assert split_names("a, b(c), d") == ["a", "b(c)", "d"]
@@ -82,7 +82,7 @@ def test_joined_names_are_split_again() -> None:
     ("text", "name"),
     [("[a]]", "a]"), ("`a``b`", "a`b"), ("'it''s'", "it's"), ('"', '"'), ("a", "a")],
 )
-def test_every_quote_of_sqlite_is_removed(text: str, name: str) -> None:
+def test_every_quote_of_sqlite_is_removed(text, name):
     assert unquote_identifier(text) == name
 
 
@@ -98,21 +98,19 @@ def test_every_quote_of_sqlite_is_removed(text: str, name: str) -> None:
         ("SELECT a FROM t ORDER BY a COLLATE NOCASE LIMIT 2", 0, (0,)),
     ],
 )
-def test_each_key_is_an_output_column_or_a_hidden_one(
-    sql: str, hidden: int, keys: tuple[int, ...]
-) -> None:
+def test_each_key_is_an_output_column_or_a_hidden_one(sql, hidden, keys):
     ties = tie_query(parse_query(sql))
     assert (ties.hidden, ties.keys) == (hidden, keys)
     assert "LIMIT" not in ties.sql
 
 
-def test_a_row_is_split_into_what_is_visible_and_its_keys() -> None:
+def test_a_row_is_split_into_what_is_visible_and_its_keys():
     ties = tie_query(parse_query("SELECT a, b FROM t ORDER BY b, c LIMIT 3 OFFSET 1"))
     assert (ties.start, ties.stop, ties.is_original) == (1, 4, False)
     assert ties.split((1, 2, 3)) == ((1, 2), (2, 3))
 
 
-def test_a_distinct_select_with_hidden_keys_is_marked() -> None:
+def test_a_distinct_select_with_hidden_keys_is_marked():
     visible, hidden = (
         tie_query(parse_query(f"SELECT DISTINCT a FROM t ORDER BY {key}")) for key in "ab"
     )
@@ -129,15 +127,15 @@ def test_a_distinct_select_with_hidden_keys_is_marked() -> None:
         "SELECT a FROM t UNION SELECT b FROM t ORDER BY a + 1",
     ],
 )
-def test_what_cannot_be_determined_is_an_error(sql: str) -> None:
+def test_what_cannot_be_determined_is_an_error(sql):
     with pytest.raises(Unresolved):
         tie_query(parse_query(sql))
 
 
-def test_without_order_and_limit_there_is_nothing_to_run() -> None:
+def test_without_order_and_limit_there_is_nothing_to_run():
     assert tie_query(parse_query("SELECT a FROM t")) is None
 
 
-def test_a_statement_on_one_line_has_no_comments_and_its_texts_whole() -> None:
+def test_a_statement_on_one_line_has_no_comments_and_its_texts_whole():
     sql = "SELECT a -- the sum\nFROM t /* of\nall */ WHERE b = 'x--y' AND \"c--d\" = 1 -- end"
     assert on_one_line(sql) == "SELECT a FROM t   WHERE b = 'x--y' AND \"c--d\" = 1"

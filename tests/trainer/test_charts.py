@@ -36,7 +36,7 @@ def pixels(png: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(imread(io.BytesIO(png), format="png"))
 
 
-def test_points_are_sorted_by_steps_without_missing_values() -> None:
+def test_points_are_sorted_by_steps_without_missing_values():
     rows: list[dict[str, Any]] = [
         {"step": 3, "reward": 0.3},
         {"step": 1, "reward": 0.1},
@@ -49,14 +49,14 @@ def test_points_are_sorted_by_steps_without_missing_values() -> None:
     assert points(rows, "reward") == [Point(1.0, 0.1), Point(3.0, 0.5)]
 
 
-def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_steps() -> None:
+def test_the_smoothed_curve_is_the_mean_of_its_window_with_the_interval_of_its_steps():
     found = smoothed([Point(step, float(step)) for step in range(11)])
     assert [one.y for one in found] == [2, 2.5, 3, 3.5, 4, 5, 6, 6.5, 7, 7.5, 8]
     half = 2.306 * math.sqrt(7.5) / 3  # Student's t of 9 values, whose variance is 7.5
     assert (found[5].low, found[5].high) == pytest.approx((5 - half, 5 + half))
 
 
-def test_a_run_shorter_than_the_window_has_no_running_mean() -> None:
+def test_a_run_shorter_than_the_window_has_no_running_mean():
     values = [Point(step, float(step)) for step in range(9)]
     assert [one.kind for one in logged_and_mean(values, "x", "blue")] == ["faint", "line"]
     short = logged_and_mean(values[:8], "x", "blue")
@@ -65,7 +65,7 @@ def test_a_run_shorter_than_the_window_has_no_running_mean() -> None:
     assert logged_and_mean([], "x", "blue") == []
 
 
-def test_every_part_of_the_curve_is_drawn() -> None:
+def test_every_part_of_the_curve_is_drawn():
     rows: list[dict[str, Any]] = [
         {"step": step, "reward": step / 10, "success": step / 12} for step in range(1, 11)
     ]
@@ -83,6 +83,6 @@ def test_every_part_of_the_curve_is_drawn() -> None:
 @pytest.mark.parametrize(
     "series", [[], [Series("s", [Point(3, 1.0, 0.5, 1.5)], "blue", band=True)]]
 )
-def test_a_chart_with_few_or_no_points_is_drawn(series: list[Series]) -> None:
+def test_a_chart_with_few_or_no_points_is_drawn(series):
     chart = Chart("k", "T", series, [Baseline("chance", 0.2)], steps=9)
     assert png([chart], "title").startswith(b"\x89PNG")

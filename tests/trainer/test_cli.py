@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from env_server.audit.verify import verify_run
-from tests.shared.client.test_diagnosis import Start, closed_port, other_program
+from tests.shared.client.test_diagnosis import closed_port, other_program
 from trainer.__main__ import app
 from trainer.config import GRPOConfig
 from trainer.run.resume import DIGESTS
@@ -37,9 +37,7 @@ def run(*arguments: object) -> tuple[int, str]:
         ("--data", "nowhere", "nowhere/questions/questions_train.json"),
     ],
 )
-def test_what_is_missing_is_named_and_leaves_no_run(
-    tmp_path: Path, base: Path, data_dir: Path, option: str, name: str, said: str
-) -> None:
+def test_what_is_missing_is_named_and_leaves_no_run(tmp_path, base, data_dir, option, name, said):
     given = {"--model": base, "--data": data_dir, "--out": tmp_path / "runs"}
     given[option] = tmp_path / name
     code, shown = run("train", *(one for pair in given.items() for one in pair))
@@ -47,9 +45,7 @@ def test_what_is_missing_is_named_and_leaves_no_run(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_development_split_is_trained_on_with_a_flag_alone(
-    tmp_path: Path, base: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_development_split_is_trained_on_with_a_flag_alone(tmp_path, base, data_dir, monkeypatch):
     path = data_dir / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("train-shop-", "spider-dev-000"))
     common = ("--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9")
@@ -72,9 +68,7 @@ def test_a_development_split_is_trained_on_with_a_flag_alone(
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "sft", "improve"])
-def test_a_wrong_address_is_reported_before_torch_is_imported(
-    command: str, other_program: Start, base: Path
-) -> None:
+def test_a_wrong_address_is_reported_before_torch_is_imported(command, other_program, base):
     refused = f"http://127.0.0.1:{closed_port()}"
     moved = other_program(308, b"", Location="https://other/")
     script = f"""if True:
@@ -97,8 +91,8 @@ def test_a_wrong_address_is_reported_before_torch_is_imported(
 
 @pytest.mark.parametrize("command", [("evaluate", "--model", "m"), ("pretrain",)])
 def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    command, tmp_path, monkeypatch
+):
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(name, "0")
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
@@ -122,7 +116,7 @@ def test_what_one_process_does_is_not_done_by_each_that_a_launcher_starts(
         (("evaluate", "--standard", "loose"), "--standard"),
     ],
 )
-def test_a_wrong_option_is_a_usage_error(arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_option_is_a_usage_error(arguments, said):
     code, shown = run(*arguments)
     assert (code, said in shown) == (2, True), shown
 
@@ -137,9 +131,7 @@ def test_a_wrong_option_is_a_usage_error(arguments: tuple[str, ...], said: str) 
         ("--preset", "offline"),
     ],
 )
-def test_a_resumed_run_refuses_options_that_it_would_ignore(
-    tmp_path: Path, option: str, value: str
-) -> None:
+def test_a_resumed_run_refuses_options_that_it_would_ignore(tmp_path, option, value):
     settings = {"preset": "offline", "config": {}, "options": {}, "processes": 1}
     settings |= dict.fromkeys(DIGESTS, "")
     (tmp_path / "config.json").write_text(json.dumps(settings))
@@ -152,9 +144,7 @@ def test_a_resumed_run_refuses_options_that_it_would_ignore(
     assert (code, "older version (its config.json has no data_digest)" in shown) == (1, True)
 
 
-def test_what_evaluate_could_not_do_is_said_before_it_measures(
-    tmp_path: Path, data_dir: Path
-) -> None:
+def test_what_evaluate_could_not_do_is_said_before_it_measures(tmp_path, data_dir):
     (tmp_path / "file").write_text("")
     for arguments, said in [
         (("--out", tmp_path / "file"), "choose another --out"),
@@ -184,9 +174,7 @@ def test_what_evaluate_could_not_do_is_said_before_it_measures(
         assert said in shown
 
 
-def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
-    tmp_path: Path, data_dir: Path
-) -> None:
+def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(tmp_path, data_dir):
     out = tmp_path / "out"
     code, shown = run(
         *("evaluate", "--policy", "oracle", "--data", data_dir, "--out", out),
@@ -212,9 +200,7 @@ def test_the_oracle_is_right_on_a_real_server_and_its_episodes_replay(
     assert any(note.startswith("missing episodes: 1 of 12") for note in report.notes)
 
 
-def test_doctor_fails_where_the_offline_job_cannot_run(
-    tmp_path: Path, base: Path, data_dir: Path
-) -> None:
+def test_doctor_fails_where_the_offline_job_cannot_run(tmp_path, base, data_dir):
     code, shown = run("doctor", "--data", tmp_path / "nowhere", "--model", base)
     assert code == 1
     assert "python -m data build" in shown
@@ -255,7 +241,7 @@ def start(*arguments: str, **environment: str) -> tuple[int, str]:
     ("command", "out"),
     [("train", "runs"), ("sft", "runs"), ("improve", "runs/improve"), ("evaluate", None)],
 )
-def test_options_and_the_environment_are_obeyed(started: Any, command: str, out: str) -> None:
+def test_options_and_the_environment_are_obeyed(started, command, out):
     assert start(command)[0] == 0
     assert start(command, "--out", "x", "--server", "http://a:1", "--server", "http://b:2")[0] == 0
     assert start(command, SQLENV_SERVER_URL="http://c:3")[0] == 0
@@ -282,9 +268,7 @@ def test_options_and_the_environment_are_obeyed(started: Any, command: str, out:
         ([*PLAY, "--set", "server_urls=http://a:1"], "server_urls has no effect here"),
     ],
 )
-def test_a_field_with_an_option_is_refused(
-    started: Any, arguments: list[str], problem: str
-) -> None:
+def test_a_field_with_an_option_is_refused(started, arguments, problem):
     code, output = start(*arguments)
     assert (code, problem in output) == (2, True), output
     assert started == []
@@ -292,8 +276,8 @@ def test_a_field_with_an_option_is_refused(
 
 @pytest.mark.parametrize("command", ["train", "sft"])
 def test_a_resumed_run_ignores_the_data_of_the_environment_and_takes_other_servers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
-) -> None:
+    monkeypatch, tmp_path, command
+):
     seen = {}
 
     def resumed_settings(_run: Any, servers: tuple[str, ...], overrides: Any, *_: Any) -> Any:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from typer.testing import CliRunner
 
 from shared.errors import SQLEnvError
@@ -31,7 +30,7 @@ from trainer.run.options import configured
 from trainer.runtime.models import load_model_and_tokenizer, preset_of
 
 
-def test_grpo_config_defaults() -> None:
+def test_grpo_config_defaults():
     config = GRPOConfig()
     assert config.model_name == "Qwen/Qwen3-1.7B"
     assert config.max_new_tokens == 256
@@ -83,14 +82,14 @@ def test_grpo_config_defaults() -> None:
         ("generation_url", "host:8000"),
     ],
 )
-def test_bad_values_name_the_field_and_a_remedy(name: str, value: object) -> None:
+def test_bad_values_name_the_field_and_a_remedy(name, value):
     with pytest.raises(ConfigError, match=f"{name} .*: ") as caught:
         GRPOConfig().override(**{name: value})
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, SQLEnvError)
 
 
-def test_overrides_are_parsed_by_type() -> None:
+def test_overrides_are_parsed_by_type():
     config = GRPOConfig.preset(
         "offline",
         seed="2",
@@ -105,21 +104,21 @@ def test_overrides_are_parsed_by_type() -> None:
     assert config.override(gradient_checkpointing="true").gradient_checkpointing is True
 
 
-def test_an_unknown_setting_or_preset_names_the_known() -> None:
+def test_an_unknown_setting_or_preset_names_the_known():
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         GRPOConfig().override(learning_rat=1.0)
     with pytest.raises(ConfigError, match="offline, smollm2-135m"):
         GRPOConfig.preset("online")
 
 
-def test_data_dir_sets_both_paths() -> None:
+def test_data_dir_sets_both_paths():
     config = GRPOConfig.preset("offline", data_dir="/tmp/spider")
     assert config.questions_path == "/tmp/spider/questions/questions_train.json"
     assert config.db_dir == "/tmp/spider/databases"
     assert str(config.data_dir) == "/tmp/spider"
 
 
-def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:
+def test_the_page_has_every_setting_with_its_default_and_no_other():
     page = (ROOT / "docs" / "settings.md").read_text()
     listed = dict(re.findall(r"^- `([a-z]\w*)` \((\S+)\)", page, re.MULTILINE))
 
@@ -149,12 +148,12 @@ def test_the_page_has_every_setting_with_its_default_and_no_other() -> None:
         ("gpt-4.1", GENERAL),
     ],
 )
-def test_a_preset_follows_from_the_models_name(model: str | None, preset: str) -> None:
+def test_a_preset_follows_from_the_models_name(model, preset):
     assert choose_preset(model).preset == preset
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_that_of_its_own_model(preset: str) -> None:
+def test_every_preset_is_that_of_its_own_model(preset):
     model = PRESETS[preset]["model_name"]
     choice = preset_of(model, served=True)
     assert choice.preset == preset
@@ -162,7 +161,7 @@ def test_every_preset_is_that_of_its_own_model(preset: str) -> None:
     assert GRPOConfig.preset(preset, **choice.settings) == GRPOConfig.preset(preset)
 
 
-def test_a_given_preset_wins() -> None:
+def test_a_given_preset_wins():
     saved = {**CONFIGS["qwen3-0.6b"], SAVED_AS: {"system_prompt": "short"}}
     choice = choose_preset("Qwen/Qwen3-0.6B", "smollm2-135m", saved)
     assert choice.preset == "smollm2-135m"
@@ -171,7 +170,7 @@ def test_a_given_preset_wins() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
+def test_the_size_in_config_json_decides_for_another_name(name):
     choice = choose_preset("runs/latest/model", None, CONFIGS[name])
     assert choice.preset == name
     assert f"{NEEDS[name].parameters / 1e6:,.0f} million parameters" in choice.why
@@ -182,15 +181,13 @@ def test_the_size_in_config_json_decides_for_another_name(name: str) -> None:
 @pytest.mark.parametrize(
     "change", [{"hidden_size": None}, {"vocab_size": "many"}, {"hidden_size": 0}]
 )
-def test_an_unreadable_size_is_unknown(change: dict[str, Any]) -> None:
+def test_an_unreadable_size_is_unknown(change):
     config = {**CONFIGS["qwen3-0.6b"], **change}
     assert parameter_count(config) is None
     assert choose_preset("mine", None, config).preset == GENERAL
 
 
-def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(
-    tmp_path: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_a_copy_of_a_trained_model_keeps_the_settings_of_its_training(tmp_path, model, tokenizer):
     base = tmp_path / "smollm2-135m"
     model.save_pretrained(base)
     tokenizer.save_pretrained(base)
@@ -231,9 +228,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])
-def test_commands_print_the_preset_and_take_it(
-    started: list[GRPOConfig], tmp_path: Path, command: str
-) -> None:
+def test_commands_print_the_preset_and_take_it(started, tmp_path, command):
     model = shutil.copytree(OFFLINE_MODEL, tmp_path / "Qwen3-0.6B")
     out = ("--out", "out", "--set", "device=cpu")  # where there is no GPU
     assert "preset offline: " in run(command, *out)
@@ -246,7 +241,7 @@ def test_commands_print_the_preset_and_take_it(
     assert started[0].model_name == (TRAINED_MODEL if command == "evaluate" else OFFLINE_MODEL)
 
 
-def test_the_documentation_lists_every_preset_with_its_settings() -> None:
+def test_the_documentation_lists_every_preset_with_its_settings():
     text = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
     assert list(rows) == list(PRESETS)
@@ -266,5 +261,5 @@ def test_the_documentation_lists_every_preset_with_its_settings() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", [one for one in NEEDS if NEEDS[one].gpu])
-def test_the_gpus_of_a_machine_can_share_a_step(name: str, processes: int) -> None:
+def test_the_gpus_of_a_machine_can_share_a_step(name, processes):
     assert GRPOConfig.preset(name).accumulation_steps(processes) * processes == 16

@@ -27,7 +27,7 @@ def settings(request: pytest.FixtureRequest) -> GRPOConfig:
     return config.override(device="cpu", dtype="float32", **short)
 
 
-def test_recorded_log_probabilities_are_those_of_one_pass(settings: GRPOConfig) -> None:
+def test_recorded_log_probabilities_are_those_of_one_pass(settings):
     model, tokenizer = load_model_and_tokenizer(settings)
     generator = local_generator(model.eval(), codec_of(tokenizer, False), settings)
     options = {"client": FakeClient(after={"b": 2}), "generator": generator, "seed": 1}

@@ -15,7 +15,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return make(tmp_path_factory.mktemp("ask"))
 
 
-def test_every_gold_is_kept_by_the_import(databases: list[Path], tmp_path: Path) -> None:
+def test_every_gold_is_kept_by_the_import(databases, tmp_path):
     """The import drops what fails, is empty, tied, undecided, unstable or too large."""
     given = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     assert len(given) == 40
@@ -28,7 +28,7 @@ def test_every_gold_is_kept_by_the_import(databases: list[Path], tmp_path: Path)
     assert PARCELS == 200_000
 
 
-def test_the_databases_are_the_same_each_time(databases: list[Path], tmp_path: Path) -> None:
+def test_the_databases_are_the_same_each_time(databases, tmp_path):
     assert [path.read_bytes() for path in make(tmp_path)] == [
         path.read_bytes() for path in databases
     ]

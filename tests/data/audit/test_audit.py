@@ -89,7 +89,7 @@ def flags_of(report: AuditReport) -> dict[str, set[str]]:
     return found
 
 
-def test_the_shipped_data_is_clean() -> None:
+def test_the_shipped_data_is_clean():
     report = audit(SHIPPED)
     assert report.errors == []
     assert report.questions == {"train": 656, "eval, seen": 184, "eval, unseen": 310}
@@ -100,7 +100,7 @@ def test_the_shipped_data_is_clean() -> None:
 
 
 @pytest.mark.parametrize("flag", FLAGGED)
-def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> None:
+def test_each_flag_is_raised_where_due_and_alone(tmp_path, flag):
     split, question = "eval" if flag in ACROSS else "train", FLAGGED[flag]
     questions = {"train": [SOUND, LEGS], "eval": []}
     questions[split].append(question)
@@ -110,14 +110,14 @@ def test_each_flag_is_raised_where_due_and_alone(tmp_path: Path, flag: str) -> N
     assert report.findings[0].detail
 
 
-def test_every_flag_is_tested() -> None:
+def test_every_flag_is_tested():
     # of several questions: below
     company = {"guessable-constant", "shared-database", "dev-question"}
     assert set(FLAGGED) | company | set(KEPT) == ERRORS.keys() | NOTES.keys()
 
 
 @pytest.mark.parametrize("flag", KEPT)
-def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None:
+def test_what_an_import_was_to_keep_is_a_note(tmp_path, flag):
     question = dict(FLAGGED[KEPT[flag]])
     if flag in ("kept-empty", "kept-null"):
         empty = flag == "kept-empty"
@@ -136,7 +136,7 @@ def test_what_an_import_was_to_keep_is_a_note(tmp_path: Path, flag: str) -> None
         audit(tmp_path)
 
 
-def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) -> None:
+def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path):
     def counting(number: int, answer: int) -> dict[str, Any]:
         text = f"How many of day number {'x' * (number + 1)}?"
         return ask(text, f"SELECT {answer} + 0 * count(*) + 0 * {number + 100} FROM day", answer)
@@ -153,9 +153,7 @@ def test_a_constant_that_wins_too_often_is_flagged_in_its_split(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("script", "same"), [(FARM, True), (FARM.replace("moo", "low"), False)])
-def test_a_training_database_under_another_name_is_flagged(
-    tmp_path: Path, script: str, same: bool
-) -> None:
+def test_a_training_database_under_another_name_is_flagged(tmp_path, script, same):
     unseen = {**LEGS, "database_name": "ranch"}
     legs = {**unseen, "question_text": "Legs?", "gold_sql": "SELECT sum(legs) + 0 FROM animal"}
     write(tmp_path, [SOUND], [unseen, legs])
@@ -165,7 +163,7 @@ def test_a_training_database_under_another_name_is_flagged(
     assert [(one.flag, one.question_id) for one in found] == (flagged if same else [])
 
 
-def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
+def test_a_dev_question_is_flagged_in_training_alone(tmp_path):
     root = write(tmp_path, [SOUND, LEGS], [])
     path = root / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("train-1", "spider-dev-0001"))
@@ -184,12 +182,12 @@ def test_a_dev_question_is_flagged_in_training_alone(tmp_path: Path) -> None:
         ("Some?", 4, False),
     ],
 )
-def test_which_numbers_a_question_states(text: str, answer: Any, stated: bool) -> None:
+def test_which_numbers_a_question_states(text, answer, stated):
     kind: Any = {int: "integer", float: "float", str: "string"}[type(answer)]
     assert states_number(text, GoldResult(((answer,),), answer, kind)) is stated
 
 
-def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
+def test_the_command_shows_a_table_and_writes_json(tmp_path):
     root, out = (
         write(tmp_path / "data", [SOUND, FLAGGED["empty"]], [FLAGGED["near-duplicate"]]),
         tmp_path / "a.json",
@@ -209,7 +207,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path: Path) -> None:
     assert "guessable-mode" not in shown
 
 
-def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_audited_is_named(tmp_path):
     with pytest.raises(QuestionLoadError, match="no questions_<split>"):
         audit(tmp_path)
     code, shown = run("audit", tmp_path)
@@ -220,7 +218,7 @@ def test_what_cannot_be_audited_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to audit")
-def test_an_import_of_spider_has_the_known_findings(tmp_path: Path) -> None:
+def test_an_import_of_spider_has_the_known_findings(tmp_path):
     """Its golds are sound and its splits share nothing; some answers can be guessed."""
     import_spider(Path(str(SPIDER_DIR)), tmp_path / "spider")
     report = audit(tmp_path / "spider")
@@ -248,5 +246,5 @@ def test_an_import_of_spider_has_the_known_findings(tmp_path: Path) -> None:
         ("Which code has the sign?", 3, False),
     ],
 )
-def test_an_answer_in_the_text(text: str, answer: Any, contained: bool) -> None:
+def test_an_answer_in_the_text(text, answer, contained):
     assert contains_answer(text, answer) is contained

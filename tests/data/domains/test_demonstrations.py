@@ -52,9 +52,7 @@ def _right(task: DemonstrationTask) -> str:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_action_is_canonical_and_the_last_answers(
-    tasks: list[DemonstrationTask], name: str
-) -> None:
+def test_every_action_is_canonical_and_the_last_answers(tasks, name):
     for task in tasks:
         actions = follow_script(SCRIPTS[name], task)
         assert 1 <= len(actions) <= MAX_ACTIONS
@@ -65,7 +63,7 @@ def test_every_action_is_canonical_and_the_last_answers(
         ) + [True]
 
 
-def test_the_expert_is_right_without_an_error(tasks: list[DemonstrationTask]) -> None:
+def test_the_expert_is_right_without_an_error(tasks):
     lengths: Counter[int] = Counter()
     for task in tasks:
         actions = follow_script(SCRIPTS["expert"], task)
@@ -78,7 +76,7 @@ def test_the_expert_is_right_without_an_error(tasks: list[DemonstrationTask]) ->
     assert sum(lengths.values()) > lengths[1]  # and now and then one thing more
 
 
-def test_careless_demonstrators_recover_or_lose(tasks: list[DemonstrationTask]) -> None:
+def test_careless_demonstrators_recover_or_lose(tasks):
     losers = {
         "guesses_and_gives_up",
         "answers_blindly",

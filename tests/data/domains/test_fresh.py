@@ -33,7 +33,7 @@ def domains() -> list[Domain]:
     return [fresh_domain(seed) for seed in SEEDS]
 
 
-def test_identifiers_are_plain_and_unique(domains: list[Domain]) -> None:
+def test_identifiers_are_plain_and_unique(domains):
     for domain in domains:
         tables = [table.name.lower() for table in domain.tables]
         assert len(set(tables)) == len(tables)
@@ -45,7 +45,7 @@ def test_identifiers_are_plain_and_unique(domains: list[Domain]) -> None:
                 assert name.lower() not in SQL_WORDS
 
 
-def test_a_column_is_found_by_its_phrase(domains: list[Domain]) -> None:
+def test_a_column_is_found_by_its_phrase(domains):
     """Each phrase has a word of its column's name that no other phrase of the table has."""
     for table in (table for domain in domains for table in domain.tables):
         worded = [c for c in table.columns if c.kind not in (Kind.KEY, Kind.REF)]
@@ -58,7 +58,7 @@ def test_a_column_is_found_by_its_phrase(domains: list[Domain]) -> None:
                 assert any(word in column.name.lower() for word in own), (table.name, phrase)
 
 
-def test_the_seed_determines_every_byte(tmp_path: Path) -> None:
+def test_the_seed_determines_every_byte(tmp_path):
     words = [sys.executable, "-m", "data", "generate", "--seed", "5", "--databases", "3"]
     command = [*words, "--questions", "30", "--noise", "0.5", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "PYTHONHASHSEED": "2"}
@@ -69,7 +69,7 @@ def test_the_seed_determines_every_byte(tmp_path: Path) -> None:
     assert total.hexdigest()[:12] == "8c910e7aa747"
 
 
-def test_generated_directory_is_a_data_directory(tmp_path: Path) -> None:
+def test_generated_directory_is_a_data_directory(tmp_path):
     written = generate(11, 4, 30, tmp_path)
     questions = load_splits(tmp_path)["train"]
     check_databases(tmp_path, questions)
@@ -81,14 +81,14 @@ def test_generated_directory_is_a_data_directory(tmp_path: Path) -> None:
     assert not flags & {"stale", "failing", "empty", "null", "tied", "order-dependent", "undecided"}
 
 
-def test_a_database_does_not_depend_on_how_many_are_generated(tmp_path: Path) -> None:
+def test_a_database_does_not_depend_on_how_many_are_generated(tmp_path):
     generate(2, 1, 20, tmp_path / "one")
     generate(2, 3, 20, tmp_path / "three")
     one = load_splits(tmp_path / "one")["train"]
     assert load_splits(tmp_path / "three")["train"][: len(one)] == one
 
 
-def test_the_command_reports_what_it_wrote_and_replaces_nothing(tmp_path: Path) -> None:
+def test_the_command_reports_what_it_wrote_and_replaces_nothing(tmp_path):
     words = ("generate", "--out", tmp_path / "a", "--databases", 2, "--questions", 10)
     status, text = run(*words)
     assert status == 0, text
@@ -97,7 +97,7 @@ def test_the_command_reports_what_it_wrote_and_replaces_nothing(tmp_path: Path) 
     assert (status, "is not empty" in text) == (1, True)
 
 
-def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path: Path) -> None:
+def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path):
     generate(3, 3, 12, tmp_path, eval_databases=1)
     train, evaluation = (
         load_questions(questions_path(tmp_path, split)) for split in ("train", "eval")

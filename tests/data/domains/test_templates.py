@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -88,7 +87,7 @@ def _golds(asked: Sequence[AnsweredDraft], pattern: str) -> set[str]:
     return {repr(item.gold.answer) for item in matching}
 
 
-def test_all_forms_are_asked_and_about_equally(fresh: list[list[AnsweredDraft]]) -> None:
+def test_all_forms_are_asked_and_about_equally(fresh):
     forms = Counter(item.draft.form for asked in fresh for item in asked)
     assert set(forms) == set(FORMS)
     for difficulty in ("easy", "medium"):
@@ -97,7 +96,7 @@ def test_all_forms_are_asked_and_about_equally(fresh: list[list[AnsweredDraft]])
     assert all(len(asked) == 50 for asked in fresh)
 
 
-def test_questions_are_sentences_without_repeats(fresh: list[list[AnsweredDraft]]) -> None:
+def test_questions_are_sentences_without_repeats(fresh):
     for asked in fresh:
         texts = [item.draft.text for item in asked]
         assert len(set(texts)) == len(texts)
@@ -112,7 +111,7 @@ def test_questions_are_sentences_without_repeats(fresh: list[list[AnsweredDraft]
             )
 
 
-def test_known_answers(small: ByForm) -> None:
+def test_known_answers(small):
     assert _golds(small["count_all"], r"\bsales\b") == {"12"}
     assert _golds(small["count_equal"], r"card") == {"7"}
     assert _golds(small["extreme_value"], r"(highest|largest|maximum) amount") == {"12"}
@@ -131,7 +130,7 @@ def test_known_answers(small: ByForm) -> None:
     ) == {"['Quay', 'North End']"}
 
 
-def test_ties_and_nulls_are_not_asked_about(small: ByForm) -> None:
+def test_ties_and_nulls_are_not_asked_about(small):
     """Two shops share the largest area; one method is NULL."""
     texts = [item.draft.text for item in (*small["superlative"], *small["reverse_lookup"])]
     assert not [text for text in texts if re.search("(highest|largest) area|120", text)]
@@ -139,7 +138,7 @@ def test_ties_and_nulls_are_not_asked_about(small: ByForm) -> None:
     assert not small["list_distinct"]
 
 
-def test_a_conditions_test_and_sql_agree() -> None:
+def test_a_conditions_test_and_sql_agree():
     checked: Counter[Kind] = Counter()
     for seed in range(20):
         domain = fresh_domain(seed)
@@ -159,7 +158,7 @@ def test_a_conditions_test_and_sql_agree() -> None:
     assert len(checked) == 4
 
 
-def test_tables_that_refer_to_each_other_are_not_joined() -> None:
+def test_tables_that_refer_to_each_other_are_not_joined():
     """How many employees have no department: their own, or one whose head they are?"""
     best = Column("best_sale_id", Kind.REF, references="sales")
     mutual = replace(SHOPS, columns=(*SHOPS.columns, best))
@@ -188,7 +187,7 @@ def scalar(connection: apsw.Connection, sql: str) -> Any:
     return connection.execute(sql).fetchall()[0][0]
 
 
-def test_no_training_question_touches_an_unseen_database() -> None:
+def test_no_training_question_touches_an_unseen_database():
     assert not UNSEEN_IDS & {question.database_name for question in TRAIN}
     assert {question.database_name for question in SEEN} == {
         question.database_name for question in TRAIN
@@ -197,7 +196,7 @@ def test_no_training_question_touches_an_unseen_database() -> None:
 
 
 @all_databases
-def test_tables_have_the_promised_shape(shipped: Shipped, connection: apsw.Connection) -> None:
+def test_tables_have_the_promised_shape(shipped, connection):
     assert 3 <= len(shipped.domain.tables) <= 7
     assert scalar(connection, "PRAGMA integrity_check") == "ok"
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -207,7 +206,7 @@ def test_tables_have_the_promised_shape(shipped: Shipped, connection: apsw.Conne
 
 
 @pytest.mark.slow
-def test_the_committed_data_is_what_the_code_builds(tmp_path: Path) -> None:
+def test_the_committed_data_is_what_the_code_builds(tmp_path):
     command = [sys.executable, "-m", "data", "build", "--out", str(tmp_path)]
     environment = {**os.environ, "PYTHONHASHSEED": "31337"}
     subprocess.run(command, cwd=DATA_DIR.parent, env=environment, timeout=120, check=True)
@@ -217,7 +216,7 @@ def test_the_committed_data_is_what_the_code_builds(tmp_path: Path) -> None:
         assert [name for name in built if built[name] != committed[name]] == []
 
 
-def test_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:
+def test_unwritable_directory_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     status, text = run("build", "--out", tmp_path / "file" / "data")
     assert (status, text[:6]) == (1, "error:")

@@ -72,9 +72,7 @@ def connection(path: Path) -> Iterator[apsw.Connection]:
         ),
     ],
 )
-def test_answer_is_typed_by_the_shape_of_the_result(
-    connection: apsw.Connection, sql: str, answer: object, answer_type: str
-) -> None:
+def test_answer_is_typed_by_the_shape_of_the_result(connection, sql, answer, answer_type):
     result = run_gold(connection, sql)
     assert (result.answer, result.answer_type) == (answer, answer_type)
 
@@ -137,9 +135,7 @@ SCANNED = [
         *((sql, Reason.ORDER) for sql in SCANNED),
     ],
 )
-def test_unusable_gold_is_rejected_with_its_reason(
-    connection: apsw.Connection, sql: str, reason: Reason
-) -> None:
+def test_unusable_gold_is_rejected_with_its_reason(connection, sql, reason):
     with pytest.raises(GoldRejected) as rejected:
         run_gold(connection, sql)
     assert rejected.value.reason == reason
@@ -180,15 +176,11 @@ def test_unusable_gold_is_rejected_with_its_reason(
         ("SELECT 12345678900 + id FROM person WHERE id < 3 ORDER BY 1", [12345678901, 12345678902]),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_decided_passes(
-    connection: apsw.Connection, sql: str, answer: object
-) -> None:
+def test_an_answer_that_is_decided_passes(connection, sql, answer):
     assert run_gold(connection, sql).answer == answer
 
 
-def test_runaway_gold_is_stopped_and_the_connection_lives_on(
-    connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runaway_gold_is_stopped_and_the_connection_lives_on(connection, monkeypatch):
     monkeypatch.setattr(execute, "MAX_VM_STEPS", 100_000)
     endless = (
         "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
@@ -199,14 +191,12 @@ def test_runaway_gold_is_stopped_and_the_connection_lives_on(
     assert run_gold(connection, "SELECT count(*) FROM person").answer == 5
 
 
-def test_a_gold_of_a_strangers_file_takes_little_memory(connection: apsw.Connection) -> None:
+def test_a_gold_of_a_strangers_file_takes_little_memory(connection):
     with pytest.raises(GoldRejected, match="too big"):
         run_gold(connection, "SELECT length(max(hex(zeroblob(490000000)), hex(zeroblob(9))))")
 
 
-def test_a_gold_has_a_limit_of_cpu_time(
-    connection: apsw.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gold_has_a_limit_of_cpu_time(connection, monkeypatch):
     """Single steps of functions can take long: 30 million of them, days."""
     monkeypatch.setattr(execute, "MAX_CPU_S", 0.2)
     slow = (
@@ -218,9 +208,7 @@ def test_a_gold_has_a_limit_of_cpu_time(
     assert rejected.value.reason == Reason.RUNAWAY
 
 
-def test_opened_connection_cannot_write_or_attach(
-    connection: apsw.Connection, tmp_path: Path
-) -> None:
+def test_opened_connection_cannot_write_or_attach(connection, tmp_path):
     with pytest.raises(apsw.ReadOnlyError):
         connection.execute("INSERT INTO number VALUES (1)")
     with pytest.raises(apsw.Error):
@@ -236,9 +224,7 @@ def test_opened_connection_cannot_write_or_attach(
         ("SELECT age, age FROM person WHERE id = 5", [[None, None]], "table", Reason.NULL),
     ],
 )
-def test_golds_without_values_are_kept_on_request(
-    connection: apsw.Connection, sql: str, answer: object, kind: str, reason: Reason
-) -> None:
+def test_golds_without_values_are_kept_on_request(connection, sql, answer, kind, reason):
     kept = run_gold(connection, sql, KEEP_EMPTY)
     assert (kept.answer, kept.answer_type, list(kept.kept)) == (answer, kind, [reason])
     with pytest.raises(GoldRejected):
@@ -254,9 +240,7 @@ def test_golds_without_values_are_kept_on_request(
          [["Oslo", 2]]),
     ],
 )  # fmt: skip
-def test_ties_that_the_server_can_determine_are_kept_on_request(
-    connection: apsw.Connection, sql: str, answer: object
-) -> None:
+def test_ties_that_the_server_can_determine_are_kept_on_request(connection, sql, answer):
     kept = run_gold(connection, sql, KEEP["ties"])
     assert (kept.answer, list(kept.kept)) == (answer, [Reason.TIED])
     with pytest.raises(GoldRejected):
@@ -282,9 +266,7 @@ def test_ties_that_the_server_can_determine_are_kept_on_request(
          Reason.ORDER, "not aggregated"),
     ],
 )  # fmt: skip
-def test_other_open_answers_are_rejected_with_the_reason(
-    connection: apsw.Connection, sql: str, reason: Reason | None, detail: str | None
-) -> None:
+def test_other_open_answers_are_rejected_with_the_reason(connection, sql, reason, detail):
     if reason is None:
         assert run_gold(connection, sql, KEEP["ties"])
         return
@@ -294,16 +276,14 @@ def test_other_open_answers_are_rejected_with_the_reason(
     assert str(detail) in rejected.value.detail
 
 
-def test_the_server_reads_all_of_a_kept_gold() -> None:
+def test_the_server_reads_all_of_a_kept_gold():
     assert SqlLimits().gold_rows >= MAX_TIE_ROWS
     assert SqlLimits().gold_rows > execute.MAX_KEPT_ROWS
     assert SqlLimits().max_result_cells == execute.MAX_KEPT_CELLS
     assert SqlLimits().max_vm_steps >= execute.MAX_VM_STEPS
 
 
-def test_a_gold_of_more_cells_than_the_server_reads_is_not_kept(
-    connection: apsw.Connection,
-) -> None:
+def test_a_gold_of_more_cells_than_the_server_reads_is_not_kept(connection):
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {})"
     sql = f"{numbers} SELECT {', '.join(['NULL'] * 19)}, i FROM n"
     assert len(run_gold(connection, sql.format(500), execute.KEEP_OVERSIZE).rows) == 500
@@ -404,9 +384,7 @@ DECIDED = [
 
 
 @pytest.mark.parametrize(("sql", "detail"), UNDECIDED)
-def test_another_reading_with_another_answer_is_found(
-    connection: apsw.Connection, sql: str, detail: str
-) -> None:
+def test_another_reading_with_another_answer_is_found(connection, sql, detail):
     with pytest.raises(GoldRejected) as caught:
         run_gold(connection, sql, KEEP["ties"])
     assert caught.value.reason == Reason.UNDECIDED
@@ -416,11 +394,11 @@ def test_another_reading_with_another_answer_is_found(
     assert kept.rows == tuple(connection.execute(sql)), "the gold's own answer stays"
 
 
-def test_an_empty_result_tells_which_text_is_not_there(connection: apsw.Connection) -> None:
+def test_an_empty_result_tells_which_text_is_not_there(connection):
     with pytest.raises(GoldRejected, match="undecided: open has no 'no', but perhaps 0"):
         run_gold(connection, "SELECT id FROM trip WHERE open = 'no'")
 
 
 @pytest.mark.parametrize("sql", DECIDED)
-def test_what_the_data_decide_is_kept(connection: apsw.Connection, sql: str) -> None:
+def test_what_the_data_decide_is_kept(connection, sql):
     assert not run_gold(connection, sql).kept

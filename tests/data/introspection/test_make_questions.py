@@ -36,7 +36,7 @@ def questions(directory: Path) -> list[Question]:
     return [one for split in load_splits(directory).values() for one in split]
 
 
-def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -> None:
+def test_a_database_gives_clean_questions_to_train_and_measure_on(world):
     before = files_of(world)
     status, text = run("questions", "world.db", "--count", 100, "--out", world / "world-data")
     assert status == 0
@@ -76,7 +76,7 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world: Path) -
                 "i, 'F ' || i, i * 1.5"), "lives-in"),
     ],
 )  # fmt: skip
-def test_questions_are_worded_as_people_ask(world: Path, script: str, never: str) -> None:
+def test_questions_are_worded_as_people_ask(world, script, never):
     make_database(world / "own.db", script)
     assert run("questions", "own.db", "--count", 60)[0] == 0
     texts = [one.question_text for one in questions(world / "own-data")]
@@ -84,7 +84,7 @@ def test_questions_are_worded_as_people_ask(world: Path, script: str, never: str
     assert not [text for text in texts if re.search(never, text)]
 
 
-def test_the_seed_decides(world: Path) -> None:
+def test_the_seed_decides(world):
     made = []
     for seed, out in ((1, "a"), (1, "b"), (2, "c")):
         assert run("questions", "world.db", "--count", 20, "--seed", seed, "--out", out)[0] == 0
@@ -93,7 +93,7 @@ def test_the_seed_decides(world: Path) -> None:
     assert made[0] == made[1] != made[2]
 
 
-def test_a_small_database_says_how_many_questions_it_gives_and_why(world: Path) -> None:
+def test_a_small_database_says_how_many_questions_it_gives_and_why(world):
     make_database(
         world / "small.db",
         "CREATE TABLE pet (name TEXT, age INTEGER, photo BLOB);"
@@ -112,7 +112,7 @@ def test_a_small_database_says_how_many_questions_it_gives_and_why(world: Path) 
         "CREATE TABLE nulls (a TEXT); INSERT INTO nulls VALUES (NULL), (NULL)",
     ],
 )
-def test_a_database_without_a_question_is_an_error(world: Path, script: str) -> None:
+def test_a_database_without_a_question_is_an_error(world, script):
     make_database(world / "none.db", script)
     status, text = run("questions", "none.db")
     assert status == 1
@@ -120,7 +120,7 @@ def test_a_database_without_a_question_is_an_error(world: Path, script: str) -> 
     assert not (world / "none-data").exists()
 
 
-def test_several_databases_hold_out_whole_ones_and_name_the_unusable(world: Path) -> None:
+def test_several_databases_hold_out_whole_ones_and_name_the_unusable(world):
     folder = world / "several"
     folder.mkdir()
     for name in ("a", "b", "c"):

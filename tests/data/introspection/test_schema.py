@@ -30,7 +30,7 @@ def kinds(schema: Schema, table: str) -> dict[str, Kind]:
     return {column.name: column.kind for column in schema.domain.table(table).columns}
 
 
-def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
+def test_kinds_follow_from_keys_and_cells(tmp_path):
     schema = read(
         tmp_path,
         filled(
@@ -82,9 +82,7 @@ def test_kinds_follow_from_keys_and_cells(tmp_path: Path) -> None:
         ("start_year INTEGER", "1990 + i", Kind.TEXT),
     ],
 )
-def test_what_is_no_amount_is_not_averaged(
-    column: str, value: str, kind: Kind | None, tmp_path: Path
-) -> None:
+def test_what_is_no_amount_is_not_averaged(column, value, kind, tmp_path):
     columns = f"id INTEGER PRIMARY KEY, name TEXT, {column}"
     schema = read(tmp_path, filled("worker", columns, f"i, 'Worker ' || i, {value}"))
     found = kinds(schema, "worker").get(column.split()[0])
@@ -105,7 +103,7 @@ PARENT = filled("country", "id INTEGER PRIMARY KEY, name TEXT", "i, 'Land ' || i
         ("country_id", "country_id INTEGER"),
     ],
 )
-def test_references_are_found(tmp_path: Path, key: str, column: str) -> None:
+def test_references_are_found(tmp_path, key, column):
     city = f"number INTEGER PRIMARY KEY, {column}, name TEXT"
     parent = PARENT.replace("id INTEGER", f"{key} INTEGER")
     schema = read(tmp_path, parent + filled("city", city, "i, i, 'Town ' || i"))
@@ -120,7 +118,7 @@ def test_references_are_found(tmp_path: Path, key: str, column: str) -> None:
     ("column", "value"),
     [("country_id INTEGER", "i + 1"), ("land_id INTEGER", "i"), ("population INTEGER", "i")],
 )
-def test_uncertain_references_are_none(tmp_path: Path, column: str, value: str) -> None:
+def test_uncertain_references_are_none(tmp_path, column, value):
     city = f"id INTEGER PRIMARY KEY, {column}, name TEXT"
     schema = read(tmp_path, PARENT + filled("city", city, f"i, {value}, 'Town ' || i"))
     assert not schema.domain.table("city").of_kind(Kind.REF)
@@ -129,9 +127,7 @@ def test_uncertain_references_are_none(tmp_path: Path, column: str, value: str) 
 @pytest.mark.parametrize("column", ["land TEXT REFERENCES country(id)", "country_id TEXT"])
 @pytest.mark.parametrize("some", ["CAST('k' || i AS BLOB)", "CAST(x'e9' AS TEXT) || i"])
 @pytest.mark.parametrize("unreadable", ["country", "city"])
-def test_columns_that_cannot_be_read_are_no_references(
-    tmp_path: Path, column: str, some: str, unreadable: str
-) -> None:
+def test_columns_that_cannot_be_read_are_no_references(tmp_path, column, some, unreadable):
     key = f"iif(i > 10, {some}, 'k' || i)" if unreadable == "country" else "'k' || i"
     value = f"iif(i > 15, {some}, 'k' || i)" if unreadable == "city" else "'k' || (1 + i % 9)"
     parent = filled("country", "id TEXT PRIMARY KEY, name TEXT", f"{key}, 'Land ' || i")
@@ -141,7 +137,7 @@ def test_columns_that_cannot_be_read_are_no_references(
     assert len(schema.rows["city"]) == 20
 
 
-def test_odd_schemas_are_read(tmp_path: Path) -> None:
+def test_odd_schemas_are_read(tmp_path):
     script = (
         "CREATE TABLE empty (a INTEGER, b TEXT);"
         "CREATE VIEW broken AS SELECT * FROM nowhere;"
@@ -160,7 +156,7 @@ def test_odd_schemas_are_read(tmp_path: Path) -> None:
     assert len(schema.rows["pure"]) == MAX_SAMPLE
 
 
-def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path: Path) -> None:
+def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path):
     script = filled("item", "name TEXT, size INTEGER", "'Item ' || i, i", 5_000)
     script += "UPDATE item SET size = NULL WHERE rowid = 3;"
     script += "INSERT INTO item SELECT name, 1 FROM item WHERE rowid <= 5000;"
@@ -181,9 +177,7 @@ def test_a_sample_of_a_large_table_keeps_its_null_and_its_repeated_name(tmp_path
         ("_rowid_ TEXT, Rowid TEXT, OID TEXT", "'x', 'y', 'z'"),
     ],
 )
-def test_a_large_table_is_sampled_whatever_its_row_ids(
-    tmp_path: Path, column: str, value: str
-) -> None:
+def test_a_large_table_is_sampled_whatever_its_row_ids(tmp_path, column, value):
     schema = read(tmp_path, filled("item", f"{column}, size INTEGER", f"{value}, i", 2_000))
     assert len({row[-1] for row in schema.rows["item"]}) == MAX_SAMPLE
 
@@ -199,7 +193,7 @@ def test_a_large_table_is_sampled_whatever_its_row_ids(
         ("?", "unnamed"),
     ],
 )
-def test_words(name: str, words: str) -> None:
+def test_words(name, words):
     assert words_of(name) == words.split()
 
 
@@ -207,7 +201,7 @@ def test_words(name: str, words: str) -> None:
     ("many", "one"),
     [("countries", "country"), ("movies", "movie"), ("people", "person"), ("series", "series")],
 )
-def test_singulars(many: str, one: str) -> None:
+def test_singulars(many, one):
     assert singular(many) == one
     assert singular(one) == one
 
@@ -223,7 +217,7 @@ def test_singulars(many: str, one: str) -> None:
         ("客户", ("客户 record", "客户 records")),
     ],
 )
-def test_nouns_of_tables(words: str, nouns: tuple[str, str]) -> None:
+def test_nouns_of_tables(words, nouns):
     assert nouns_of(words.split()) == nouns
 
 
@@ -248,5 +242,5 @@ def test_nouns_of_tables(words: str, nouns: tuple[str, str]) -> None:
         ("damage millions usd", Kind.REAL, None),
     ],
 )
-def test_phrases_of_columns(words: str, kind: Kind, phrase: str | None) -> None:
+def test_phrases_of_columns(words, kind, phrase):
     assert phrase_of(words.split(), kind) == phrase

@@ -47,7 +47,7 @@ def make_bird(root: Path, name: str, database: str, file: str = "") -> None:
 
 
 @pytest.mark.parametrize("folders", [("", ""), ("train", "dev_20240627")])
-def test_both_splits_are_imported(tmp_path: Path, folders: tuple[str, str]) -> None:
+def test_both_splits_are_imported(tmp_path, folders):
     root = tmp_path / "bird"
     make_bird(root / folders[0], "train", "shop")
     make_bird(root / folders[1], "dev", "store")
@@ -62,7 +62,7 @@ def test_both_splits_are_imported(tmp_path: Path, folders: tuple[str, str]) -> N
     assert splits["train"][1].question_text == "What does the cap cost?"
 
 
-def test_the_dev_split_alone_is_for_evaluation(tmp_path: Path) -> None:
+def test_the_dev_split_alone_is_for_evaluation(tmp_path):
     make_bird(tmp_path / "bird", "dev", "shop")
     text = imported("bird", tmp_path / "bird", "--out", tmp_path / "out", "--no-evidence")
     assert "no training questions, so it is for evaluation and play" in text
@@ -79,7 +79,7 @@ def evaluate(data: Path, out: Path) -> tuple[dict[str, Any], str]:
     return json.loads((out / "evaluation.json").read_bytes()), done.output
 
 
-def test_an_answer_that_is_too_large_to_show_is_given_as_sql(tmp_path: Path) -> None:
+def test_an_answer_that_is_too_large_to_show_is_given_as_sql(tmp_path):
     make_bird(tmp_path / "bird", "dev", "shop")
     path = tmp_path / "bird" / "dev.json"
     path.write_text(path.read_text().replace("What does the cap cost?", ""))
@@ -107,7 +107,7 @@ def test_an_answer_that_is_too_large_to_show_is_given_as_sql(tmp_path: Path) -> 
             assert client.step(begun.episode_id, f"ANSWER: {answer}").info.outcome == outcome
 
 
-def test_mini_dev_has_its_own_ids_and_the_databases_beside_it(tmp_path: Path) -> None:
+def test_mini_dev_has_its_own_ids_and_the_databases_beside_it(tmp_path):
     root = tmp_path / "bird"
     make_bird(root / "MINIDEV", "dev", "shop", "mini_dev_sqlite.json")
     (root / "dev").mkdir()
@@ -122,7 +122,7 @@ def test_mini_dev_has_its_own_ids_and_the_databases_beside_it(tmp_path: Path) ->
     assert load_splits(tmp_path / "out")["eval"][0].question_id == "bird-dev-0000"
 
 
-def test_describe_shows_the_descriptions_on_request(tmp_path: Path) -> None:
+def test_describe_shows_the_descriptions_on_request(tmp_path):
     make_bird(tmp_path / "bird", "dev", "shop")
     seen, digests = [], []
     for name, more in (("plain", ()), ("described", ("--descriptions",))):
@@ -143,9 +143,7 @@ def test_describe_shows_the_descriptions_on_request(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(BIRD_DIR is None, reason="BIRD_DIR is not set: no copy of BIRD to import")
 @pytest.mark.parametrize(("folder", "kept", "of"), [("dev", 279, 287), ("MINIDEV", 98, 100)])
-def test_nearly_all_questions_of_bird_are_kept(
-    folder: str, kept: int, of: int, tmp_path: Path
-) -> None:
+def test_nearly_all_questions_of_bird_are_kept(folder, kept, of, tmp_path):
     source = Path(str(BIRD_DIR)) / folder
     status, _ = run_import("bird", source, "--out", tmp_path / "out", "--descriptions")
     assert status == 0
@@ -154,6 +152,6 @@ def test_nearly_all_questions_of_bird_are_kept(
     assert (sum(reasons.values()), rows) == (of - kept, of)
 
 
-def test_another_folder_is_named(tmp_path: Path) -> None:
+def test_another_folder_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no BIRD data in .*: name the folder of dev\.json"):
         read_bird(tmp_path)

@@ -80,7 +80,7 @@ def sizes(data_dir: Path) -> dict[str, int]:
     return {name: len(questions) for name, questions in load_splits(data_dir).items()}
 
 
-def test_an_archive_is_downloaded_once_and_imported(origin: Origin, tmp_path: Path) -> None:
+def test_an_archive_is_downloaded_once_and_imported(origin, tmp_path):
     origin.breaks, origin.statuses = [1_000], [200, 503]
     status, text = fetch(origin.url, tmp_path / "out")
     assert status == 0, text
@@ -100,9 +100,7 @@ def test_an_archive_is_downloaded_once_and_imported(origin: Origin, tmp_path: Pa
         ("other data", "holds no train_spider.json"),
     ],
 )
-def test_what_cannot_be_used_is_one_error(
-    origin: Origin, tmp_path: Path, fault: str, message: str
-) -> None:
+def test_what_cannot_be_used_is_one_error(origin, tmp_path, fault, message):
     match fault:
         case "broken":
             origin.breaks = [1_000] * 9
@@ -121,7 +119,7 @@ def test_what_cannot_be_used_is_one_error(
     assert kept == ([".zip"] if fault in ("web page", "other data") else [])
 
 
-def test_nothing_is_unpacked_outside_the_folder(tmp_path: Path) -> None:
+def test_nothing_is_unpacked_outside_the_folder(tmp_path):
     link = zipfile.ZipInfo("link.json")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:

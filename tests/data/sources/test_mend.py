@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_names_and_cells_are_mended_and_all_else_is_kept(home: Path) -> None:
+def test_names_and_cells_are_mended_and_all_else_is_kept(home):
     before = files_of(home)
     imported("sqlite", "own.db", "--mend", "--out", "out")
     path = home / "out/databases/own/own.sqlite"
@@ -75,7 +75,7 @@ def test_names_and_cells_are_mended_and_all_else_is_kept(home: Path) -> None:
     assert {name: before[name] for name in ("own.db",)} == {"own.db": files_of(home)["own.db"]}
 
 
-def test_questions_are_asked_of_the_new_names(home: Path) -> None:
+def test_questions_are_asked_of_the_new_names(home):
     asked = write_questions(home / "q.jsonl", ASKED)
     found = ("sqlite", "own.db", "--questions", asked, "--eval-share", 0.25, "--out")
     imported(*found, "out", "--mend")
@@ -88,7 +88,7 @@ def test_questions_are_asked_of_the_new_names(home: Path) -> None:
     }
 
 
-def test_without_the_option_it_is_said_and_nothing_changes(home: Path) -> None:
+def test_without_the_option_it_is_said_and_nothing_changes(home):
     asked = write_questions(home / "q.jsonl", [ASKED[0], ASKED[3]])
     text = imported("sqlite", "own.db", "--questions", asked, "--out", "out")
     assert "own.db is copied as it is; with --mend, orders.Order Date is read as dates" in text
@@ -96,13 +96,13 @@ def test_without_the_option_it_is_said_and_nothing_changes(home: Path) -> None:
     assert copy == (home / "own.db").read_bytes()
 
 
-def test_a_database_that_needs_nothing_gets_no_note(tmp_path: Path) -> None:
+def test_a_database_that_needs_nothing_gets_no_note(tmp_path):
     make_database(tmp_path / "own.db")
     assert mend(tmp_path / "own.db", write=False).changes == []
     assert mend(tmp_path / "own.db", write=True).changes == []
 
 
-def test_what_stands_for_no_date_is_null(tmp_path: Path) -> None:
+def test_what_stands_for_no_date_is_null(tmp_path):
     path = make_database(
         tmp_path / "own.db",
         "CREATE TABLE t (d DATE, s TEXT);"
@@ -121,9 +121,7 @@ def test_what_stands_for_no_date_is_null(tmp_path: Path) -> None:
         ("TEXT NOT NULL", ["1,50", "2,25", "n/a"], "NOT NULL"),
     ],
 )
-def test_what_a_constraint_forbids_is_a_problem(
-    tmp_path: Path, declared: str, cells: list[str], why: str
-) -> None:
+def test_what_a_constraint_forbids_is_a_problem(tmp_path, declared, cells, why):
     rows = ", ".join(f"('{cell}')" for cell in cells)
     script = f"CREATE TABLE t (d {declared}); INSERT INTO t VALUES {rows};"
     path = make_database(tmp_path / "own.db", script)
@@ -134,14 +132,14 @@ def test_what_a_constraint_forbids_is_a_problem(
     assert query(path, "SELECT type FROM pragma_table_info('t')") == [("TEXT",)]
 
 
-def test_the_option_of_another_source_is_refused(home: Path) -> None:
+def test_the_option_of_another_source_is_refused(home):
     assert run_import("sqlite", "own.db", "--skip-bad-rows")[0] == 2
     assert run_import("csv", ".", "--mend")[0] == 2
     assert "--mend" in run("import", "sqlite", "--help")[1]
     assert run_import("postgres", "postgresql:///shop", "--more")[0] == 2
 
 
-def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
+def test_made_questions_use_dates_once_they_are_dates(home):
     rows = ", ".join(
         f"({i}, 'S{i % 4}', '{i % 28 + 1:02}.{i % 12 + 1:02}.2024')" for i in range(90)
     )
@@ -166,7 +164,7 @@ def test_made_questions_use_dates_once_they_are_dates(home: Path) -> None:
     assert any("'2024-" in one["gold_sql"] for one in dated)
 
 
-def test_a_name_has_one_new_name_in_all_tables(tmp_path: Path) -> None:
+def test_a_name_has_one_new_name_in_all_tables(tmp_path):
     path = make_database(
         tmp_path / "own.db",
         'CREATE TABLE a ("Total EUR" INTEGER, Total_EUR INTEGER); INSERT INTO a VALUES (6, 9);'

@@ -46,7 +46,7 @@ def by_id(data_dir: Path) -> dict[str, Question]:
     return {one.question_id: one for split in load_splits(data_dir).values() for one in split}
 
 
-def test_question_and_sql_are_enough(home: Path) -> None:
+def test_question_and_sql_are_enough(home):
     before = files_of(home)
     text = imported("sqlite", "shop.db", "--questions", "q.jsonl")
     assert "make train DATA=shop-data" in text
@@ -70,9 +70,7 @@ def test_question_and_sql_are_enough(home: Path) -> None:
         ("q.json", "question", "query", {"sql": {"select": []}}),
     ],
 )
-def test_natural_files_just_work(
-    home: Path, name: str, text_key: str, sql_key: str, more: dict[str, object]
-) -> None:
+def test_natural_files_just_work(home, name, text_key, sql_key, more):
     rows = [{text_key: text, sql_key: sql, **more} for text, sql in QUESTIONS]
     path = home / name
     if path.suffix in (".csv", ".tsv"):
@@ -98,11 +96,11 @@ def test_natural_files_just_work(
         ("-- nothing", ""),
     ],
 )
-def test_comments_around_a_gold_are_left_out(sql: str, bare: str) -> None:
+def test_comments_around_a_gold_are_left_out(sql, bare):
     assert bare_sql(sql) == bare
 
 
-def test_the_user_names_the_eval_questions(home: Path) -> None:
+def test_the_user_names_the_eval_questions(home):
     (home / "more").mkdir()
     write_questions(home / "more" / "q.jsonl", QUESTIONS[:2])
     write_questions(home / "q.jsonl", QUESTIONS[2:])
@@ -113,7 +111,7 @@ def test_the_user_names_the_eval_questions(home: Path) -> None:
     assert len(splits["train"]) == 4
 
 
-def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
+def test_of_several_databases_whole_ones_are_held_out(home):
     rows = []
     for name in ("a", "b", "c", "d", "e"):
         make_database(home / "all" / name / f"{name}.sqlite")
@@ -128,7 +126,7 @@ def test_of_several_databases_whole_ones_are_held_out(home: Path) -> None:
     assert not database_path(home / "out", "unasked").exists()
 
 
-def test_a_folder_that_holds_its_own_import_is_imported_again(home: Path) -> None:
+def test_a_folder_that_holds_its_own_import_is_imported_again(home):
     (home / "folder.db").mkdir()
     for _ in range(2):
         imported("sqlite", ".", "--questions", "q.jsonl", "--out", "home-data")
@@ -136,7 +134,7 @@ def test_a_folder_that_holds_its_own_import_is_imported_again(home: Path) -> Non
 
 
 @pytest.mark.parametrize("option", ["--questions", "--eval-questions"])
-def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) -> None:
+def test_a_question_file_in_the_output_is_not_replaced(home, option):
     imported("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
     write_questions(home / "out" / "mine.jsonl")
     before = files_of(home)
@@ -146,7 +144,7 @@ def test_a_question_file_in_the_output_is_not_replaced(home: Path, option: str) 
     assert files_of(home) == before
 
 
-def test_lines_without_sql_become_open_questions(home: Path) -> None:
+def test_lines_without_sql_become_open_questions(home):
     (home / "mine.txt").write_text("How many items are there?\n\n  Which\u00a0one is dear? \n")
     asked = ("--questions", "mine.txt")
     text = imported("sqlite", "shop.db", *asked, "--eval-questions", "q.jsonl")
@@ -183,9 +181,7 @@ def test_lines_without_sql_become_open_questions(home: Path) -> None:
         (None, "q.jsonl", "q.jsonl is missing"),
     ],
 )  # fmt: skip
-def test_bad_question_files_are_one_error(
-    home: Path, content: str | None, name: str, message: str
-) -> None:
+def test_bad_question_files_are_one_error(home, content, name, message):
     (home / "q.jsonl").unlink()
     if content is not None:
         (home / name).write_text(content, errors="surrogateescape")
@@ -198,7 +194,7 @@ def test_bad_question_files_are_one_error(
     assert not any("partial" in path.name for path in home.iterdir())
 
 
-def test_bad_databases_are_one_error(home: Path) -> None:
+def test_bad_databases_are_one_error(home):
     (home / "text.db").write_text("id,name\n")
     (home / "empty.db").touch()
     (home / "torn.db").write_bytes((home / "shop.db").read_bytes()[:5000])
@@ -219,7 +215,7 @@ def test_bad_databases_are_one_error(home: Path) -> None:
         assert not (home / "out").exists()
 
 
-def test_questions_on_other_databases_are_named(home: Path) -> None:
+def test_questions_on_other_databases_are_named(home):
     make_database(home / "zoo.db")
     rows = [{"question": t, "sql": s, "db_id": "shop"} for t, s in QUESTIONS]
     rows += [{"question": "?", "sql": "SELECT 1", "db_id": "moon"}, {"question": "?", "sql": "S"}]
@@ -235,7 +231,7 @@ def test_questions_on_other_databases_are_named(home: Path) -> None:
     assert [path.name for path in (home / "out" / "databases").iterdir()] == ["shop"]
 
 
-def test_the_pages_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_example_works(tmp_path, monkeypatch):
     page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text(encoding="utf-8")
     script = page.partition("```bash\n")[2].partition("```")[0]
     files = script.partition("python -m")[0]
@@ -276,7 +272,7 @@ def copied(shop: Path) -> Path:
     return target
 
 
-def test_rows_that_are_only_in_the_wal_are_copied(shop: Path) -> None:
+def test_rows_that_are_only_in_the_wal_are_copied(shop):
     writer = apsw.Connection(str(shop))
     writer.execute("PRAGMA journal_mode = WAL").fetchall()
     writer.execute("INSERT INTO item VALUES (5, 'mug', 3)")
@@ -288,7 +284,7 @@ def test_rows_that_are_only_in_the_wal_are_copied(shop: Path) -> None:
     writer.close()
 
 
-def test_a_locked_database_is_copied_as_committed(shop: Path) -> None:
+def test_a_locked_database_is_copied_as_committed(shop):
     writer = apsw.Connection(str(shop))
     writer.execute("PRAGMA cache_size = 1; BEGIN EXCLUSIVE")
     rows = ((n, "x" * 500, 1) for n in range(10, 500))  # spilled into the file before the commit
@@ -300,14 +296,14 @@ def test_a_locked_database_is_copied_as_committed(shop: Path) -> None:
     writer.close()
 
 
-def test_a_file_without_a_journal_keeps_its_bytes(shop: Path) -> None:
+def test_a_file_without_a_journal_keeps_its_bytes(shop):
     os.chmod(shop, 0o444)
     os.chmod(shop.parent, 0o555)
     assert copied(shop).read_bytes() == shop.read_bytes()
     os.chmod(shop.parent, 0o755)
 
 
-def test_a_file_that_never_rests_is_an_error(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_never_rests_is_an_error(shop, monkeypatch):
     copy, times = shutil.copyfile, itertools.count(1)
 
     def copyfile(source: str, target: str) -> None:
@@ -320,7 +316,7 @@ def test_a_file_that_never_rests_is_an_error(shop: Path, monkeypatch: pytest.Mon
         copy_database(shop, shop.parents[1] / "copy.sqlite")
 
 
-def test_a_users_notes_survive_an_import_and_other_data_are_not_replaced(home: Path) -> None:
+def test_a_users_notes_survive_an_import_and_other_data_are_not_replaced(home):
     asked = ("sqlite", "shop.db", "--questions", "q.jsonl", "--out", "out")
     imported(*asked)
     notes = home / "out" / "databases" / "shop" / "shop.notes.toml"

@@ -272,13 +272,13 @@ def rows(home: Path, table: str = "") -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("file", PACKED)
-def test_a_packed_file_is_read_as_a_person_reads_it(home: Path, file: str) -> None:
+def test_a_packed_file_is_read_as_a_person_reads_it(home, file):
     imported("csv", FILES / file, "--out", "out")
     assert rows(home) == PACKED[file]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_table_inside_a_file_is_found(home: Path, form: str) -> None:
+def test_the_table_inside_a_file_is_found(home, form):
     content, expected, *said = FORMS[form]
     name = form if Path(form).suffix else "t.csv"
     (home / name).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -287,7 +287,7 @@ def test_the_table_inside_a_file_is_found(home: Path, form: str) -> None:
     assert all(line in text for line in said)
 
 
-def test_a_workbook_has_a_table_per_sheet(home: Path) -> None:
+def test_a_workbook_has_a_table_per_sheet(home):
     text = imported("csv", FILES / "sheets/book.xlsx", "--out", "out")
     assert rows(home, "book_Sales") == [
         ("A", "2024-12-31", "2024-12-31 10:05:00", 1, 5.0, 3900),
@@ -297,7 +297,7 @@ def test_a_workbook_has_a_table_per_sheet(home: Path) -> None:
     assert "book.xlsx, Sales: a last row of totals is left out: Total, 11.5" in text
 
 
-def test_every_file_of_a_folder_is_read_or_named(home: Path) -> None:
+def test_every_file_of_a_folder_is_read_or_named(home):
     shutil.copytree(FILES / "06-compressed/mixed", home / "mixed")
     shutil.copy(FILES / "15-dumps/in/shop_sqlite.sql", home / "mixed")
     (home / "mixed" / "more").mkdir()
@@ -314,7 +314,7 @@ def test_every_file_of_a_folder_is_read_or_named(home: Path) -> None:
     assert "shop_pg.sql is not read: use 'import sqlite'" in text
 
 
-def test_a_renamed_table_is_renamed_in_golds(home: Path) -> None:
+def test_a_renamed_table_is_renamed_in_golds(home):
     (home / "2024 stalls.csv").write_text("id,n\n1,5\n2,6\n")
     asked = [
         ("How many?", 'SELECT count(*) FROM "2024 stalls"'),
@@ -337,7 +337,7 @@ def test_a_renamed_table_is_renamed_in_golds(home: Path) -> None:
         ("shop_pg.sql", "then import postgres postgresql:///shop"),
     ],
 )
-def test_dumps(home: Path, dump: str, message: str) -> None:
+def test_dumps(home, dump, message):
     write_questions(home / "q.jsonl", [("How many?", "SELECT count(*) FROM item")])
     status, text = run_import(
         "sqlite", FILES / "15-dumps/in" / dump, "--questions", "q.jsonl", "--out", "out"
@@ -348,7 +348,7 @@ def test_dumps(home: Path, dump: str, message: str) -> None:
         assert rows(home) == [(1, "kettle")]
 
 
-def test_a_dump_writes_no_other_file(home: Path) -> None:
+def test_a_dump_writes_no_other_file(home):
     (home / "d.sql").write_text("CREATE TABLE item (id);\nVACUUM INTO 'other.db';\n")
     write_questions(home / "q.jsonl", [("How many?", "SELECT count(*) FROM item")])
     status, text = run_import("sqlite", "d.sql", "--questions", "q.jsonl", "--out", "out")
@@ -371,7 +371,7 @@ def test_a_dump_writes_no_other_file(home: Path) -> None:
         ("book.xlsx", 0, "book.xlsx is not read: it is no workbook"),
     ],
 )  # fmt: skip
-def test_question_files(home: Path, file: str, kept: int, said: str) -> None:
+def test_question_files(home, file, kept, said):
     folder = FILES / "23-question-files"
     asked = ("--questions", folder / "in" / file, "--out", "out")
     status, text = run_import("csv", folder / "shop", *asked)
@@ -401,7 +401,7 @@ TWO = "SELECT count(*) FROM product", "SELECT price FROM product WHERE name = 'T
           "completion": [{"role": "assistant", "content": sql}]} for sql in TWO],
     ],
 )  # fmt: skip
-def test_other_forms_of_question_files(home: Path, rows: Any) -> None:
+def test_other_forms_of_question_files(home, rows):
     (home / "product.csv").write_text("id,name,price\n1,Tee,2.5\n2,Brot,3.0\n")
     (home / "q.json").write_text(json.dumps(rows))
     status, text = run_import("csv", "product.csv", "--questions", "q.json", "--out", "out")
@@ -418,9 +418,7 @@ def test_other_forms_of_question_files(home: Path, rows: Any) -> None:
         ("08-booleans", "b.jsonl", {"q-0003"}),  # paid = 'TRUE'
     ],
 )
-def test_golds_over_dates_and_booleans(
-    home: Path, folder: str, without: str, dropped: set[str]
-) -> None:
+def test_golds_over_dates_and_booleans(home, folder, without, dropped):
     shutil.copytree(FILES / folder / "in", home / "in", ignore=shutil.ignore_patterns(without))
     status, text = run_import("csv", "in", "--questions", "in/q.jsonl", "--out", "out")
     assert status == 0, text
@@ -441,9 +439,7 @@ def test_golds_over_dates_and_booleans(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the zone is the process's")
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
-def test_times_of_parquet_are_utc_in_every_zone(
-    home: Path, zone: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_of_parquet_are_utc_in_every_zone(home, zone, monkeypatch):
     monkeypatch.setenv("TZ", zone)
     source = FILES / "25-parquet-jsonl/in/zoo.parquet"
     imported("csv", source, "--out", "out")
@@ -490,7 +486,7 @@ GOLDS = [
 ]
 
 
-def test_golds_over_dates_and_texts_are_right_or_undecided(home: Path) -> None:
+def test_golds_over_dates_and_texts_are_right_or_undecided(home):
     """Of 156 golds that sort, sum and compare 26 columns, none is kept with a wrong answer."""
     (home / "in").mkdir()
     for name, column in CELLS.items():

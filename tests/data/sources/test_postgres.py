@@ -129,7 +129,7 @@ def url(server: str) -> Iterator[str]:
         yield url
 
 
-def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
+def test_a_database_is_copied(url, tmp_path):
     text = imported("postgres", url, "--out", tmp_path / "out")
     path = database_path(tmp_path / "out", database_name(url))
     assert query(path, "SELECT * FROM customer") == CUSTOMERS
@@ -155,7 +155,7 @@ def test_a_database_is_copied(url: str, tmp_path: Path) -> None:
         assert line in " ".join(text.replace("│", " ").split())
 
 
-def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -> None:
+def test_golds_in_postgresqls_dialect_are_translated(url, tmp_path):
     questions = write_questions(tmp_path / "q.jsonl", QUESTIONS)
     args = ("--questions", questions, "--out", tmp_path / "out")
     text = imported("postgres", url, *args)
@@ -173,24 +173,20 @@ def test_golds_in_postgresqls_dialect_are_translated(url: str, tmp_path: Path) -
         ("postgresql://ann:secret@localhost:1/shop", "cannot copy postgresql://localhost:1/shop: "),
     ],
 )
-def test_a_bad_url_is_one_error_without_its_password(
-    tmp_path: Path, source: str, message: str
-) -> None:
+def test_a_bad_url_is_one_error_without_its_password(tmp_path, source, message):
     text = refused("postgres", source, "--out", tmp_path / "out")
     assert message in text
     assert "secret" not in text
     assert not (tmp_path / "out").exists()
 
 
-def test_a_url_without_the_package_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_url_without_the_package_is_one_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     text = refused("postgres", "postgresql://ann@host/shop", "--out", tmp_path / "out")
     assert "pip install 'psycopg[binary]'" in text
 
 
-def test_golds_answer_as_postgresql_does(server: str, tmp_path: Path) -> None:
+def test_golds_answer_as_postgresql_does(server, tmp_path):
     """LIKE's letter case, NULLs, booleans, enums, intervals and the rest: right, or dropped."""
     folder = Path(__file__).parent / "files/24-postgres"
     script = (folder / "odd.sql").read_text(encoding="utf-8")
@@ -211,7 +207,7 @@ def test_golds_answer_as_postgresql_does(server: str, tmp_path: Path) -> None:
     assert "note: public.empty_table has no column, and is left out" in text
 
 
-def test_a_gold_that_only_sqlite_answers_otherwise_is_dropped(url: str, tmp_path: Path) -> None:
+def test_a_gold_that_only_sqlite_answers_otherwise_is_dropped(url, tmp_path):
     other = "SELECT count(*) FROM customer WHERE name || 1 LIKE lower('ANN1')"
     questions = write_questions(tmp_path / "q.jsonl", [*QUESTIONS[:2], ("Ann?", other)])
     text = imported("postgres", url, "--questions", questions, "--out", tmp_path / "out")

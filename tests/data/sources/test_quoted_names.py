@@ -1,7 +1,6 @@
 """Copies of training databases whose names must be quoted: other names, the same answers."""
 
 import sqlite3
-from pathlib import Path
 
 from data.sources.convert import import_source
 from data.sources.quoted_names import accented, add_quoted_copies, new_names, requoted, reserved
@@ -24,7 +23,7 @@ GOLDS = [
 ]
 
 
-def test_names_are_new_and_no_two_are_alike() -> None:
+def test_names_are_new_and_no_two_are_alike():
     names = ["order_items", "order_id", "homeTown", "home town", "name"]
     new = new_names(names, reserved)
     assert new == {"order_id": "Order"}, "'Order' and 'Home Town' are taken"
@@ -34,7 +33,7 @@ def test_names_are_new_and_no_two_are_alike() -> None:
     }
 
 
-def test_a_gold_gets_the_new_names_where_it_has_the_old_ones() -> None:
+def test_a_gold_gets_the_new_names_where_it_has_the_old_ones():
     names = {"order_id": "Order", "name": "Name"}
     sql = "SELECT T1.Order_ID, name FROM t AS T1 WHERE x = 'order_id' AND y = \"Ann\""
     assert requoted(sql, names) == (
@@ -43,7 +42,7 @@ def test_a_gold_gets_the_new_names_where_it_has_the_old_ones() -> None:
     assert requoted("SELECT (", names) is None
 
 
-def test_copies_have_the_answers_of_their_originals(tmp_path: Path) -> None:
+def test_copies_have_the_answers_of_their_originals(tmp_path):
     root = make_spider(tmp_path / "spider")
     make_spider_database(root, "orders", SCHEMA)
     rows = [row("orders", f"What is {number}?", sql) for number, sql in enumerate(GOLDS)]

@@ -36,7 +36,7 @@ def source(tmp_path: Path) -> Path:
     return make_spider(tmp_path / "spider")
 
 
-def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path) -> None:
+def test_usable_questions_are_written_in_our_format(source, tmp_path):
     out = tmp_path / "out"
     import_spider(source, out)
     splits = load_splits(out)
@@ -54,7 +54,7 @@ def test_usable_questions_are_written_in_our_format(source: Path, tmp_path: Path
     assert joined.database_name == "zoo"
 
 
-def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row(source: Path, tmp_path: Path) -> None:
+def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row(source, tmp_path):
     odd = [
         row("zoo", "Half a pair \ud800?", "SELECT count(*) FROM tick"),
         row("zoo", "How many?", "SELECT count(*) FROM tick\0"),
@@ -72,7 +72,7 @@ def test_text_that_utf8_or_sqlite_cannot_hold_is_a_bad_row(source: Path, tmp_pat
     assert report["splits"]["eval"]["kept"] == 2
 
 
-def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_path: Path) -> None:
+def test_dropped_questions_are_counted_by_reason_and_split(source, tmp_path):
     text = imported("spider", source, "--out", tmp_path / "out")
     lines = [line.replace("│", " ").split() for line in text.splitlines()]
     for line in ("rows read 4 4", "dropped: tied 1 -", "kept 2 2"):
@@ -92,7 +92,7 @@ def test_dropped_questions_are_counted_by_reason_and_split(source: Path, tmp_pat
     }
 
 
-def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path: Path) -> None:
+def test_broken_files_are_named_and_the_rest_is_imported(source, tmp_path):
     make_spider_database(source, "bad", "CREATE TABLE t (x)").write_bytes(b"garbage" * 500)
     torn = make_spider_database(
         source, "torn", "CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(40000))"
@@ -122,9 +122,7 @@ def test_broken_files_are_named_and_the_rest_is_imported(source: Path, tmp_path:
     assert ids[-1] == "spider-others-0000"
 
 
-def test_a_missing_file_leaves_the_other_split_and_a_broken_one_is_an_error(
-    source: Path, tmp_path: Path
-) -> None:
+def test_a_missing_file_leaves_the_other_split_and_a_broken_one_is_an_error(source, tmp_path):
     (source / "train_spider.json").unlink()
     report = import_spider(source, tmp_path / "out")
     assert set(load_splits(tmp_path / "out")) == {"eval"}
@@ -134,7 +132,7 @@ def test_a_missing_file_leaves_the_other_split_and_a_broken_one_is_an_error(
         import_spider(source, tmp_path / "out")
 
 
-def test_nothing_usable_exits_nonzero_and_writes_nothing(source: Path, tmp_path: Path) -> None:
+def test_nothing_usable_exits_nonzero_and_writes_nothing(source, tmp_path):
     write_json(source / "train_spider.json", TRAIN[3:])
     (source / "dev.json").unlink()
     status, text = run_import("spider", source, "--out", tmp_path / "out")
@@ -144,7 +142,7 @@ def test_nothing_usable_exits_nonzero_and_writes_nothing(source: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["spider"]
 
 
-def test_only_an_unchanged_import_is_replaced_without_force(source: Path, tmp_path: Path) -> None:
+def test_only_an_unchanged_import_is_replaced_without_force(source, tmp_path):
     out = tmp_path / "out"
     import_spider(source, out)
     write_json(source / "train_spider.json", TRAIN[:1])
@@ -169,16 +167,14 @@ def test_only_an_unchanged_import_is_replaced_without_force(source: Path, tmp_pa
     assert load_splits(other)
 
 
-def test_out_and_source_must_not_overlap(source: Path) -> None:
+def test_out_and_source_must_not_overlap(source):
     for out in (source, source / "out", source.parent):
         with pytest.raises(DataError, match="overlap"):
             import_spider(source, out, force=True)
     assert (source / "dev.json").is_file()
 
 
-def test_a_failed_write_leaves_the_earlier_import(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_earlier_import(source, tmp_path, monkeypatch):
     out = tmp_path / "out"
     import_spider(source, out)
     before = files_of(out)
@@ -203,7 +199,7 @@ def outcomes(data_dir: Path, question_id: str, answers: list[str]) -> list[str]:
     return found
 
 
-def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> None:
+def test_kept_questions_are_counted_and_judged(source, tmp_path):
     out = tmp_path / "out"
     text = imported("spider", source, "--out", out, "--keep", "ties,empty")
     assert "on request: tied" in text
@@ -242,13 +238,13 @@ def test_kept_questions_are_counted_and_judged(source: Path, tmp_path: Path) -> 
         ("WITH u AS (SELECT a FROM t) SELECT a FROM u", "hard"),
     ],
 )
-def test_difficulty_follows_spiders_counts(sql: str, level: str) -> None:
+def test_difficulty_follows_spiders_counts(sql, level):
     assert difficulty_of(sql) == level
 
 
 @pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
 @pytest.mark.slow
-def test_real_spider_imports(tmp_path: Path) -> None:
+def test_real_spider_imports(tmp_path):
     out = tmp_path / "out"
     report = import_spider(Path(str(SPIDER_DIR)), out)
     splits = load_splits(out)
@@ -267,7 +263,7 @@ def test_real_spider_imports(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(SPIDER_DIR is None, reason="SPIDER_DIR is not set: no copy of Spider to import")
-def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path: Path) -> None:
+def test_every_member_of_a_tie_in_real_spider_is_right(tmp_path):
     source, out = Path(str(SPIDER_DIR)), tmp_path / "out"
     (tmp_path / "dev").mkdir()
     for name in ("database", "dev.json", "tables.json"):

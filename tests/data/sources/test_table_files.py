@@ -24,7 +24,7 @@ def table(home: Path, sql: str = "SELECT * FROM t") -> list[tuple[Any, ...]]:
     return query(database_path(home / "shop-data", "shop"), sql)
 
 
-def test_a_folder_with_questions_can_be_trained_on(home: Path) -> None:
+def test_a_folder_with_questions_can_be_trained_on(home):
     (home / "shop" / "item.csv").write_text(ITEMS)
     # beside the tables, and not one of them: it has the SQL
     rows = "\n".join(f'"{text}","{sql}"' for text, sql in QUESTIONS)
@@ -36,7 +36,7 @@ def test_a_folder_with_questions_can_be_trained_on(home: Path) -> None:
     assert table(home, "SELECT name FROM sqlite_master") == [("item",)]
 
 
-def test_without_questions_the_database_is_written(home: Path) -> None:
+def test_without_questions_the_database_is_written(home):
     (home / "shop" / "item.csv").write_text(ITEMS)
     text = imported("csv", "shop")
     assert "wrote 0 questions on 1 database" in text
@@ -63,7 +63,7 @@ def test_without_questions_the_database_is_written(home: Path) -> None:
         (['"a\nb"', '"say ""hi"", now"'], "TEXT", ["a\nb", 'say "hi", now']),
     ],
 )
-def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: list[Any]) -> None:
+def test_types_are_inferred(home, cells, kind, values):
     (home / "shop" / "t.csv").write_text("n,x\n" + "".join(f"0,{cell}\n" for cell in cells))
     imported("csv", "shop")
     assert [row[1] for row in table(home)] == values
@@ -80,7 +80,7 @@ def test_types_are_inferred(home: Path, cells: list[str], kind: str, values: lis
         ("id;name\r1;a,b\r", ["id", "name"], (1, "a,b")),
     ],
 )
-def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any, ...]) -> None:
+def test_forms_of_csv(home, text, columns, row):
     (home / "shop" / "t.csv").write_text(text, encoding="utf-8", newline="")
     imported("csv", "shop")
     assert [info[1] for info in table(home, "PRAGMA table_info(t)")] == columns
@@ -95,7 +95,7 @@ def test_forms_of_csv(home: Path, text: str, columns: list[str], row: tuple[Any,
         ("cp1252", "note: t.csv is no UTF-8: it is read as cp1252"),
     ],
 )
-def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None:
+def test_encodings_are_told(home, encoding, said):
     content = '"id",name\n1,José €\n'.encode(encoding)
     (home / "shop" / "t.csv").write_bytes(content)
     text = imported("csv", "shop")
@@ -103,7 +103,7 @@ def test_encodings_are_told(home: Path, encoding: str, said: str | None) -> None
     assert table(home, "SELECT id, name FROM t") == [(1, "José €")]
 
 
-def test_rows_of_another_length_are_reported(home: Path) -> None:
+def test_rows_of_another_length_are_reported(home):
     (home / "shop" / "t.csv").write_text("id,name,n\n1,a,1\n2\n3,b,2,c\n\n4,c,3,,\n5,d,4, \n")
     text = refused("csv", "shop")
     assert "(line 4), left out: quote cells" in text
@@ -114,7 +114,7 @@ def test_rows_of_another_length_are_reported(home: Path) -> None:
     assert "problem: t.csv: 1 row of more cells than the header's 3 (line 4), left out" in text
 
 
-def test_names_become_plain_and_distinct(home: Path) -> None:
+def test_names_become_plain_and_distinct(home):
     """So that a query needs no quotes: models, and people, forget them."""
     header = "id,Name,name,name_2,Rent (EUR),Größe?,order,,%,a b,a_b"
     (home / "shop" / "2024 Stalls.csv").write_text(f"{header}\n1,a,b,c,d,e,f,g,h,i,j\n")
@@ -125,7 +125,7 @@ def test_names_become_plain_and_distinct(home: Path) -> None:
     assert "2024 Stalls.csv: 'name' is called name_2, 'name_2' is called name_2_2, 'Rent" in text
 
 
-def test_the_old_name_of_a_column_is_no_text(home: Path) -> None:
+def test_the_old_name_of_a_column_is_no_text(home):
     """SQLite reads a name in double quotes that no column has as a text."""
     (home / "shop" / "t.csv").write_text("id,Group\n1,a\n2,b\n")
     sql = """SELECT count(*) FROM t WHERE ""Group"" = 'a'"""
@@ -135,7 +135,7 @@ def test_the_old_name_of_a_column_is_no_text(home: Path) -> None:
     assert 'no such column: "Group"' in text
 
 
-def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
+def test_json_lines_and_parquet_are_tables_too(home):
     lines = (
         '{"id": 1, "name": "007", "price": 2.5, "sold": true, "tags": ["a", "b"]}',
         '{"id": 9007199254740993, "name": null, "price": 3, "on": "2024-01-31T10:00:00Z", '
@@ -160,14 +160,14 @@ def test_json_lines_and_parquet_are_tables_too(home: Path) -> None:
     )
 
 
-def test_all_json_lines_decide_the_columns(home: Path) -> None:
+def test_all_json_lines_decide_the_columns(home):
     lines = ['{"id": 1}'] * 30_000 + ['{"id": "last", "more": 1}']
     (home / "shop" / "a.ndjson").write_text("\n".join(lines))
     imported("csv", "shop")
     assert table(home, "SELECT * FROM a ORDER BY rowid DESC LIMIT 2") == [("last", 1), ("1", None)]
 
 
-def test_all_files_problems_are_reported_at_once(home: Path) -> None:
+def test_all_files_problems_are_reported_at_once(home):
     (home / "shop" / "a.csv").write_text("")
     (home / "shop" / "b.csv").write_bytes(b"id\n\x81\n")
     (home / "shop" / "c.csv").write_text("id\n1\n")
@@ -191,7 +191,7 @@ def test_all_files_problems_are_reported_at_once(home: Path) -> None:
         ({"sqlite_t.csv": "id\n1\n"}, "shop/sqlite_t.csv: object name reserved"),
     ],
 )
-def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -> None:
+def test_bad_csv_is_one_error(home, files, message):
     for name, text in files.items():
         (home / "shop" / name).write_text(text)
     before = files_of(home)
@@ -201,7 +201,7 @@ def test_bad_csv_is_one_error(home: Path, files: dict[str, str], message: str) -
     assert [path.name for path in home.iterdir()] == ["shop"]
 
 
-def test_a_link_out_of_the_folder_is_not_followed(home: Path) -> None:
+def test_a_link_out_of_the_folder_is_not_followed(home):
     (home / "private.csv").write_text("word\nsecret\n")
     (home / "shop" / "t.csv").symlink_to("../private.csv")
     text = refused("csv", "shop")
@@ -216,7 +216,7 @@ def test_a_link_out_of_the_folder_is_not_followed(home: Path) -> None:
 
 
 @pytest.mark.parametrize("out", [".", "item.csv", "item.csv/out"])
-def test_a_csv_file_is_not_replaced(home: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_csv_file_is_not_replaced(home, out, monkeypatch):
     (home / "shop" / "item.csv").write_text(ITEMS)
     monkeypatch.chdir(home / "shop")
     text = refused("csv", ".", "--out", out, "--force")
@@ -225,7 +225,7 @@ def test_a_csv_file_is_not_replaced(home: Path, out: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_a_file_of_very_many_columns_is_refused_at_once(home: Path, suffix: str) -> None:
+def test_a_file_of_very_many_columns_is_refused_at_once(home, suffix):
     path, names = home / "shop" / f"wide.{suffix}", [f"c{n}" for n in range(501)]
     cells = ", ".join(f"{n} AS {name}" for n, name in enumerate(names))
     if suffix == "csv":
@@ -239,9 +239,7 @@ def test_a_file_of_very_many_columns_is_refused_at_once(home: Path, suffix: str)
     assert "has 501 columns, more than 500: leave some out" in " ".join(text.split())
 
 
-def test_a_small_file_of_large_cells_takes_bounded_memory(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_file_of_large_cells_takes_bounded_memory(home, monkeypatch):
     path = home / "shop" / "large.parquet"
     rows = "SELECT repeat('a', 1000000) AS x FROM range(100)"
     duckdb.execute(f"COPY ({rows}) TO '{path}' (COMPRESSION zstd)")

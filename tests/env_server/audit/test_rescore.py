@@ -25,7 +25,7 @@ def score(path: Path, **options: Any) -> Rescored:
 
 
 @pytest.mark.parametrize(("rewards", "paid"), [("2", "reward"), ("sparse", "correctness")])
-def test_rewards_are_those_of_the_version(run_folder: Path, rewards: str, paid: str) -> None:
+def test_rewards_are_those_of_the_version(run_folder, rewards, paid):
     """By its own rewards and standard nothing changes; sparse rewards are the verdict alone."""
     found = score(run_folder, rewards=rewards)
     lines = dict(enumerate(read(run_folder / "episodes.jsonl"), start=1))
@@ -50,9 +50,7 @@ class Doubled(RandomPolicy):
         return [f"ANSWER: {json.dumps(g * 2 if isinstance(g, list) else g)}" for g in golds]
 
 
-def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
-    tiny_data: Path, tmp_path: Path
-) -> None:
+def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(tiny_data, tmp_path):
     run = record(tiny_data, tmp_path / "run", Doubled(tiny_data), standard="bird")
     lines = read(run / "episodes.jsonl")
     assert {line["outcome"] for line in lines} == {"correct"}
@@ -65,7 +63,7 @@ def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(
     assert sum(tally(scores)["lost"] for scores in strict.scores.values()) == len(lost)
 
 
-def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path) -> None:
+def test_what_can_not_be_scored_is_named(run_folder, tmp_path):
     with pytest.raises(DataError, match="no reward version '7'; expected one of 2, sparse"):
         score(run_folder, rewards="7")
     with pytest.raises(DataError, match="no standard 'lax'"):
@@ -82,7 +80,7 @@ def test_what_can_not_be_scored_is_named(run_folder: Path, tmp_path: Path) -> No
         score(run)
 
 
-def test_the_command_prints_a_row_per_phase(run_folder: Path) -> None:
+def test_the_command_prints_a_row_per_phase(run_folder):
     result = CliRunner().invoke(command, ["rescore", str(run_folder), "--rewards", "sparse"])
     assert result.exit_code == 0, result.output
     for phase in ("random", "before", "train", "eval", "after"):

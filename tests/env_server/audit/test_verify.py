@@ -46,7 +46,7 @@ def number_of(run: Path, wanted: Callable[[dict[str, Any]], object]) -> int:
     )
 
 
-def test_a_run_passes_as_it_was_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_passes_as_it_was_written(run, monkeypatch):
     monkeypatch.setenv("SQLENV_STEP_BUDGET", "20")  # the auditor's own settings do not matter
     monkeypatch.setenv("SQLENV_CAPACITY", "abc")
     report = verify(run)
@@ -62,7 +62,7 @@ def test_a_run_passes_as_it_was_written(run: Path, monkeypatch: pytest.MonkeyPat
     assert any(text is not None for line in lines for text in line["texts"])
 
 
-def test_one_byte_anywhere_in_the_episodes_is_found_and_its_line_named(run: Path) -> None:
+def test_one_byte_anywhere_in_the_episodes_is_found_and_its_line_named(run):
     path = run / "episodes.jsonl"
     whole, rng = path.read_bytes(), random.Random(4)
     for place in [0, len(whole) - 1, *(rng.randrange(len(whole)) for _ in range(4))]:
@@ -77,7 +77,7 @@ def test_one_byte_anywhere_in_the_episodes_is_found_and_its_line_named(run: Path
 @pytest.mark.parametrize(
     "name", ["summary.json", "metrics.jsonl", "config.json", "model/model.safetensors", CHECKSUMS]
 )
-def test_one_byte_in_another_file_is_found(run: Path, name: str) -> None:
+def test_one_byte_in_another_file_is_found(run, name):
     path = run / name
     content = bytearray(path.read_bytes())
     # the server's digest, or anywhere
@@ -119,9 +119,7 @@ def forged(name: str, value: Any) -> Change:
         (forged("actions", lambda old: [*old, "ANSWER: 1"]), "can't be replayed: the episode is"),
     ],
 )
-def test_a_forged_line_that_is_sealed_again_is_found_by_its_replay(
-    run: Path, change: Change, expected: str
-) -> None:
+def test_a_forged_line_that_is_sealed_again_is_found_by_its_replay(run, change, expected):
     number = number_of(run, lambda row: row["outcome"] == "wrong" and row["steps"] > 1)
     forge(run / "episodes.jsonl", number, change)
     write_results(run)
@@ -132,7 +130,7 @@ def test_a_forged_line_that_is_sealed_again_is_found_by_its_replay(
     assert expected in " ".join(map(str, problems))
 
 
-def test_an_episode_that_was_too_large_has_a_text_that_was_not_played(run: Path) -> None:
+def test_an_episode_that_was_too_large_has_a_text_that_was_not_played(run):
     number = number_of(run, lambda row: row["outcome"] == "abandoned" and row["steps"] > 0)
     forge(run / "episodes.jsonl", number, forged("too_large", True))
     assert "texts" in next(one.message for one in verify(run).problems if one.line == number)
@@ -140,9 +138,7 @@ def test_an_episode_that_was_too_large_has_a_text_that_was_not_played(run: Path)
     assert line_problems(run) == []
 
 
-def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no_reward(
-    run: Path,
-) -> None:
+def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no_reward(run):
     number = number_of(run, lambda row: row["outcome"] == "wrong" and row["steps"] > 2)
     path, whole = run / "episodes.jsonl", (run / "episodes.jsonl").read_bytes()
 
@@ -165,7 +161,7 @@ def test_an_episode_that_the_driver_left_may_be_unfinished_and_a_lost_one_has_no
     assert line_problems(run) == []  # lost at its reset
 
 
-def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_metrics(run: Path) -> None:
+def test_a_line_that_is_gone_or_there_twice_is_missed_in_the_metrics(run):
     lines = read(run / "episodes.jsonl")
     number = number_of(run, lambda row: row["phase"] == "train") - 1
     for changed in ([*lines[:number], *lines[number + 1 :]], [*lines, lines[number]]):
@@ -206,9 +202,7 @@ def unsealed(line: dict[str, Any]) -> dict[str, Any]:
         (without_a_phase, "before (sampled) is missing"),
     ],
 )
-def test_a_measurement_of_other_questions_is_found(
-    run: Path, forge_phase: Callable[..., Any], problem: str
-) -> None:
+def test_a_measurement_of_other_questions_is_found(run, forge_phase, problem):
     """All other files are made again, as a forger would."""
     path = run / "episodes.jsonl"
     asked = [one["question_id"] for one in read(path) if one["phase"] == "random"]
@@ -228,9 +222,7 @@ def test_a_measurement_of_other_questions_is_found(
         ("eval_greedy_reward", 0.9), ("eval_n", 9),
     ],
 )  # fmt: skip
-def test_metrics_that_do_not_follow_from_the_episodes_are_found(
-    run: Path, key: str, value: float
-) -> None:
+def test_metrics_that_do_not_follow_from_the_episodes_are_found(run, key, value):
     rows = read(run / "metrics.jsonl")
     number = next(number for number, row in enumerate(rows, start=1) if key in row)
     rows[number - 1][key] = value
@@ -240,7 +232,7 @@ def test_metrics_that_do_not_follow_from_the_episodes_are_found(
     assert f"{key} is {value!r}" in problems[0].message
 
 
-def test_what_metrics_leave_out_is_found(run: Path) -> None:
+def test_what_metrics_leave_out_is_found(run):
     rows = read(run / "metrics.jsonl")
     trained = max(number for number, row in enumerate(rows, start=1) if "episodes" in row)
     del rows[trained - 1]["success"]
@@ -266,9 +258,7 @@ def test_what_metrics_leave_out_is_found(run: Path) -> None:
         ("evaluations.random.sampled.mean_reward", 9.0, "is 9.0; recomputed"),
     ],
 )
-def test_a_result_that_does_not_follow_from_the_episodes_is_found(
-    run: Path, path: str, value: Any, problem: str
-) -> None:
+def test_a_result_that_does_not_follow_from_the_episodes_is_found(run, path, value, problem):
     summary = place = json.loads((run / "summary.json").read_text())
     *parents, name = path.split(".")
     for key in parents:
@@ -282,13 +272,13 @@ def test_a_result_that_does_not_follow_from_the_episodes_is_found(
 
 
 @pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
-def test_results_of_nothing_are_found(run: Path, name: str) -> None:
+def test_results_of_nothing_are_found(run, name):
     (run / name).write_text("{}\n")
     (run / CHECKSUMS).write_text(render_checksums(checksums(run)))
     assert {problem.file for problem in verify(run).problems} == {name}
 
 
-def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
+def test_an_unfinished_run_is_audited_as_far_as_it_got(run):
     (run / CHECKSUMS).unlink()
     missing = f"{CHECKSUMS}: missing, though the run is finished"
     assert list(map(str, verify(run).problems)) == [missing]
@@ -311,9 +301,7 @@ def test_an_unfinished_run_is_audited_as_far_as_it_got(run: Path) -> None:
         verify(run)
 
 
-def test_other_data_are_refused_and_the_remedy_named(
-    run: Path, tiny_data: Path, tmp_path: Path
-) -> None:
+def test_other_data_are_refused_and_the_remedy_named(run, tiny_data, tmp_path):
     other = Path(shutil.copytree(tiny_data, tmp_path / "other"))
     questions = other / "questions" / "questions_eval.json"
     questions.write_text(questions.read_text().replace("28500", "28501"))
@@ -333,7 +321,7 @@ def test_other_data_are_refused_and_the_remedy_named(
         verify(other)
 
 
-def test_data_inside_the_run_are_not_trusted(run: Path, tiny_data: Path) -> None:
+def test_data_inside_the_run_are_not_trusted(run, tiny_data):
     shutil.copytree(tiny_data, run / "data")
     config = json.loads((run / "config.json").read_text())
     config["config"]["db_dir"] = str(run / "data" / "databases")
@@ -345,7 +333,7 @@ def test_data_inside_the_run_are_not_trusted(run: Path, tiny_data: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["config.json", "episodes.jsonl", "metrics.jsonl", "summary.json"])
-def test_a_file_that_is_a_link_or_a_pipe_is_not_read(run: Path, name: str) -> None:
+def test_a_file_that_is_a_link_or_a_pipe_is_not_read(run, name):
     (run / name).rename(run / "moved")
     (run / name).symlink_to("/dev/zero")
     with pytest.raises(DataError, match=rf"{name} is a link, or no file|has no {name}"):
@@ -356,7 +344,7 @@ def test_a_file_that_is_a_link_or_a_pipe_is_not_read(run: Path, name: str) -> No
         verify(run)
 
 
-def test_other_rules_are_named_and_another_reward_version_is_refused(run: Path) -> None:
+def test_other_rules_are_named_and_another_reward_version_is_refused(run):
     config = json.loads((run / "config.json").read_text())
     other = {"server_digest": "other", "server_rules": {"rewards": "edited", "limits": "few"}}
     write(run / "config.json", {**config, **other})
@@ -381,7 +369,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_command_prints_a_verdict(run: Path, tmp_path: Path) -> None:
+def test_the_command_prints_a_verdict(run, tmp_path):
     result = CliRunner().invoke(command, ["verify", str(run)])
     assert result.exit_code == 0, result.output
     assert "passed: " in result.output

@@ -1,7 +1,6 @@
 """Authorization, with each of the keys set or not."""
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,16 +45,13 @@ async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
     ],
     ids=["no keys", "the trainer's", "the operator's", "all"],
 )  # fmt: skip
-async def test_what_each_key_opens(
-    tiny_data: Path, keys: dict[str, str], by_nobody: set[str], by_trainer: set[str],
-    by_agent: set[str], by_operator: set[str],
-) -> None:  # fmt: skip
+async def test_what_each_key_opens(tiny_data, keys, by_nobody, by_trainer, by_agent, by_operator):
     async with serving(tiny_data, **keys) as http:
         found = [await opened(http, key) for key in (None, TRAINER, AGENT, OPERATOR)]
     assert found == [by_nobody, by_trainer, by_agent, by_operator]
 
 
-async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path) -> None:
+async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data):
     bare = ("", "Bearer", "Bearer ", TRAINER, f"Basic {TRAINER}")
     wrong = (*bare, f"Bearer {TRAINER}x", f"Bearer {TRAINER[:-1]}", "Bearer é")
     async with serving(tiny_data, api_key=TRAINER, operator_key=OPERATOR) as http:
@@ -96,8 +92,8 @@ async def test_a_wrong_key_opens_nothing_and_is_not_echoed(tiny_data: Path) -> N
     ],
 )
 async def test_no_site_reaches_a_server_by_a_name_of_its_own(
-    tiny_data: Path, host: str, settings: dict[str, str], key: str | None, status: int
-) -> None:
+    tiny_data, host, settings, key, status
+):
     headers = {"Host": host} | bearer(key)
     async with serving(tiny_data, **settings) as http:
         for path in ("/metadata", "/"):
@@ -109,9 +105,7 @@ async def test_no_site_reaches_a_server_by_a_name_of_its_own(
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://env:81", "http://env"])
 @pytest.mark.parametrize("path", ["/reset", "/reset_batch", "/mcp", "/page/play"])
-async def test_no_page_of_another_site_starts_an_episode(
-    tiny_data: Path, origin: str, path: str
-) -> None:
+async def test_no_page_of_another_site_starts_an_episode(tiny_data, origin, path):
     bodies: dict[str, Any] = {
         "/reset": {"json": {}},
         "/reset_batch": {"json": {"resets": [{}]}},
@@ -130,9 +124,7 @@ async def test_no_page_of_another_site_starts_an_episode(
             assert (await http.get("/health", headers=headers)).status_code == 200
 
 
-def test_keys_are_compared_in_constant_time_and_all_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_keys_are_compared_in_constant_time_and_all_of_them(monkeypatch):
     compared: list[bytes] = []
     monkeypatch.setattr(auth.hmac, "compare_digest", lambda _, key: compared.append(key))
     settings = Settings(api_key=TRAINER, operator_key=OPERATOR)
@@ -141,7 +133,7 @@ def test_keys_are_compared_in_constant_time_and_all_of_them(
     assert compared == [TRAINER.encode(), OPERATOR.encode()]
 
 
-async def test_a_body_is_not_read_before_the_key_is_right() -> None:
+async def test_a_body_is_not_read_before_the_key_is_right():
     app = create_app(Settings(api_key=TRAINER))
     read: list[bool] = []
     sent: list[Any] = []
@@ -157,7 +149,7 @@ async def test_a_body_is_not_read_before_the_key_is_right() -> None:
     assert (sent[0], read) == (401, [])
 
 
-async def test_a_key_has_its_places_and_operators_see_every_episode(tiny_data: Path) -> None:
+async def test_a_key_has_its_places_and_operators_see_every_episode(tiny_data):
     """What keys may do to each other's episodes: the conformance suite's group `ownership`."""
     keys = {"agent_keys": AGENT, "operator_key": OPERATOR, "agent_capacity": 2}
     async with serving(tiny_data, **keys) as http:
@@ -184,8 +176,8 @@ async def test_a_key_has_its_places_and_operators_see_every_episode(tiny_data: P
     ],
 )
 async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
-    tiny_data: Path, host: str, keys: dict[str, str], closed: list[str]
-) -> None:
+    tiny_data, host, keys, closed
+):
     async with serving(tiny_data, host=host, **keys) as http:
         for path in ("/operator", "/metrics"):
             reply = await http.get("/operator/verdicts" if path == "/operator" else path)
@@ -193,9 +185,7 @@ async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
             assert path not in closed or "SQLENV_OPERATOR_KEY" in reply.json()["error"]["message"]
 
 
-def test_operators_need_a_key_where_another_server_listens(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_operators_need_a_key_where_another_server_listens(tiny_data, monkeypatch):
     """It may listen on any address: `uvicorn env_server.asgi:app --host 0.0.0.0`.
 
     In a Space it answers under the Space's name.
@@ -211,7 +201,7 @@ def test_operators_need_a_key_where_another_server_listens(
         assert found == [200, 200, 403]
 
 
-def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
+def test_keys_hold_below_a_root_path(tiny_data):
     """`uvicorn --root-path /sql` puts it before every path."""
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1, operator_key=OPERATOR))
     with TestClient(app, root_path="/sql") as http:
@@ -222,7 +212,7 @@ def test_keys_hold_below_a_root_path(tiny_data: Path) -> None:
 # -- settings
 
 
-def test_keys_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_files(tmp_path, monkeypatch):
     monkeypatch.setenv("SQLENV_API_KEY", "")  # as compose passes one that is not set
     for name, text in {
         "api_key": f" {TRAINER}\nnew-{TRAINER}\n", "agent_keys": f"{AGENT}\nanother-{AGENT}\n",
@@ -246,9 +236,7 @@ def test_keys_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (b"SECRET-0123456789", "SECRET-0123456789", "SQLENV_API_KEY_FILE are both set"),
     ],
 )
-def test_a_bad_key_file_is_one_line(
-    tmp_path: Path, content: bytes | None, variable: str, problem: str
-) -> None:
+def test_a_bad_key_file_is_one_line(tmp_path, content, variable, problem):
     file = tmp_path / "key"
     if content is not None:
         file.write_bytes(content)
@@ -275,9 +263,7 @@ def test_a_bad_key_file_is_one_line(
           "SQLENV_CAPACITY": "1000"}, "lower agent_capacity"),
     ],
 )  # fmt: skip
-def test_a_bad_key_is_refused_at_the_start_and_not_shown(
-    environment: dict[str, str], named: str
-) -> None:
+def test_a_bad_key_is_refused_at_the_start_and_not_shown(environment, named):
     result = CliRunner().invoke(command, ["--port", "0"], env=environment)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")

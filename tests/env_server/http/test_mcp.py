@@ -1,9 +1,7 @@
 """MCP: the official client plays an episode, and what happens without the package."""
 
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from env_server.episode_pool import EpisodePool
@@ -23,9 +21,7 @@ def start(question_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("body", [b"{}", b"", b"[]", b"7", b"{", b'{"jsonrpc": "1.0"}'])
-async def test_what_is_no_rpc_gets_an_rpc_error_with_200(
-    http: httpx.AsyncClient, body: bytes
-) -> None:
+async def test_what_is_no_rpc_gets_an_rpc_error_with_200(http, body):
     """As `openenv validate` sends it."""
     reply = await http.post("/mcp", content=body)
     assert reply.status_code == 200
@@ -34,9 +30,7 @@ async def test_what_is_no_rpc_gets_an_rpc_error_with_200(
 
 
 @pytest.mark.parametrize("crowd", [[[]] * 2_000, {str(n): {} for n in range(2_000)}])
-async def test_a_crowded_message_is_not_given_to_the_package(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, crowd: Any
-) -> None:
+async def test_a_crowded_message_is_not_given_to_the_package(http, monkeypatch, crowd):
     monkeypatch.setattr(route, "Call", None)
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": [crowd]}}
     reply = await http.post("/mcp", json=message)
@@ -44,9 +38,7 @@ async def test_a_crowded_message_is_not_given_to_the_package(
     assert "over 1,000 objects and arrays" in reply.json()["error"]["message"]
 
 
-async def test_without_the_package_one_line_names_it(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_the_package_one_line_names_it(http, monkeypatch):
     monkeypatch.setattr(route, "find_spec", lambda name: None)
     reply = await http.post("/mcp", json=PING)
     error = {"code": -32001, "message": route.MISSING}
@@ -54,13 +46,13 @@ async def test_without_the_package_one_line_names_it(
     assert "pip install mcp" in route.MISSING
 
 
-async def test_there_is_no_stream_and_no_way_from_other_sites(http: httpx.AsyncClient) -> None:
+async def test_there_is_no_stream_and_no_way_from_other_sites(http):
     assert (await http.get("/mcp")).status_code == 405
     origin = {"Origin": "https://evil.example"}
     assert (await http.post("/mcp", json=PING, headers=origin)).status_code == 403
 
 
-async def test_the_official_client_plays(tiny_data: Path) -> None:
+async def test_the_official_client_plays(tiny_data):
     pytest.importorskip("mcp")
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
@@ -118,7 +110,7 @@ async def test_the_official_client_plays(tiny_data: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"api_key": TRAINER, "agent_keys": AGENT}])
-async def test_an_agents_key_plays_its_own_episodes(http: httpx.AsyncClient) -> None:
+async def test_an_agents_key_plays_its_own_episodes(http):
     pytest.importorskip("mcp")
     call = {"json": start("shop-1"), "headers": HEADERS | {"X-Episode-Id": "gate"}}
     assert (await http.post("/mcp", **call)).status_code == 401
@@ -132,7 +124,7 @@ async def test_an_agents_key_plays_its_own_episodes(http: httpx.AsyncClient) -> 
 
 
 @pytest.mark.parametrize("settings", [{"agent_keys": AGENT, "agent_tries": 1}])
-async def test_an_agent_without_tries_left_is_told(http: httpx.AsyncClient) -> None:
+async def test_an_agent_without_tries_left_is_told(http):
     pytest.importorskip("mcp")
     headers = HEADERS | bearer(AGENT)
     for left in (True, False):
@@ -141,9 +133,7 @@ async def test_an_agent_without_tries_left_is_told(http: httpx.AsyncClient) -> N
     assert "SQLENV_AGENT_TRIES" in reply["content"][0]["text"]
 
 
-async def test_errors_are_counted_and_a_fault_is_only_logged(
-    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_errors_are_counted_and_a_fault_is_only_logged(http, monkeypatch, caplog):
     pytest.importorskip("mcp")
     await http.post("/mcp", json=start("none"), headers=HEADERS)
     assert 'sqlenv_errors_total{code="unknown_question"} 1.0' in (await http.get("/metrics")).text

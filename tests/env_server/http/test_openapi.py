@@ -66,13 +66,13 @@ def named(parts: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from ((part["name"], part) for part in parts)
 
 
-def test_everything_has_a_description(api: dict[str, Any]) -> None:
+def test_everything_has_a_description(api):
     assert undescribed(api) == set()
     assert len(list(operations(api))) >= 15
     assert len(api["components"]["schemas"]) >= 25
 
 
-def test_calls_that_need_a_key_say_so(api: dict[str, Any]) -> None:
+def test_calls_that_need_a_key_say_so(api):
     assert set(api["components"]["securitySchemes"]) == {"key"}
     asking = {call for call, operation in operations(api) if "security" in operation}
     assert {"post /step", "get /questions", "get /metrics", "get /operator/verdicts"} <= asking
@@ -81,7 +81,7 @@ def test_calls_that_need_a_key_say_so(api: dict[str, Any]) -> None:
     assert not [call for call, operation in operations(without) if "security" in operation]
 
 
-def test_generated_clients_take_the_documented_bodies(api: dict[str, Any]) -> None:
+def test_generated_clients_take_the_documented_bodies(api):
     schemas = api["components"]["schemas"]
 
     def errors(name: str, body: Any) -> list[Any]:
@@ -122,7 +122,7 @@ async def serving(**given: str) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def test_the_page_loads_only_what_the_server_has(scripts: Path) -> None:
+async def test_the_page_loads_only_what_the_server_has(scripts):
     async with serving(api_key=TRAINER) as http:
         page = await http.get("/docs")
         assert page.status_code == 200
@@ -138,9 +138,7 @@ async def test_the_page_loads_only_what_the_server_has(scripts: Path) -> None:
             assert (await http.get(httpx.URL("http://env/docs").join(name))).status_code == 200
 
 
-async def test_without_its_scripts_the_page_says_how_to_get_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_its_scripts_the_page_says_how_to_get_them(monkeypatch):
     monkeypatch.setattr(pages, "find_spec", lambda name: None)
     async with serving() as http:
         reply = await http.get("/docs")

@@ -36,7 +36,7 @@ def call(socket: WebSocketTestSession, kind: str, /, **data: Any) -> tuple[str, 
     return reply["type"], reply["data"]
 
 
-def test_an_episode(http: TestClient) -> None:
+def test_an_episode(http):
     with http.websocket_connect("/ws") as socket:
         kind, first = call(socket, "reset", question_id="shop-1")
         assert kind == "observation"
@@ -73,7 +73,7 @@ def test_an_episode(http: TestClient) -> None:
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
-def test_errors(http: TestClient, frame: str, code: str, text: str) -> None:
+def test_errors(http, frame, code, text):
     with http.websocket_connect("/ws") as socket:
         socket.send_text(frame)
         reply = socket.receive_json()
@@ -82,7 +82,7 @@ def test_errors(http: TestClient, frame: str, code: str, text: str) -> None:
         assert call(socket, "reset", question_id="shop-1")[0] == "observation", "it goes on"
 
 
-def test_a_lost_connection_resumes_its_episode_by_id(http: TestClient) -> None:
+def test_a_lost_connection_resumes_its_episode_by_id(http):
     with http.websocket_connect("/ws") as lost:
         call(lost, "reset", question_id="shop-1", episode_id="mine")
         call(lost, "step", **DESCRIBE)
@@ -103,7 +103,7 @@ def test_a_lost_connection_resumes_its_episode_by_id(http: TestClient) -> None:
         assert (fresh["done"], fresh["observation"]["step_count"]) == (False, 0)
 
 
-def test_a_resume_leaves_the_episode_before_it(http: TestClient) -> None:
+def test_a_resume_leaves_the_episode_before_it(http):
     with http.websocket_connect("/ws") as lost:
         call(lost, "reset", question_id="shop-1", episode_id="mine")
     with http.websocket_connect("/ws") as socket:
@@ -117,7 +117,7 @@ def test_a_resume_leaves_the_episode_before_it(http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"capacity": 1}])
-def test_a_reset_leaves_the_episode_before(http: TestClient) -> None:
+def test_a_reset_leaves_the_episode_before(http):
     with http.websocket_connect("/ws") as socket, http.websocket_connect("/ws") as other:
         for _ in range(3):
             assert call(socket, "reset", question_id="shop-1")[0] == "observation"
@@ -138,7 +138,7 @@ with_keys = pytest.mark.parametrize("settings", [{"api_key": TRAINER, "agent_key
 
 
 @with_keys
-def test_an_agent_sees_rewards_at_the_end_only(http: TestClient) -> None:
+def test_an_agent_sees_rewards_at_the_end_only(http):
     with pytest.raises(WebSocketDisconnect), http.websocket_connect("/ws"):
         pass
     with http.websocket_connect("/ws", headers=bearer(AGENT)) as socket:
@@ -156,7 +156,7 @@ def test_an_agent_sees_rewards_at_the_end_only(http: TestClient) -> None:
 
 
 @with_keys
-def test_an_agent_cant_play_an_ended_id_again_and_a_trainer_can(http: TestClient) -> None:
+def test_an_agent_cant_play_an_ended_id_again_and_a_trainer_can(http):
     for key, again in ((AGENT, "error"), (TRAINER, "observation")):
         with http.websocket_connect("/ws", headers=bearer(key)) as socket:
             call(socket, "reset", question_id="shop-1", episode_id="e")
@@ -173,7 +173,7 @@ def test_an_agent_cant_play_an_ended_id_again_and_a_trainer_can(http: TestClient
 
 
 @with_keys
-def test_no_page_of_another_site_opens_one(http: TestClient) -> None:
+def test_no_page_of_another_site_opens_one(http):
     headers = bearer(AGENT) | {"Origin": "https://evil.example"}
     with pytest.raises(WebSocketDisconnect), http.websocket_connect("/ws", headers=headers):
         pass
@@ -182,20 +182,20 @@ def test_no_page_of_another_site_opens_one(http: TestClient) -> None:
         assert call(socket, "reset")[0] == "observation"
 
 
-def test_a_plain_request_is_told_to_upgrade(http: TestClient) -> None:
+def test_a_plain_request_is_told_to_upgrade(http):
     reply = http.get("/ws")
     assert reply.status_code == 426
     assert "WebSocket" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("settings", [{"lease_s": 0.2}])
-def test_an_idle_connection_ends_with_the_lease(http: TestClient) -> None:
+def test_an_idle_connection_ends_with_the_lease(http):
     with http.websocket_connect("/ws") as socket, pytest.raises(WebSocketDisconnect) as end:
         socket.receive_json()
     assert "SQLENV_LEASE_S" in end.value.reason
 
 
-def test_over_real_sockets(tiny_data: Path) -> None:
+def test_over_real_sockets(tiny_data):
     """The handshake, the limits on a connection, and that episodes outlive their connections."""
     sync = pytest.importorskip("websockets.sync.client")
     from websockets.exceptions import ConnectionClosedError, InvalidStatus
@@ -233,7 +233,7 @@ def test_over_real_sockets(tiny_data: Path) -> None:
 
 
 @pytest.mark.slow  # importing openenv takes most of it
-def test_openenvs_clients_and_validator(tiny_data: Path) -> None:
+def test_openenvs_clients_and_validator(tiny_data):
     """With the installed one of openenv 0.10 and openenv-core 0.3."""
     pytest.importorskip("openenv", reason="openenv or openenv-core is not installed")
     from openenv.cli._validation import validate_running_environment
@@ -258,7 +258,7 @@ def test_openenvs_clients_and_validator(tiny_data: Path) -> None:
             assert typed.state().outcome == "correct"
 
 
-def test_the_manifest() -> None:
+def test_the_manifest():
     manifest = yaml.safe_load((ROOT / "openenv.yaml").read_text())
     assert (manifest["type"], manifest["runtime"], manifest["port"]) == ("space", "fastapi", 8000)
     assert manifest["app"] == "env_server.asgi:app"

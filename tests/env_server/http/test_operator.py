@@ -34,9 +34,7 @@ async def play(
 
 
 @pytest.mark.parametrize("settings", [{"standard": name} for name in ("spider", "bird")])
-async def test_the_servers_standard_decides_outcomes(
-    http: httpx.AsyncClient, settings: dict[str, str]
-) -> None:
+async def test_the_servers_standard_decides_outcomes(http, settings):
     standard = settings["standard"]
     for path in ("/metadata", "/operator/verdicts"):
         assert (await http.get(path)).json()["standard"] == standard
@@ -51,7 +49,7 @@ async def test_the_servers_standard_decides_outcomes(
         assert result.info.ledger.correctness == right
 
 
-async def test_there_is_no_verdict_before_the_end(http: httpx.AsyncClient) -> None:
+async def test_there_is_no_verdict_before_the_end(http):
     await http.post("/reset", json={"question_id": "zoo-2", "episode_id": "e", "step_budget": 1})
     for name, error in (("e", (409, "conflict")), ("nobody", (404, "unknown_episode"))):
         reply = await http.get(f"/operator/verdicts/{name}")
@@ -91,9 +89,7 @@ STATEMENTS = [
     ("form", "answer", "right"),
     [("text", *one) for one in TEXTS] + [("sql", *one) for one in STATEMENTS],
 )
-async def test_an_answer_by_every_standard(
-    http: httpx.AsyncClient, form: str, answer: str, right: str
-) -> None:
+async def test_an_answer_by_every_standard(http, form, answer, right):
     result, seen = await play(http, answer, answer_form=form)
     assert seen.verdicts == {name: name in right.split() for name in ("strict", "spider", "bird")}
     assert (seen.standard, seen.answer_form, seen.question_id) == ("strict", form, "zoo-2")
@@ -103,7 +99,7 @@ async def test_an_answer_by_every_standard(
     assert result.info.ledger.correctness == ("strict" in right)
 
 
-async def test_sql_answers_are_counted_separately(http: httpx.AsyncClient) -> None:
+async def test_sql_answers_are_counted_separately(http):
     for answer in (RIGHT, TURNED, "?"):
         await play(http, answer)
     for answer in (SQL, "?"):
@@ -116,7 +112,7 @@ async def test_sql_answers_are_counted_separately(http: httpx.AsyncClient) -> No
     }
 
 
-async def test_the_form_of_answers_is_an_option_of_the_episode(http: httpx.AsyncClient) -> None:
+async def test_the_form_of_answers_is_an_option_of_the_episode(http):
     body: dict[str, Any] = {"question_id": "zoo-2", "episode_id": "e"}
     body["actions"] = ["DESCRIBE: animals"]
     for form, status in (("sql", 200), ("sql", 200), ("text", 409), ("python", 422)):
@@ -139,7 +135,7 @@ async def listed(http: httpx.AsyncClient, **query: int) -> TriesPage:
 
 
 @keyed
-async def test_the_operator_sees_every_try_however_it_ended(http: httpx.AsyncClient) -> None:
+async def test_the_operator_sees_every_try_however_it_ended(http):
     guesses = [{"question_id": "zoo-2", "actions": [f"ANSWER: {text}"]} for text in ("a", RIGHT)]
     for key in (AGENT, f"{AGENT}-two", TRAINER):
         headers = bearer(key)
@@ -176,7 +172,7 @@ async def test_the_operator_sees_every_try_however_it_ended(http: httpx.AsyncCli
 
 
 @keyed
-async def test_an_answered_id_deleted_and_reset_stays_one_try(http: httpx.AsyncClient) -> None:
+async def test_an_answered_id_deleted_and_reset_stays_one_try(http):
     body: dict[str, Any] = {"question_id": "zoo-2", "episode_id": "e"}
     statuses = []
     for answer in ("a", "b", RIGHT, "a"):
@@ -189,7 +185,7 @@ async def test_an_answered_id_deleted_and_reset_stays_one_try(http: httpx.AsyncC
 
 
 @pytest.mark.parametrize("settings", [KEYS | {"agent_tries": 1}])
-async def test_a_batch_of_guesses_has_the_tries_of_a_question(http: httpx.AsyncClient) -> None:
+async def test_a_batch_of_guesses_has_the_tries_of_a_question(http):
     resets = [{"question_id": "zoo-2", "actions": [f"ANSWER: {guess}"]} for guess in "abc"]
     for key, codes in ((AGENT, [None, "forbidden", "forbidden"]), (TRAINER, [None] * 3)):
         reply = await http.post("/reset_batch", json={"resets": resets}, headers=bearer(key))

@@ -112,9 +112,7 @@ REFUSED: dict[str, tuple[Sequence[bytes], tuple[int, str], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_head_beyond_the_limits_is_refused_and_costs_nothing(
-    server: ServerProcess, name: str
-) -> None:
+def test_a_head_beyond_the_limits_is_refused_and_costs_nothing(server, name):
     pieces, (status, code), text = REFUSED[name]
     before = resident_bytes(server)
     found = error(exchange(server, *pieces))
@@ -123,7 +121,7 @@ def test_a_head_beyond_the_limits_is_refused_and_costs_nothing(
     assert honest(server) < 10
 
 
-def test_requests_within_the_limits_are_answered(server: ServerProcess) -> None:
+def test_requests_within_the_limits_are_answered(server):
     long = b"X-Long: " + b"x" * 30_000 + b"\r\n"
     for lines in (long, b"a: b\r\n" * 98, b"a: b\r\n" * 20 + b"X: " + b"y" * 7000 + b"\r\n"):
         reply = exchange(server, HEAD, lines, b"Connection: close\r\n\r\n")
@@ -134,7 +132,7 @@ def test_requests_within_the_limits_are_answered(server: ServerProcess) -> None:
         assert http.post("/reset", content=body).status_code == 200
 
 
-def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
+def test_pipelined_requests_are_answered_in_order(server):
     gets = b"".join(b"GET /nothing/%d HTTP/1.1\r\nHost: e\r\n\r\n" % n for n in range(1500))
     post = b"POST /reset HTTP/1.1\r\nHost: e\r\nContent-Length: 70002\r\n\r\n{}" + b" " * 70_000
     last = HEAD + b"Connection: close\r\n\r\n"
@@ -158,9 +156,7 @@ def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None
         (b"CONNECT e:1 HTTP/1.1\r\nHost: e\r\n\r\n", 400),
     ],
 )
-def test_an_error_follows_the_replies_that_are_owed(
-    server: ServerProcess, bad: bytes, status: int
-) -> None:
+def test_an_error_follows_the_replies_that_are_owed(server, bad, status):
     reply = exchange(server, HEAD + b"\r\n" + HEAD + b"\r\n" + bad)
     assert reply.count(HEALTHY) == 2
     assert error(reply.rpartition(HEALTHY)[2])[0] == status
@@ -170,7 +166,7 @@ def test_an_error_follows_the_replies_that_are_owed(
         assert error(received(connection))[0] == status
 
 
-def test_pipelining_without_reading_costs_no_memory(server: ServerProcess) -> None:
+def test_pipelining_without_reading_costs_no_memory(server):
     before, sent, flood = resident_bytes(server), 0, (HEAD + b"\r\n") * 10_000
     with connect(server) as connection:
         connection.settimeout(1.0)
@@ -181,7 +177,7 @@ def test_pipelining_without_reading_costs_no_memory(server: ServerProcess) -> No
         assert honest(server) < 10
 
 
-def test_a_client_that_leaves_after_a_stray_line_end_is_noticed(server: ServerProcess) -> None:
+def test_a_client_that_leaves_after_a_stray_line_end_is_noticed(server):
     with httpx.Client(base_url=server.url, timeout=30) as http:
         episode = http.post("/reset", json={"seed": 1}).json()["episode_id"]
         step = json.dumps({"episode_id": episode, "action": SLOW.replace("4000000", "999999999")})
@@ -199,7 +195,7 @@ def test_a_client_that_leaves_after_a_stray_line_end_is_noticed(server: ServerPr
         http.delete(f"/episodes/{episode}")
 
 
-def test_an_upgrade_is_ignored_or_refused_with_a_body(server: ServerProcess) -> None:
+def test_an_upgrade_is_ignored_or_refused_with_a_body(server):
     """httptools takes the body of such a request for the next request."""
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"
     smuggled = b"DELETE /episodes/e HTTP/1.1\r\n\r\n"
@@ -213,14 +209,14 @@ def test_an_upgrade_is_ignored_or_refused_with_a_body(server: ServerProcess) -> 
         assert error(reply[reply.index(b"HTTP/1.1 4") :])[:2] == (400, "bad_request")
 
 
-def test_a_trailer_is_no_header(server: ServerProcess) -> None:
+def test_a_trailer_is_no_header(server):
     body = b"2\r\n{}\r\n0\r\nX-Episode-Id: forged\r\n\r\n"
     reply = exchange(server, CHUNKED + body + HEAD + b"Connection: close\r\n\r\n")
     assert reply.count(b"HTTP/1.1 200") == 2
     assert b"forged" not in reply
 
 
-def test_heads_that_are_late_end_with_408(server: ServerProcess) -> None:
+def test_heads_that_are_late_end_with_408(server):
     with connect(server) as silent, connect(server) as trickling, connect(server) as second:
         assert get(second, "/health") == HEALTHY
         second.sendall(b"GET /hea")
@@ -234,7 +230,7 @@ def test_heads_that_are_late_end_with_408(server: ServerProcess) -> None:
         assert received(silent) == b""
 
 
-def test_unfinished_bodies_give_way_to_whole_requests(tiny_data: Path) -> None:
+def test_unfinished_bodies_give_way_to_whole_requests(tiny_data):
     with (
         running_server(tiny_data, "--workers", "1", max_connections=20) as server,
         ExitStack() as opened,
@@ -247,7 +243,7 @@ def test_unfinished_bodies_give_way_to_whole_requests(tiny_data: Path) -> None:
         assert error(received(held[0]))[:2] == (503, "not_ready")
 
 
-def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data: Path) -> None:
+def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data):
     with (
         running_server(tiny_data, "--workers", "1", max_connections=3) as server,
         ExitStack() as opened,
@@ -273,7 +269,7 @@ def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data: Path) -> None
             assert b"4000000" in received(connection)
 
 
-def test_connections_that_sent_a_key_give_way_last(tiny_data: Path) -> None:
+def test_connections_that_sent_a_key_give_way_last(tiny_data):
     limits = {"max_connections": 4, "api_key": "k" * 20}
     key = b"Authorization: Bearer " + b"k" * 20 + b"\r\n"
     with running_server(tiny_data, "--workers", "1", **limits) as server, ExitStack() as opened:
@@ -292,7 +288,7 @@ def test_connections_that_sent_a_key_give_way_last(tiny_data: Path) -> None:
         assert get(last, "/health") == HEALTHY
 
 
-def test_a_body_that_is_refused_is_dropped_and_the_connection_stays(server: ServerProcess) -> None:
+def test_a_body_that_is_refused_is_dropped_and_the_connection_stays(server):
     body = b" " * 30_000_000
     with connect(server) as connection:
         for _ in range(2):
@@ -310,7 +306,7 @@ def test_a_body_that_is_refused_is_dropped_and_the_connection_stays(server: Serv
             content += connection.recv(4096)
 
 
-def test_a_pipelined_body_is_not_taken_for_the_rest_of_another(server: ServerProcess) -> None:
+def test_a_pipelined_body_is_not_taken_for_the_rest_of_another(server):
     with httpx.Client(base_url=server.url) as http:
         episode = http.post("/reset", json={"seed": 1}).json()["episode_id"]
     slow = json.dumps({"episode_id": episode, "action": SLOW}).encode()
@@ -326,7 +322,7 @@ def test_a_pipelined_body_is_not_taken_for_the_rest_of_another(server: ServerPro
             content += connection.recv(65_536)
 
 
-def test_a_line_a_minute_of_each_kind_says_what_was_refused(tiny_data: Path) -> None:
+def test_a_line_a_minute_of_each_kind_says_what_was_refused(tiny_data):
     with running_server(tiny_data, "--workers", "1", api_key="k" * 20) as server:
         with ExitStack() as opened:
             for number in range(50):
@@ -345,7 +341,7 @@ def test_a_line_a_minute_of_each_kind_says_what_was_refused(tiny_data: Path) -> 
         assert "refused an episode of other data or rules: this server's digest is" in lines[1]
 
 
-def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data: Path) -> None:
+def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data):
     limits = {"max_unfinished_bytes": 100_000}
     with running_server(tiny_data, "--workers", "1", **limits) as server, ExitStack() as opened:
         held = [opened.enter_context(connect(server)) for _ in range(4)]
@@ -360,7 +356,7 @@ def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data: Path) -> None:
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
-def test_a_reply_that_nobody_reads_ends(server: ServerProcess) -> None:
+def test_a_reply_that_nobody_reads_ends(server):
     open_files = Path(f"/proc/{server.pid}/fd")
     before = len([*open_files.iterdir()])
     with connect(server) as connection:

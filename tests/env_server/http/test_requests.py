@@ -12,12 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from pydantic import BaseModel
 
 from env_server.app import create_app
 from env_server.http.requests import MAX_BRACKETS, MAX_STEP_BYTES, parse, parse_item
-from env_server.questions import QuestionBank
 from env_server.settings import Settings
 from shared.actions import MAX_ARGUMENT_BYTES
 from shared.errors import DatabaseLoadError, InvalidRequest, SQLEnvError
@@ -49,15 +46,13 @@ SOME_ACTION = "'TYPE: argument' with TYPE one of DESCRIBE, SAMPLE, QUERY, ANSWER
          f"expected {SOME_ACTION} action_type and argument"),
     ],
 )  # fmt: skip
-def test_an_error_says_which_field_what_is_wrong_and_what_is_expected(
-    model: type[BaseModel], value: Any, message: str
-) -> None:
+def test_an_error_says_which_field_what_is_wrong_and_what_is_expected(model, value, message):
     with pytest.raises(SQLEnvError) as raised:
         parse_item(model, value)
     assert raised.value.message == message
 
 
-def test_brackets_are_counted_before_the_body_is_parsed() -> None:
+def test_brackets_are_counted_before_the_body_is_parsed():
     body = b'{"steps":[' + b",".join([b"[]"] * MAX_BRACKETS) + b"]}"
     with pytest.raises(InvalidRequest, match="over 100,000 objects and arrays"):
         parse(StepBatchRequest, body)
@@ -65,7 +60,7 @@ def test_brackets_are_counted_before_the_body_is_parsed() -> None:
     assert len(parse(StepBatchRequest, fits).steps) == 1000
 
 
-async def test_a_step_has_a_limit_of_its_own(http: httpx.AsyncClient) -> None:
+async def test_a_step_has_a_limit_of_its_own(http):
     assert (await http.post("/reset", json={"episode_id": "e"})).status_code == 200
     body = '{"episode_id":"e","action":"ANSWER: ' + r"\u0041" * MAX_ARGUMENT_BYTES + '"}'
     assert len(body) < MAX_STEP_BYTES
@@ -95,9 +90,7 @@ async def pages(http: httpx.AsyncClient, path: str, **query: Any) -> list[dict[s
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, MAX_PAGE])
-async def test_pages_hold_every_question_once_in_order(
-    http: httpx.AsyncClient, bank: QuestionBank, limit: int
-) -> None:
+async def test_pages_hold_every_question_once_in_order(http, bank, limit):
     listed = await pages(http, "/questions", limit=limit)
     assert [list(one) for one in listed] == [FIELDS] * 10
     expected = [
@@ -114,7 +107,7 @@ async def test_pages_hold_every_question_once_in_order(
     ]
 
 
-async def test_filters(http: httpx.AsyncClient) -> None:
+async def test_filters(http):
     for query, ids in (
         ({"db_id": "zoo"}, "zoo-1 zoo-2 zoo-3"),
         ({"split": "eval", "difficulty": "medium"}, "zoo-2"),
@@ -131,7 +124,7 @@ async def test_filters(http: httpx.AsyncClient) -> None:
     assert beyond == {"total": 10, "next_offset": None, "questions": []}
 
 
-async def test_a_reset_draws_from_what_is_listed(http: httpx.AsyncClient) -> None:
+async def test_a_reset_draws_from_what_is_listed(http):
     listed = {one["question_id"] for one in await pages(http, "/questions", db_id="zoo")}
     drawn = [
         (await http.post("/reset", json={"db_id": "zoo", "seed": seed})).json()["info"]
@@ -148,13 +141,13 @@ async def test_a_reset_draws_from_what_is_listed(http: httpx.AsyncClient) -> Non
         ("gold=1", "gold: there is no such field; expected only offset, limit, split, "),
     ],
 )
-async def test_a_wrong_query_is_named(http: httpx.AsyncClient, query: str, message: str) -> None:
+async def test_a_wrong_query_is_named(http, query, message):
     reply = await http.get(f"/questions?{query}")
     assert reply.status_code == 422
     assert message in reply.json()["error"]["message"]
 
 
-async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path) -> None:
+async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data):
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://env") as http:
 
@@ -176,9 +169,7 @@ async def test_it_is_healthy_always_and_ready_only_while_it_runs(tiny_data: Path
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()], "its SQL workers are gone"
 
 
-async def test_ready_says_which_workers_cannot_start(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_ready_says_which_workers_cannot_start(tiny_data, monkeypatch):
     """With one of two it is ready, and a preempted query runs; with none it is not."""
     app = create_app(Settings(data_dir=tiny_data, sql_workers=2))
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000000)"
@@ -227,7 +218,7 @@ def error_of(reply: httpx.Response) -> dict[str, Any]:
 
 
 @limited
-async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.AsyncClient) -> None:
+async def test_an_oversize_body_is_413_with_or_without_a_length(http):
     read = 0
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -252,9 +243,7 @@ async def test_an_oversize_body_is_413_with_or_without_a_length(http: httpx.Asyn
         ({}, "the body is compressed by gzip: send it plain"),
     ],
 )
-async def test_a_compressed_body_is_named(
-    http: httpx.AsyncClient, headers: dict[str, str], seen: str
-) -> None:
+async def test_a_compressed_body_is_named(http, headers, seen):
     for path in ("/reset", "/step", "/step_batch"):
         reply = await http.post(path, content=gzip.compress(b"{}"), headers=headers)
         assert (reply.status_code, error_of(reply)["message"]) == (422, seen)
@@ -268,9 +257,8 @@ async def test_a_compressed_body_is_named(
     ],
 )
 async def test_a_fault_of_the_server_is_a_logged_500(
-    app: FastAPI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture, fault: Exception, code: str, seen: str,
-) -> None:  # fmt: skip
+    app, http, monkeypatch, caplog, fault, code, seen
+):
     async def broken(*given: object) -> bytes:
         raise fault
 
@@ -286,9 +274,7 @@ async def test_a_fault_of_the_server_is_a_logged_500(
 
 
 @limited
-async def test_a_batch_over_the_limit_is_refused_whole(
-    http: httpx.AsyncClient, app: FastAPI
-) -> None:
+async def test_a_batch_over_the_limit_is_refused_whole(http, app):
     reply = await http.post("/reset_batch", json={"resets": [{}] * (MAX_BATCH + 1)})
     assert (reply.status_code, error_of(reply)["max_batch"]) == (413, MAX_BATCH)
     assert len(app.state.service.pool) == 0

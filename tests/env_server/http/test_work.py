@@ -11,9 +11,8 @@ from fastapi import FastAPI
 
 from env_server.http.requests import LARGE_BYTES
 from env_server.service import MAX_LARGE
-from shared.dataset import Question
 from shared.errors import BodyTooLarge, QueueFull, TimedOut, from_wire, is_retryable
-from tests.env_server.http.conftest import Gate, limit, reset_scope, until_idle
+from tests.env_server.http.conftest import limit, reset_scope, until_idle
 
 pytestmark = pytest.mark.anyio
 QUERY = "QUERY: SELECT 1"
@@ -73,9 +72,7 @@ def step(name: str, step: int | None = 0, action: str = QUERY) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("path", ["/step", "/step_batch"])
-async def test_the_work_of_a_client_that_leaves_is_cancelled(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate, path: str
-) -> None:
+async def test_the_work_of_a_client_that_leaves_is_cancelled(app, http, gate, path):
     steps = [step("a"), step("a", 1), step("b")]
     client = Leaver(app, path, steps[0] if path == "/step" else {"steps": steps})
     await gate.until(1 if path == "/step" else 2)
@@ -89,9 +86,7 @@ async def test_the_work_of_a_client_that_leaves_is_cancelled(
         assert (await http.post("/step", json=step(name))).status_code == 200
 
 
-async def test_the_work_of_a_cancelled_request_is_cancelled(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_the_work_of_a_cancelled_request_is_cancelled(app, http, gate):
     """An application in the client's own process has no connection that could close."""
     request = asyncio.create_task(http.post("/step", json=step("a")))
     await gate.until(1)
@@ -100,9 +95,7 @@ async def test_the_work_of_a_cancelled_request_is_cancelled(
     assert app.state.service.pool.in_flight == 0
 
 
-async def test_the_replay_of_a_client_that_leaves_is_cancelled(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_the_replay_of_a_client_that_leaves_is_cancelled(app, http, gate):
     actions = [f"QUERY: SELECT {n}" for n in range(10)]
     client = Leaver(app, "/reset", {"episode_id": "c", "actions": actions})
     await gate.until(1)
@@ -113,9 +106,7 @@ async def test_the_replay_of_a_client_that_leaves_is_cancelled(
     assert (await http.get("/state", params={"episode_id": "c"})).status_code == 404
 
 
-async def test_a_request_that_waits_behind_one_whose_client_leaves_is_answered(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_a_request_that_waits_behind_one_whose_client_leaves_is_answered(app, http, gate):
     first = Leaver(app, "/step", step("a"))
     await gate.until(1)
     again = asyncio.create_task(http.post("/step", json=step("a")))
@@ -127,9 +118,7 @@ async def test_a_request_that_waits_behind_one_whose_client_leaves_is_answered(
     assert gate.jobs == 2
 
 
-async def test_a_clients_items_under_way_are_bounded(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_a_clients_items_under_way_are_bounded(app, http, gate):
     busy = Leaver(app, "/step_batch", {"steps": [step("a", n) for n in range(3)]})
     await gate.until(1)
     refused = Leaver(app, "/step_batch", {"steps": [step("b", n) for n in range(2)]})
@@ -148,9 +137,7 @@ async def test_a_clients_items_under_way_are_bounded(
     assert (busy.status, other.status, whole.status) == (200, 200, 200)
 
 
-async def test_replayed_actions_count_as_items(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_replayed_actions_count_as_items(app, http, gate):
     resets = [{"episode_id": name, "actions": [QUERY, QUERY]} for name in "cd"]
     busy = Leaver(app, "/reset_batch", {"resets": resets})
     await gate.until(2)
@@ -170,9 +157,7 @@ async def test_replayed_actions_count_as_items(
     assert reply.json()["results"][0]["observation"]["step_count"] == 9
 
 
-async def test_a_clients_large_requests_are_worked_on_one_at_a_time(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_a_clients_large_requests_are_worked_on_one_at_a_time(app, http, gate):
     def batch(name: str) -> bytes:
         item = {"episode_id": name, "action": QUERY}
         return json.dumps({"steps": [item]}).encode() + b" " * LARGE_BYTES
@@ -193,9 +178,7 @@ async def test_a_clients_large_requests_are_worked_on_one_at_a_time(
     assert sorted(one.status for one in waiting) == [200] * MAX_LARGE + [429]
 
 
-async def test_the_requests_that_wait_for_an_episode_are_bounded(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_the_requests_that_wait_for_an_episode_are_bounded(app, http, gate):
     waiting = [asyncio.create_task(http.post("/step", json=step("a"))) for _ in range(3)]
     await gate.until(1)
     reply = await http.get("/state", params={"episode_id": "a"})
@@ -207,7 +190,7 @@ async def test_the_requests_that_wait_for_an_episode_are_bounded(
     assert {(await one).status_code for one in waiting} == {200}
 
 
-async def test_one_item_is_answered_however_large(app: FastAPI, http: httpx.AsyncClient) -> None:
+async def test_one_item_is_answered_however_large(app, http):
     service = app.state.service
     service.settings = service.settings.model_copy(update={"max_reply_bytes": 100})
     reply = await http.post("/step_batch", json={"steps": [step("a"), step("a")]})
@@ -217,9 +200,7 @@ async def test_one_item_is_answered_however_large(app: FastAPI, http: httpx.Asyn
 # -- in time
 
 
-async def test_a_step_that_is_late_is_taken_once(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate, question: Question
-) -> None:
+async def test_a_step_that_is_late_is_taken_once(app, http, gate, question):
     await http.post("/reset", json={"episode_id": "e", "question_id": question.question_id})
     limit(app, 0.1)
     for _ in range(2):
@@ -234,9 +215,7 @@ async def test_a_step_that_is_late_is_taken_once(
     assert gate.jobs == 1, "the repeats waited for the first"
 
 
-async def test_in_a_batch_the_late_fail_alone(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_in_a_batch_the_late_fail_alone(app, http, gate):
     limit(app, 2)  # the others' time too
     body = {"steps": [step("a"), step("b", action="ANSWER: x"), step("nobody")]}
     results = (await http.post("/step_batch", json=body)).json()["results"]
@@ -249,7 +228,7 @@ async def test_in_a_batch_the_late_fail_alone(
     assert again[1:] == results[1:]
 
 
-async def test_a_body_that_is_slow_to_arrive_is_refused(app: FastAPI) -> None:
+async def test_a_body_that_is_slow_to_arrive_is_refused(app):
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -268,7 +247,7 @@ async def test_a_body_that_is_slow_to_arrive_is_refused(app: FastAPI) -> None:
     )
 
 
-async def test_a_gateways_id_is_adopted_where_the_body_has_none(http: httpx.AsyncClient) -> None:
+async def test_a_gateways_id_is_adopted_where_the_body_has_none(http):
     minted = {"X-Episode-Id": "5b1f3a52-4d64-4b5f-9f3c-0a6f3c9f1a11"}
     adopted = await http.post("/reset", headers=minted)
     named = await http.post("/reset", headers=minted, json={"episode_id": "mine"})
@@ -279,7 +258,7 @@ async def test_a_gateways_id_is_adopted_where_the_body_has_none(http: httpx.Asyn
     assert (bad.status_code, bad.json()["error"]["code"]) == (422, "invalid_request")
 
 
-async def test_a_gateway_lets_the_server_refuse_a_request(http: httpx.AsyncClient) -> None:
+async def test_a_gateway_lets_the_server_refuse_a_request(http):
     reply = await http.post("/reset", headers={"X-Refusal": "put episode_id first"})
     error = reply.json()["error"]
     assert (reply.status_code, error["code"]) == (422, "invalid_request")
@@ -287,8 +266,8 @@ async def test_a_gateway_lets_the_server_refuse_a_request(http: httpx.AsyncClien
 
 
 async def test_what_fails_after_its_time_is_not_logged_and_a_fault_is_logged(
-    app: FastAPI, http: httpx.AsyncClient, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
+    app, http, gate, caplog
+):
     """asyncio logs a task's exception with its traceback if nobody retrieves it."""
     unheard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))

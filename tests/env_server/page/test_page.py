@@ -4,7 +4,6 @@ import base64
 import threading
 from collections import Counter
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -64,7 +63,7 @@ async def seen(http: httpx.AsyncClient, path: str, **query: Any) -> Markup:
     return found
 
 
-async def test_texts_of_models_are_escaped(tiny_data: Path) -> None:
+async def test_texts_of_models_are_escaped(tiny_data):
     async with serving(tiny_data) as http:
         await begin(http, f"QUERY: SELECT '{HOSTILE}' AS x", f"ANSWER: {HOSTILE}")
         page = await seen(http, "/page/episode", id="e")
@@ -75,7 +74,7 @@ async def test_texts_of_models_are_escaped(tiny_data: Path) -> None:
         assert "default-src 'none'" in broken.headers["content-security-policy"]
 
 
-async def test_gold_is_for_the_operators_key_alone(tiny_data: Path) -> None:
+async def test_gold_is_for_the_operators_key_alone(tiny_data):
     async with serving(tiny_data, api_key=TRAINER, operator_key=OPERATOR) as http:
         await begin(http)
         for key, shown in ((TRAINER, False), (OPERATOR, True)):
@@ -86,7 +85,7 @@ async def test_gold_is_for_the_operators_key_alone(tiny_data: Path) -> None:
         assert "Gold, which" not in (await seen(http, "/page/episode", id="e")).text
 
 
-async def test_keys_open_the_page_to_browsers(tiny_data: Path) -> None:
+async def test_keys_open_the_page_to_browsers(tiny_data):
     keys: dict[str, Any] = {"api_key": TRAINER, "agent_keys": AGENT, "operator_key": OPERATOR}
     statuses = {TRAINER: 200, OPERATOR: 200, AGENT: 403, "wrong": 401}
     async with serving(tiny_data, **keys) as http:
@@ -103,7 +102,7 @@ async def test_keys_open_the_page_to_browsers(tiny_data: Path) -> None:
         assert (await http.get("/signin", headers=basic(OPERATOR))).headers["location"] == "./"
 
 
-async def test_without_a_key_episodes_are_listed_on_loopback_only(tiny_data: Path) -> None:
+async def test_without_a_key_episodes_are_listed_on_loopback_only(tiny_data):
     for given, status in (({"host": "0.0.0.0"}, 403), ({"operator_key": OPERATOR}, 403), ({}, 200)):
         async with serving(tiny_data, **given) as http:
             assert (await http.get("/")).status_code == 200
@@ -111,7 +110,7 @@ async def test_without_a_key_episodes_are_listed_on_loopback_only(tiny_data: Pat
             assert (await http.get("/page/episodes")).status_code == status
 
 
-async def test_an_episode_is_played_by_hand(tiny_data: Path) -> None:
+async def test_an_episode_is_played_by_hand(tiny_data):
     async with serving(tiny_data) as http:
         start = await http.post("/page/play", data={"question_id": "zoo-2", "step_budget": ""})
         assert start.status_code == 303
@@ -137,7 +136,7 @@ async def test_an_episode_is_played_by_hand(tiny_data: Path) -> None:
         assert f"episode?id={form['episode_id']}" in Markup(listed.text).links
 
 
-async def test_withheld_rewards_are_shown_at_the_end_or_to_the_operator(tiny_data: Path) -> None:
+async def test_withheld_rewards_are_shown_at_the_end_or_to_the_operator(tiny_data):
     async with serving(tiny_data, api_key=TRAINER, operator_key=OPERATOR) as http:
         await begin(http, "DESCRIBE: animals", rewards="end")
         for key, shown in ((TRAINER, False), (OPERATOR, True)):
@@ -145,7 +144,7 @@ async def test_withheld_rewards_are_shown_at_the_end_or_to_the_operator(tiny_dat
             assert ("exec_ok" in page.text) == shown
 
 
-async def test_the_list_has_pages(tiny_data: Path) -> None:
+async def test_the_list_has_pages(tiny_data):
     async with serving(tiny_data) as http:
         resets = [{"episode_id": f"e{number}", "seed": number} for number in range(51)]
         await http.post("/reset_batch", json={"resets": resets})
@@ -158,7 +157,7 @@ async def test_the_list_has_pages(tiny_data: Path) -> None:
         assert [one for one in second.links if one.startswith("episode")] == ["episode?id=e7"]
 
 
-async def test_the_board_counts(tiny_data: Path) -> None:
+async def test_the_board_counts(tiny_data):
     async with serving(tiny_data) as http:
         await begin(http, "ANSWER: no")
         for path in ("/", "/page/board"):
@@ -167,7 +166,7 @@ async def test_the_board_counts(tiny_data: Path) -> None:
             assert "of 1 started" in text
 
 
-async def test_large_forms_are_refused(tiny_data: Path) -> None:
+async def test_large_forms_are_refused(tiny_data):
     async with serving(tiny_data) as http:
         large = await http.post("/page/step", content=b"a=" + b"b" * MAX_STEP_BYTES)
         assert large.status_code == 413
@@ -175,9 +174,7 @@ async def test_large_forms_are_refused(tiny_data: Path) -> None:
         assert many.status_code == 422
 
 
-async def test_a_long_episode_is_marked_up_off_the_event_loop(
-    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_episode_is_marked_up_off_the_event_loop(tiny_data, monkeypatch):
     threads, mark_up = set(), views.observation_markup
 
     def marked_up(*given: Any) -> Any:

@@ -1,7 +1,6 @@
 """What a statement may use: SQLite's limits, steps, CPU time, expensive calls and memory."""
 
 import time
-from pathlib import Path
 
 import apsw
 import pytest
@@ -16,9 +15,7 @@ SORT_IN_MEMORY = f"{NUMBERS} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n 
 
 
 @pytest.mark.parametrize("name", ["overflow", "too many", "at most 7 tables", "JSON path too deep"])
-def test_a_name_that_sounds_like_a_limit_is_no_limit(
-    runner: SqlRunner, shop: str, name: str
-) -> None:
+def test_a_name_that_sounds_like_a_limit_is_no_limit(runner, shop, name):
     for sql in (f'SELECT customers."{name}" FROM customers', f'SELECT "{name}"()'):
         assert query(runner, shop, sql).error_code == "sql_error"
     assert query(runner, shop, f'SELECT 1 FROM "{name}"').error_code == "no_such_table"
@@ -40,11 +37,11 @@ def test_a_name_that_sounds_like_a_limit_is_no_limit(
         "SELECT 1 ORDER BY 1" + ", 1" * 300,
     ],
 )
-def test_each_of_sqlites_limits_is_a_limit(runner: SqlRunner, shop: str, sql: str) -> None:
+def test_each_of_sqlites_limits_is_a_limit(runner, shop, sql):
     assert query(runner, shop, sql).error_code == "sql_budget"
 
 
-def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
+def test_steps_are_the_same_whatever_ran_before(shop):
     tables = ", ".join(f"customers {name}" for name in "abcdef")
     sql = f"SELECT count(*) FROM {tables}"
     with SqlRunner() as first, SqlRunner() as second:
@@ -55,7 +52,7 @@ def test_steps_are_the_same_whatever_ran_before(shop: str) -> None:
     assert once.vm_steps > 10_000
 
 
-def test_the_steps_alone_stop_a_statement(shop: str) -> None:
+def test_the_steps_alone_stop_a_statement(shop):
     limits = SqlLimits(max_vm_steps=100_000, max_cpu_s=1e9)
     rows = ENDLESS.replace("100000000", "{}")
     with SqlRunner(limits) as runner:
@@ -65,7 +62,7 @@ def test_the_steps_alone_stop_a_statement(shop: str) -> None:
     assert long.vm_steps == limits.max_vm_steps + limits.handler_vm_steps
 
 
-def test_cpu_time_is_the_net_under_the_steps(shop: str) -> None:
+def test_cpu_time_is_the_net_under_the_steps(shop):
     with SqlRunner(SqlLimits(max_vm_steps=10**12, max_cpu_s=0.2)) as runner:
         by_time = query(runner, shop, ENDLESS)
     with SqlRunner(SqlLimits(max_vm_steps=1_000_000)) as runner:
@@ -91,7 +88,7 @@ def long_loop(max_length: int, expression: str) -> str:
 @pytest.mark.parametrize(
     "expression", ["instr(x || (i * 0), y)", "x + i", "length(upper(x || i))", "y LIKE x || '%'"]
 )
-def test_expensive_steps_are_stopped_by_their_cpu_time(shop: str, expression: str) -> None:
+def test_expensive_steps_are_stopped_by_their_cpu_time(shop, expression):
     """Each takes minutes within the step budget, and seconds between two counts of steps."""
     with SqlRunner(SqlLimits(max_cpu_s=0.2)) as runner:
         began = time.thread_time()
@@ -101,7 +98,7 @@ def test_expensive_steps_are_stopped_by_their_cpu_time(shop: str, expression: st
     assert result.error_code == "sql_budget"
 
 
-def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
+def test_calls_that_aliases_multiply_are_counted(shop):
     """4,096 calls of 7 ms in a row, which no interrupt can end."""
     sql = "(SELECT instr(x, y) AS f FROM v, w)"
     for _ in range(12):
@@ -119,7 +116,7 @@ def test_calls_that_aliases_multiply_are_counted(shop: str) -> None:
         assert more.error_code == "sql_budget"
 
 
-def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
+def test_memory_is_judged_on_an_empty_heap(tmp_path):
     """Other databases' caches must not make a query fail that succeeds on a fresh worker."""
     rows = NUMBERS.replace("100000000", "1500")
     script = (
@@ -141,7 +138,7 @@ def test_memory_is_judged_on_an_empty_heap(tmp_path: Path) -> None:
         apsw.hard_heap_limit(SqlLimits().max_heap_bytes)
 
 
-def test_memory_that_runs_out_is_the_querys_error(shop: str) -> None:
+def test_memory_that_runs_out_is_the_querys_error(shop):
     with SqlRunner(SqlLimits(max_heap_bytes=16 * 1024 * 1024)) as runner:
         result = query(runner, shop, SORT_IN_MEMORY)
         assert (result.error_code, "memory" in str(result.error)) == ("sql_budget", True)

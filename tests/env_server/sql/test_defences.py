@@ -63,7 +63,7 @@ def content(path: str) -> str:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_the_file_alone_stops_a_write(jailed: SqlConnection, path: str, write: str) -> None:
+def test_the_file_alone_stops_a_write(jailed, path, write):
     before = content(path)
     with pytest.raises(apsw.ReadOnlyError):
         freed(jailed).execute(write).fetchall()
@@ -71,7 +71,7 @@ def test_the_file_alone_stops_a_write(jailed: SqlConnection, path: str, write: s
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_the_authorizer_alone_stops_a_write(writable: SqlConnection, path: str, write: str) -> None:
+def test_the_authorizer_alone_stops_a_write(writable, path, write):
     before = content(path)
     writable.raw.exec_trace = None
     with pytest.raises(apsw.AuthError):
@@ -81,9 +81,7 @@ def test_the_authorizer_alone_stops_a_write(writable: SqlConnection, path: str, 
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_the_check_of_statements_alone_stops_a_write(
-    writable: SqlConnection, path: str, write: str
-) -> None:
+def test_the_check_of_statements_alone_stops_a_write(writable, path, write):
     before = content(path)
     writable.raw.authorizer = None
     result = run_query(writable, write)
@@ -91,7 +89,7 @@ def test_the_check_of_statements_alone_stops_a_write(
     assert content(path) == before
 
 
-def test_a_write_without_any_defence_succeeds(writable: SqlConnection, path: str) -> None:
+def test_a_write_without_any_defence_succeeds(writable, path):
     """The tests above would pass on writes that fail anyway."""
     before = content(path)
     for write in WRITES:
@@ -125,16 +123,14 @@ def other_schemas(connection: SqlConnection, other: Path) -> None:
         "SELECT 1 FROM main.t WHERE a IN o.t",
     ],
 )
-def test_the_authorizer_alone_hides_other_schemas(
-    jailed: SqlConnection, tmp_path: Path, sql: str
-) -> None:
+def test_the_authorizer_alone_hides_other_schemas(jailed, tmp_path, sql):
     other_schemas(jailed, tmp_path / "other.sqlite")
     result = run_query(jailed, sql)
     assert (result.error_code, result.rows) == ("sql_denied", [])
     assert run_query(jailed, "SELECT a FROM main.t").rows == [(1,), (2,)]
 
 
-def test_the_limit_alone_attaches_nothing(jailed: SqlConnection, tmp_path: Path) -> None:
+def test_the_limit_alone_attaches_nothing(jailed, tmp_path):
     with pytest.raises(apsw.SQLError, match="too many attached"):
         freed(jailed).execute(f"ATTACH '{tmp_path / 'new'}' AS o").close()
     assert not (tmp_path / "new").exists()
@@ -146,9 +142,7 @@ SEVERAL = ["SELECT 1; SELECT 2", "SELECT 1;SELECT 1", "SELECT 1; /* ; */ VALUES 
 
 
 @pytest.mark.parametrize("sql", SEVERAL)
-def test_what_follows_a_statement_alone_is_refused(
-    jailed: SqlConnection, sql: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_follows_a_statement_alone_is_refused(jailed, sql, monkeypatch):
     class Prefixed(str):
         def startswith(self, *_: Any) -> bool:
             return True
@@ -157,9 +151,7 @@ def test_what_follows_a_statement_alone_is_refused(
 
 
 @pytest.mark.parametrize("sql", [SEVERAL[0], SEVERAL[2]])
-def test_a_second_statement_alone_is_refused(
-    jailed: SqlConnection, sql: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_statement_alone_is_refused(jailed, sql, monkeypatch):
     monkeypatch.setattr(module, "_AFTER_STATEMENT", re.compile(".*", re.DOTALL))
     result = run_query(jailed, sql)
     assert (result.error_code, result.rows) == ("sql_denied", [])
@@ -169,7 +161,7 @@ def test_a_second_statement_alone_is_refused(
 # -- the gold: its own connection
 
 
-def test_gold_queries_and_samples_have_a_connection_without_agents_statements(path: str) -> None:
+def test_gold_queries_and_samples_have_a_connection_without_agents_statements(path):
     def run(kind: JobKind, sql: str) -> SqlResult:
         return runner.run(SqlJob(kind, path, sql))
 
@@ -188,7 +180,7 @@ def test_gold_queries_and_samples_have_a_connection_without_agents_statements(pa
 # -- functions: the authorizer's list
 
 
-def test_every_function_that_is_not_listed_is_denied(path: str) -> None:
+def test_every_function_that_is_not_listed_is_denied(path):
     """Of all that this SQLite has, also those that nobody thought of."""
     functions = apsw.Connection("").execute("SELECT name, abs(narg) FROM pragma_function_list")
     others = [(name, n) for name, n in functions if name not in SqlLimits().functions]

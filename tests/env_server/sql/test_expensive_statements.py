@@ -9,7 +9,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from itertools import product
@@ -251,7 +251,7 @@ def database(tmp_path: Path) -> str:
     return str(make_database(tmp_path / "t.sqlite", TABLE))
 
 
-def test_every_allowed_function_is_called() -> None:
+def test_every_allowed_function_is_called():
     scalars = list(calls(random.Random(SEED), 1))
     assert {case.name.partition("(")[0] for case in scalars} == set(SCALARS) - CLOCKS
     rows = list(aggregates(random.Random(SEED), 1))
@@ -280,7 +280,7 @@ async def cpu_s(pool: SqlPool, database: str, case: Case) -> float:
         pytest.param(statements, id="sorts, joins and compilation"),
     ],
 )
-def test_no_statement_takes_long(cases: Callable[[], Iterable[Case]], database: str) -> None:
+def test_no_statement_takes_long(cases, database):
     async def run() -> dict[Case, float]:
         async with SqlPool(1) as pool:
             return {case: await cpu_s(pool, database, case) for case in cases()}

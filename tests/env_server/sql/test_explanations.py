@@ -2,7 +2,6 @@
 instead, and what is in a column. Each with a case in which it must not be said."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import apsw
 import pytest
@@ -89,9 +88,7 @@ def ask(runner: SqlRunner, path: str, sql: str, explain: tuple[str, ...] = ALL) 
         ("status_cd IS NULL", None),
     ],
 )  # fmt: skip
-def test_a_query_that_finds_nothing_says_why(
-    runner: SqlRunner, path: str, condition: str, remark: str | None
-) -> None:
+def test_a_query_that_finds_nothing_says_why(runner, path, condition, remark):
     wanted = [] if remark is None else [remark]
     for what in ("*", "count(*)", "max(total)", "sum(total), count(id)"):
         found = ask(runner, path, f"SELECT {what} FROM orders WHERE {condition}")
@@ -100,7 +97,7 @@ def test_a_query_that_finds_nothing_says_why(
     assert not ask(runner, path, f"SELECT * FROM orders WHERE {condition}", ("remarks",)).remarks
 
 
-def test_a_result_with_values_has_no_reason(runner: SqlRunner, path: str) -> None:
+def test_a_result_with_values_has_no_reason(runner, path):
     for sql in (
         "SELECT id FROM orders WHERE status_cd = 'C' OR status_cd = 'Q'",
         "SELECT count(*) FROM orders WHERE country IN ('Norway', 'Atlantis')",
@@ -145,9 +142,7 @@ def test_a_result_with_values_has_no_reason(runner: SqlRunner, path: str) -> Non
         ("SELECT id FROM open_orders WHERE status_cd = 'C'", ["status_cd has no 'C'; it has 'N'"]),
     ],
 )  # fmt: skip
-def test_conditions_are_those_of_tables(
-    runner: SqlRunner, path: str, sql: str, remarks: list[str] | None
-) -> None:
+def test_conditions_are_those_of_tables(runner, path, sql, remarks):
     found = ask(runner, path, sql)
     if remarks is None:
         assert "ambiguous" in (found.error or "")
@@ -196,9 +191,7 @@ def test_conditions_are_those_of_tables(
         ("SELECT name FROM customers -- 1/2", []),
     ],
 )  # fmt: skip
-def test_a_result_that_misleads_has_a_remark(
-    runner: SqlRunner, path: str, sql: str, remarks: list[str]
-) -> None:
+def test_a_result_that_misleads_has_a_remark(runner, path, sql, remarks):
     found = ask(runner, path, sql)
     assert (found.error, found.remarks) == (None, remarks)
     assert ask(runner, path, sql, ("empty", "errors")).remarks == []
@@ -243,9 +236,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("SELECT sum(price) / count(*), sum(n) / count(n) FROM person", []),
     ],
 )  # fmt: skip
-def test_dates_and_nulls_that_mislead_have_a_remark(
-    runner: SqlRunner, people: str, sql: str, remarks: list[str]
-) -> None:
+def test_dates_and_nulls_that_mislead_have_a_remark(runner, people, sql, remarks):
     found = ask(runner, people, sql, ("remarks",))
     assert (found.error, found.remarks) == (None, remarks)
 
@@ -294,9 +285,7 @@ def test_dates_and_nulls_that_mislead_have_a_remark(
         ("SELECT id FROM orders WHERE country = 'Patient Records' AND", None),
     ],
 )  # fmt: skip
-def test_an_error_names_the_remedy(
-    runner: SqlRunner, path: str, sql: str, remedy: str | None
-) -> None:
+def test_an_error_names_the_remedy(runner, path, sql, remedy):
     plain, found = ask(runner, path, sql, ()), ask(runner, path, sql)
     assert plain.error is not None
     assert found.error is not None
@@ -321,14 +310,14 @@ def test_an_error_names_the_remedy(
         "SELECT 1 FROM orders WHERE country = 'a' AND '" + "{x}" * 50 + "' = country",
     ],
 )  # fmt: skip
-def test_a_large_statement_costs_little_more(runner: SqlRunner, path: str, sql: str) -> None:
+def test_a_large_statement_costs_little_more(runner, path, sql):
     found = ask(runner, path, sql)
     assert (found.error, found.rows) == (None, [])
     assert len(found.remarks) <= 2
     assert all(len(one) < 400 for one in found.remarks)
 
 
-def test_lookups_share_the_statements_steps(tmp_path: Path) -> None:
+def test_lookups_share_the_statements_steps(tmp_path):
     """A table of 2 million rows: what a look-up can't finish is left out."""
     script = f"""CREATE TABLE t (id INTEGER PRIMARY KEY, kind TEXT);
         {NUMBERS.format(2_000_000)} INSERT INTO t SELECT i, 'k' || (i % 3) FROM n"""
@@ -352,7 +341,7 @@ def test_lookups_share_the_statements_steps(tmp_path: Path) -> None:
         assert values.vm_steps < 5_000_000
 
 
-def test_what_is_in_columns(runner: SqlRunner, path: str) -> None:
+def test_what_is_in_columns(runner, path):
     def contents(table: str, rows: int, *columns: str) -> dict[str, str]:
         job = SqlJob(JobKind.VALUES, path, encode_columns(table, columns, columns, rows))
         result = runner.run(job)
@@ -394,11 +383,11 @@ def test_what_is_in_columns(runner: SqlRunner, path: str) -> None:
         ([Value("text", "1", 1, 1, 3), Value("integer", 1, 1, 1, 2)], "'1', 1"),
     ],
 )  # fmt: skip
-def test_the_text_of_a_column_is_short(values: list[Value], text: str) -> None:
+def test_the_text_of_a_column_is_short(values, text):
     assert describe_values(values) == text
 
 
-def test_tables_without_rowid_and_broken_text(tmp_path: Path) -> None:
+def test_tables_without_rowid_and_broken_text(tmp_path):
     many = MAX_ROWS + 5
     script = f"""CREATE TABLE w (k TEXT PRIMARY KEY) WITHOUT ROWID;
         {NUMBERS.format(many)} INSERT INTO w SELECT printf('%06d', i) FROM n;
@@ -418,7 +407,7 @@ def test_tables_without_rowid_and_broken_text(tmp_path: Path) -> None:
             assert runner.run(job).rows == [(column, text)]
 
 
-def test_rowids_in_clusters_are_no_few_rows(tmp_path: Path) -> None:
+def test_rowids_in_clusters_are_no_few_rows(tmp_path):
     script = f"""CREATE TABLE place (id INTEGER PRIMARY KEY, k TEXT);
         {NUMBERS.format(20_000)} INSERT INTO place SELECT i, 'k' || (i % 20) FROM n;
         INSERT INTO place VALUES (1000000000000, 'last');"""
@@ -430,7 +419,7 @@ def test_rowids_in_clusters_are_no_few_rows(tmp_path: Path) -> None:
     assert result.row_count == MAX_ROWS
 
 
-def test_values_share_a_budget_of_steps(tmp_path: Path) -> None:
+def test_values_share_a_budget_of_steps(tmp_path):
     """Columns beyond it have no values: on every machine the same ones."""
     names = [f"c{n}" for n in range(20)]
     columns = ", ".join(f"max(a.i) + {n} AS {name}" for n, name in enumerate(names))
@@ -445,7 +434,7 @@ def test_values_share_a_budget_of_steps(tmp_path: Path) -> None:
     assert [bool(text) for _, text in result.rows] == [False] * 20
 
 
-def test_a_remark_does_not_depend_on_what_ran_before(tmp_path: Path) -> None:
+def test_a_remark_does_not_depend_on_what_ran_before(tmp_path):
     """A look-up that needs the heap that other databases' caches fill runs again without them."""
     numbers = NUMBERS.format(60_000)
     script = f"""CREATE TABLE a AS {numbers} SELECT i, i AS x FROM n;
@@ -477,5 +466,5 @@ def test_a_remark_does_not_depend_on_what_ran_before(tmp_path: Path) -> None:
         *((other, False) for other in ("Mark 2", "2020-01-31", "45.12.1999", "May", "1/2")),
     ],
 )
-def test_a_date_as_text_is_not_a_number_or_a_name(text: str, is_date: bool) -> None:
+def test_a_date_as_text_is_not_a_number_or_a_name(text, is_date):
     assert bool(TEXT_DATE.fullmatch(text)) is is_date

@@ -50,7 +50,7 @@ pools = pytest.mark.parametrize(("workers", "lost"), [(1, 0), (2, 0), (1, 1), (2
 
 
 @pytest.mark.parametrize(("workers", "lost", "clients"), [(1, 0, 1), (2, 0, 24), (2, 1, 24)])
-def test_endless_queries_hold_nobody_up(shop: str, workers: int, lost: int, clients: int) -> None:
+def test_endless_queries_hold_nobody_up(shop, workers, lost, clients):
     """No limit ends them here, so that a look-up is answered only if it goes before them."""
 
     async def body(pool: SqlPool) -> None:
@@ -66,7 +66,7 @@ def test_endless_queries_hold_nobody_up(shop: str, workers: int, lost: int, clie
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_last_worker_takes_turns(shop: str, workers: int) -> None:
+def test_the_last_worker_takes_turns(shop, workers):
     """A look-up waits for one slow job at most: those of other clients take long in all."""
 
     async def body(pool: SqlPool) -> None:
@@ -87,9 +87,7 @@ def test_the_last_worker_takes_turns(shop: str, workers: int) -> None:
 
 
 @pools
-def test_a_slow_query_is_finished_however_many_fresh_ones_come(
-    shop: str, workers: int, lost: int
-) -> None:
+def test_a_slow_query_is_finished_however_many_fresh_ones_come(shop, workers, lost):
     """Its result is that of an undisturbed run, to the number of steps."""
     # a CPU limit could end the queries first, at another number of steps each time
     with SqlRunner(SqlLimits(max_cpu_s=1e9)) as runner:
@@ -118,7 +116,7 @@ def test_a_slow_query_is_finished_however_many_fresh_ones_come(
 
 
 @pools
-def test_cancelled_jobs_end(shop: str, workers: int, lost: int) -> None:
+def test_cancelled_jobs_end(shop, workers, lost):
     """Those that wait, that run, that were stopped before, and that are behind another."""
 
     async def body(pool: SqlPool) -> None:
@@ -134,7 +132,7 @@ def test_cancelled_jobs_end(shop: str, workers: int, lost: int) -> None:
     in_pool(body, workers, lost, **NO_LIMITS)
 
 
-def test_a_stop_never_hits_the_next_job(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_never_hits_the_next_job(shop, monkeypatch):
     """The worker begins it between the decision to stop the one before and the stop."""
     recall = WorkerProcess.recall
 
@@ -153,7 +151,7 @@ def test_a_stop_never_hits_the_next_job(shop: str, monkeypatch: pytest.MonkeyPat
     in_pool(body, 1, **NO_LIMITS)
 
 
-def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_innocents_do_not_wait_for_a_new_worker(shop, monkeypatch):
     """The jobs behind one that loses its worker go to another; it waits for the new one itself."""
     may_start = asyncio.Event()
     start = WorkerProcess._start_again
@@ -183,7 +181,7 @@ def test_innocents_do_not_wait_for_a_new_worker(shop: str, monkeypatch: pytest.M
 
 
 @with_or_without_a_loss
-def test_a_clients_short_jobs_do_not_hold_up_another(shop: str, lost: int) -> None:
+def test_a_clients_short_jobs_do_not_hold_up_another(shop, lost):
     """Each is shorter than a slice, but the frame that was sent is not."""
 
     async def body(pool: SqlPool) -> None:
@@ -202,7 +200,7 @@ def test_a_clients_short_jobs_do_not_hold_up_another(shop: str, lost: int) -> No
 
 
 @pytest.mark.anyio
-async def test_the_client_with_least_work_is_served_next() -> None:
+async def test_the_client_with_least_work_is_served_next():
     loop = asyncio.get_running_loop()
 
     def put(text: str) -> None:
@@ -223,7 +221,7 @@ async def test_the_client_with_least_work_is_served_next() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_result_on_its_way_is_not_taken_back(shop: str) -> None:
+async def test_a_result_on_its_way_is_not_taken_back(shop):
     """Between the end of a job and its result, the process has no current job."""
     async with SqlPool(workers=1) as pool:
         worker = pool.processes[0]

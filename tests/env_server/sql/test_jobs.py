@@ -14,7 +14,7 @@ from shared.actions import ACTIONS, ActionType
 from shared.agents.tools import SQLEnvTools
 
 
-def test_the_sqlite_version_is_pinned() -> None:
+def test_the_sqlite_version_is_pinned():
     """Steps, plans and messages depend on it."""
     root, pin = Path(__file__).parents[3], f"apsw=={apsw.apsw_version()}"
     assert f'"{pin}"' in (root / "pyproject.toml").read_text()
@@ -22,7 +22,7 @@ def test_the_sqlite_version_is_pinned() -> None:
     assert apsw.apsw_version().startswith(apsw.sqlite_lib_version())
 
 
-def test_what_agents_are_told_states_the_limits_of_rows() -> None:
+def test_what_agents_are_told_states_the_limits_of_rows():
     mcp_tools = pytest.importorskip("env_server.http.mcp_tools")
     limits = SqlLimits()
     assert f"shows {limits.sample_rows} of its rows" in ACTIONS[ActionType.SAMPLE]
@@ -32,16 +32,14 @@ def test_what_agents_are_told_states_the_limits_of_rows() -> None:
         assert f"up to {limits.shown_rows} rows" in str(tools.query.__doc__)
 
 
-def test_the_digest_covers_the_limits_that_decide_results() -> None:
+def test_the_digest_covers_the_limits_that_decide_results():
     assert SqlLimits().digest() == SqlLimits(kill_after_s=1.0, open_connections=2).digest()
     assert SqlLimits().digest() != SqlLimits(max_vm_steps=1).digest()
     assert SqlLimits().digest() != SqlLimits(functions=("abs",)).digest()
     assert "random" not in SqlLimits().functions
 
 
-def test_a_marker_never_shows_a_job_with_the_times_of_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_marker_never_shows_a_job_with_the_times_of_another(monkeypatch):
     """Wherever the other process is interrupted: by a reader here, then by a writer."""
     marker, seen = Marker(-1), []
 

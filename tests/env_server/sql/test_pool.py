@@ -74,7 +74,7 @@ def pid_at_work(pool: SqlPool) -> int:
 
 
 @with_or_without_a_loss
-def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str, lost: int) -> None:
+def test_results_are_those_of_the_process_itself(tiny_data, shop, lost):
     zoo = str(tiny_data / "databases" / "zoo" / "zoo.sqlite")
     jobs = [
         SqlJob(JobKind.QUERY, shop, f"SELECT {CELLS}, * FROM orders"),
@@ -98,7 +98,7 @@ def test_results_are_those_of_the_process_itself(tiny_data: Path, shop: str, los
 
 
 @with_or_without_a_loss
-def test_a_busy_workers_jobs_go_to_another(shop: str, lost: int) -> None:
+def test_a_busy_workers_jobs_go_to_another(shop, lost):
     async def body(pool: SqlPool) -> None:
         blocked = asyncio.create_task(pool.run(slow(shop)))
         await until(lambda: pid_at_work(pool))
@@ -114,7 +114,7 @@ def test_a_busy_workers_jobs_go_to_another(shop: str, lost: int) -> None:
 
 
 @with_or_without_a_loss
-def test_jobs_behind_a_slow_one_are_taken_from_it(shop: str, lost: int) -> None:
+def test_jobs_behind_a_slow_one_are_taken_from_it(shop, lost):
     """Those of the same frame too. The worker that had them first skips them."""
 
     async def body(pool: SqlPool) -> None:
@@ -138,7 +138,7 @@ def cpu_s(pool: SqlPool) -> float:
 
 
 @with_or_without_a_loss
-def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop: str, lost: int) -> None:
+def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop, lost):
     async def body(pool: SqlPool) -> None:
         jobs = [count(shop), SqlJob(JobKind.QUERY, shop, ENDLESS), *[count(shop)] * 5]
         before = pids(pool)
@@ -156,7 +156,7 @@ def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop: str, lost: i
 
 
 @with_or_without_a_loss
-def test_a_stopped_worker_is_replaced_however_many_jobs_come(shop: str, lost: int) -> None:
+def test_a_stopped_worker_is_replaced_however_many_jobs_come(shop, lost):
     async def body(pool: SqlPool) -> None:
         os.kill(pids(pool)[0], signal.SIGSTOP)
         jobs = [asyncio.create_task(pool.run(count(shop)))]
@@ -168,7 +168,7 @@ def test_a_stopped_worker_is_replaced_however_many_jobs_come(shop: str, lost: in
     in_pool(body, 1, lost, kill_after_s=1.0)
 
 
-def test_workers_leave_the_signals_of_their_group_to_the_server(shop: str) -> None:
+def test_workers_leave_the_signals_of_their_group_to_the_server(shop):
     async def body(pool: SqlPool) -> None:
         await pool.run(count(shop))
         for pid in pids(pool):
@@ -181,7 +181,7 @@ def test_workers_leave_the_signals_of_their_group_to_the_server(shop: str) -> No
 
 
 @pytest.mark.parametrize(("times", "lost"), [(1, 0), (2, 0), (1, 1)])
-def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int, lost: int) -> None:
+def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop, times, lost):
     async def body(pool: SqlPool) -> None:
         rows = 2_000_000 if times < 2 else 10**9
         running = asyncio.create_task(pool.run(slow(shop, rows)))
@@ -205,7 +205,7 @@ def test_a_query_whose_worker_is_stopped_is_not_to_blame(shop: str, times: int, 
 
 
 @with_or_without_a_loss
-def test_a_worker_lost_by_accident_loses_no_result(shop: str, lost: int) -> None:
+def test_a_worker_lost_by_accident_loses_no_result(shop, lost):
     async def body(pool: SqlPool) -> None:
         jobs = (slow(shop), count(shop), count(shop))
         running = [asyncio.create_task(pool.run(job)) for job in jobs]
@@ -222,7 +222,7 @@ def test_a_worker_lost_by_accident_loses_no_result(shop: str, lost: int) -> None
 
 
 @with_or_without_a_loss
-def test_a_fault_of_this_package_is_no_error_of_the_agents(shop: str, lost: int) -> None:
+def test_a_fault_of_this_package_is_no_error_of_the_agents(shop, lost):
     async def body(pool: SqlPool) -> None:
         with pytest.raises(InternalError, match="nonsense"):
             await pool.run(SqlJob("nonsense", shop))
@@ -232,7 +232,7 @@ def test_a_fault_of_this_package_is_no_error_of_the_agents(shop: str, lost: int)
 
 
 @with_or_without_a_loss
-def test_the_end_leaves_no_process_and_no_waiting_job(shop: str, lost: int) -> None:
+def test_the_end_leaves_no_process_and_no_waiting_job(shop, lost):
     async def main() -> None:
         pool = SqlPool(2, SqlLimits(**NO_LIMITS))  # type: ignore[arg-type]
         with pytest.raises(NotReady):
@@ -255,7 +255,7 @@ def test_the_end_leaves_no_process_and_no_waiting_job(shop: str, lost: int) -> N
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_workers_end_when_the_parent_is_killed() -> None:
+def test_workers_end_when_the_parent_is_killed():
     script = """
 import asyncio
 from env_server.sql.pool import SqlPool
@@ -273,7 +273,7 @@ asyncio.run(main())
     asyncio.run(until(lambda: not any(map(alive, workers))))
 
 
-def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_start_is_reported(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
 
     async def main() -> None:
@@ -284,9 +284,7 @@ def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_a_worker_has_only_the_parents_packages_of_its_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_worker_has_only_the_parents_packages_of_its_environment(monkeypatch, tmp_path):
     """Packages may be where only PYTHONPATH leads, as after `pip install --target`."""
     (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -300,7 +298,7 @@ def test_a_worker_has_only_the_parents_packages_of_its_environment(
 
 
 @pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="needs /proc")
-def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
+def test_a_worker_is_limited_by_the_system_too(shop):
     async def body(pool: SqlPool) -> None:
         lines = Path(f"/proc/{pids(pool)[0]}/limits").read_text().splitlines()
         hard = {line[:26].strip(): line[26:].split()[1] for line in lines[1:]}
@@ -313,7 +311,7 @@ def test_a_worker_is_limited_by_the_system_too(shop: str) -> None:
     in_pool(body)
 
 
-def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop: str) -> None:
+def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop):
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000)"
     sql = f"{numbers} SELECT i || printf('%.*c', 40000, 'x') AS x FROM n ORDER BY x"
     sort = SqlJob(JobKind.QUERY, shop, sql)
@@ -327,7 +325,7 @@ def test_where_the_heap_limit_lets_too_much_pass_the_address_space_does_not(shop
     in_pool(body, max_heap_bytes=2**32, max_address_space_growth_bytes=48 * 1024 * 1024)
 
 
-def test_a_worker_imports_no_web_framework() -> None:
+def test_a_worker_imports_no_web_framework():
     unwanted = {"fastapi", "pydantic", "asyncio", "sqlglot", "torch"}
     script = f"import env_server.sql.worker, sys; print({unwanted} & {{*sys.modules}})"
     assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT) == b"set()\n"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import apsw
 import pytest
@@ -11,8 +10,6 @@ from hypothesis import strategies as st
 
 from env_server.sql import JobKind, SqlJob, SqlLimits
 from env_server.sql.connection import is_virtual_table, register_trim
-from env_server.sql.jobs import Cell
-from env_server.sql.run import SqlRunner
 from tests.conftest import SHOP, make_database
 from tests.env_server.sql.conftest import NUMBERS, query
 
@@ -39,9 +36,7 @@ from tests.env_server.sql.conftest import NUMBERS, query
         ("SELECT strftime('%s', 'no' || 'w'), julianday('now')", [("1704067200", 2460310.5)]),
     ],
 )  # fmt: skip
-def test_a_plain_statement_is_answered(
-    runner: SqlRunner, shop: str, sql: str, rows: list[object]
-) -> None:
+def test_a_plain_statement_is_answered(runner, shop, sql, rows):
     result = query(runner, shop, sql)
     assert (result.error, result.rows) == (None, rows)
 
@@ -57,9 +52,7 @@ def test_a_plain_statement_is_answered(
         ("SELECT '\ud800'", "sql_error", "not Unicode"),
     ],
 )
-def test_errors_name_the_remedy(
-    runner: SqlRunner, shop: str, sql: str, code: str, remedy: str
-) -> None:
+def test_errors_name_the_remedy(runner, shop, sql, code, remedy):
     result = query(runner, shop, sql)
     assert (result.error_code, remedy in str(result.error)) == (code, True)
 
@@ -73,18 +66,14 @@ def test_errors_name_the_remedy(
          "customers(customer_id, name, city, joined_on)"),
     ],
 )  # fmt: skip
-def test_an_unknown_column_is_shown_the_columns_of_the_querys_tables(
-    runner: SqlRunner, shop: str, sql: str, hint: str
-) -> None:
+def test_an_unknown_column_is_shown_the_columns_of_the_querys_tables(runner, shop, sql, hint):
     result = query(runner, shop, sql)
     name, columns = str(result.error).split("; the columns are ")
     assert (name, columns) == (f"no such column: {'T2.' * ('T2' in sql)}nam", hint)
     assert result.error_code == "sql_error"
 
 
-def test_columns_are_named_in_part_of_a_wide_table_and_not_of_unnamed_tables(
-    runner: SqlRunner, tmp_path: Path
-) -> None:
+def test_columns_are_named_in_part_of_a_wide_table_and_not_of_unnamed_tables(runner, tmp_path):
     wide = ", ".join(f"c{n}" for n in range(200))
     path = make_database(tmp_path / "wide.sqlite", f'CREATE TABLE "a b" ({wide});')
     assert query(runner, path, "SELECT x").error == "no such column: x"
@@ -93,7 +82,7 @@ def test_columns_are_named_in_part_of_a_wide_table_and_not_of_unnamed_tables(
     assert error.endswith(", c99, ...)")
 
 
-def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None:
+def test_more_rows_than_shown_are_reported(runner, shop):
     twenty_five = "SELECT a.name FROM customers a, customers b"
     result = query(runner, shop, twenty_five)
     assert (len(result.rows), result.truncated) == (20, True)
@@ -103,9 +92,7 @@ def test_more_rows_than_shown_are_reported(runner: SqlRunner, shop: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["TEXT", "BLOB"])
-def test_a_result_is_cut_where_its_cells_are_too_long(
-    runner: SqlRunner, shop: str, kind: str
-) -> None:
+def test_a_result_is_cut_where_its_cells_are_too_long(runner, shop, kind):
     cell = f"CAST(printf('%.*c', 49000, 'x') AS {kind})"
     result = query(runner, shop, f"SELECT {cell} FROM customers a, customers b, customers c", 100)
     assert result.truncated
@@ -142,24 +129,20 @@ def test_a_result_is_cut_where_its_cells_are_too_long(
         ("SELECT max(title) FROM (SELECT * FROM cheap)", True),
     ],
 )
-def test_a_statement_reads_data_if_it_reads_a_column_or_counts_rows(
-    runner: SqlRunner, tmp_path: Path, sql: str, reads: bool
-) -> None:
+def test_a_statement_reads_data_if_it_reads_a_column_or_counts_rows(runner, tmp_path, sql, reads):
     view = "CREATE VIEW cheap AS SELECT title FROM products WHERE price < 30;"
     result = query(runner, make_database(tmp_path / "shop.sqlite", SHOP + view), sql)
     assert (result.error, result.reads_data) == (None, reads)
 
 
-def test_a_gold_query_is_jailed_too_and_returns_more_rows(runner: SqlRunner, shop: str) -> None:
+def test_a_gold_query_is_jailed_too_and_returns_more_rows(runner, shop):
     assert runner.run(SqlJob(JobKind.GOLD, shop, "DELETE FROM orders")).error_code == "sql_denied"
     many = "SELECT 1 FROM customers a, customers b, customers c"
     gold = runner.run(SqlJob(JobKind.GOLD, shop, many))
     assert (len(gold.rows), gold.truncated) == (125, False)
 
 
-def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(
-    runner: SqlRunner, tmp_path: Path
-) -> None:
+def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(runner, tmp_path):
     values = "(1, CAST(x'4DFC6C' AS TEXT)), (2.5, x'FF00'), (NULL, 'plain')"
     script = f"CREATE TABLE q (a, b); INSERT INTO q VALUES {values};"  # its own query is called q_
     path = make_database(tmp_path / "broken.sqlite", script)
@@ -171,7 +154,7 @@ def test_text_that_is_not_utf8_is_shown_as_far_as_it_can_be_read(
     assert query(runner, path, "SELECT a, b FROM q /* all").rows == result.rows
 
 
-def test_wide_rows_of_text_that_is_not_utf8_are_shown(runner: SqlRunner, tmp_path: Path) -> None:
+def test_wide_rows_of_text_that_is_not_utf8_are_shown(runner, tmp_path):
     """Casting each column makes the statement longer than an agent's may be."""
     columns = [f"a_long_name_of_a_column_{i:03}" for i in range(199)]
     values = ", ".join(["CAST(x'4DFC6C' AS TEXT)"] * len(columns))
@@ -190,9 +173,7 @@ def test_wide_rows_of_text_that_is_not_utf8_are_shown(runner: SqlRunner, tmp_pat
 
 @pytest.mark.parametrize("text", ["i", "CAST(x'4DFC6C' AS TEXT)"], ids=["plain", "not UTF-8"])
 @pytest.mark.parametrize(("columns", "most"), [(1, 1_000), (11, 909), (200, 50)])
-def test_as_many_rows_are_read_whatever_the_caller_needs(
-    runner: SqlRunner, shop: str, text: str, columns: int, most: int
-) -> None:
+def test_as_many_rows_are_read_whatever_the_caller_needs(runner, shop, text, columns, most):
     """A QUERY's error in row k would else show how many rows the gold has."""
     needed = (1, 20, 21, most - 1, most, 1_000)
     for bad_row in (2, most + 1, most + 2, 0):
@@ -206,7 +187,7 @@ def test_as_many_rows_are_read_whatever_the_caller_needs(
             assert [len(one.rows) for one in results] == [min(most, rows) for rows in needed]
 
 
-def test_a_view_of_the_catalogue_shows_nothing_of_it(runner: SqlRunner, tmp_path: Path) -> None:
+def test_a_view_of_the_catalogue_shows_nothing_of_it(runner, tmp_path):
     script = "CREATE TABLE t (secret); CREATE VIEW v AS SELECT sql FROM sqlite_schema;"
     path = make_database(tmp_path / "view.sqlite", script)
     assert query(runner, path, "SELECT * FROM v").error_code == "sql_denied"
@@ -214,7 +195,7 @@ def test_a_view_of_the_catalogue_shows_nothing_of_it(runner: SqlRunner, tmp_path
     assert (sample.rows, sample.error_code) == ([], "sql_denied")
 
 
-def test_names_are_safe_whatever_they_hold(runner: SqlRunner, tmp_path: Path) -> None:
+def test_names_are_safe_whatever_they_hold(runner, tmp_path):
     path = make_database(
         tmp_path / "odd.sqlite",
         """CREATE TABLE "we""ird; DROP TABLE x --" ("a b" TEXT, 'select' INT);
@@ -227,7 +208,7 @@ def test_names_are_safe_whatever_they_hold(runner: SqlRunner, tmp_path: Path) ->
         assert runner.run(SqlJob(JobKind.SAMPLE, str(path), str(name))).error is None
 
 
-def test_describe_gives_columns_types_keys_and_rows(runner: SqlRunner, shop: str) -> None:
+def test_describe_gives_columns_types_keys_and_rows(runner, shop):
     result = runner.run(SqlJob(JobKind.DESCRIBE, shop, "orders"))
     assert result.row_count == 6
     assert result.rows == [
@@ -240,7 +221,7 @@ def test_describe_gives_columns_types_keys_and_rows(runner: SqlRunner, shop: str
     assert runner.run(SqlJob(JobKind.DESCRIBE, shop, "nope")).error_code == "no_such_table"
 
 
-def test_a_sample_is_in_stored_order(runner: SqlRunner, tmp_path: Path) -> None:
+def test_a_sample_is_in_stored_order(runner, tmp_path):
     script = "CREATE TABLE t (x); CREATE INDEX by_x ON t (x); ANALYZE;"
     script += "INSERT INTO t VALUES (3), (1), (2), (9), (8), (7); ANALYZE;"
     path = make_database(tmp_path / "indexed.sqlite", script)
@@ -251,9 +232,7 @@ def test_a_sample_is_in_stored_order(runner: SqlRunner, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 100, None])
-def test_a_broken_file_is_the_datas_fault(
-    runner: SqlRunner, tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_broken_file_is_the_datas_fault(runner, tmp_path, content):
     path = tmp_path / "broken.sqlite"
     if content is not None:
         path.write_bytes(content)
@@ -294,14 +273,14 @@ VALUES = st.one_of(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_virtual_table_cannot_be_read(runner: SqlRunner, shop: str, name: str) -> None:
+def test_a_virtual_table_cannot_be_read(runner, shop, name):
     for way, spelt in product(WAYS, (name, name.upper(), f'"{name}"')):
         result = query(runner, shop, way.format(spelt))
         assert result.rows == []
         assert result.error_code in ("sql_denied", "no_such_table", "sql_error")
 
 
-def test_every_module_that_needs_no_create_is_seen() -> None:
+def test_every_module_that_needs_no_create_is_seen():
     connection = apsw.Connection(":memory:")
     connection.execute("SELECT * FROM json_each('[]')").close()
     modules = [name for (name,) in connection.execute("PRAGMA module_list")]
@@ -323,9 +302,7 @@ def test_every_module_that_needs_no_create_is_seen() -> None:
         ("WITH t AS (VALUES (1), (2)) SELECT count(*) FROM t", [(2,)]),
     ],
 )
-def test_a_table_of_such_a_name_can_be_read(
-    runner: SqlRunner, tmp_path: Path, sql: str, rows: list[object]
-) -> None:
+def test_a_table_of_such_a_name_can_be_read(runner, tmp_path, sql, rows):
     script = "CREATE TABLE carray (value); INSERT INTO carray VALUES (7);"
     assert query(runner, make_database(tmp_path / "d.sqlite", script), sql).rows == rows
 
@@ -341,9 +318,7 @@ def connections() -> Iterator[tuple[apsw.Connection, apsw.Connection]]:
 
 @given(value=VALUES, characters=VALUES)
 @pytest.mark.parametrize("name", ["trim", "ltrim", "rtrim"])
-def test_trim_is_sqlites(
-    connections: tuple[apsw.Connection, apsw.Connection], name: str, value: Cell, characters: Cell
-) -> None:
+def test_trim_is_sqlites(connections, name, value, characters):
     sql = f"SELECT r, typeof(r) FROM (SELECT {name}(?, ?) AS r)"
     ours, sqlites = (connection.execute(sql, (value, characters)).get for connection in connections)
     assert ours == sqlites

@@ -9,12 +9,11 @@ from env_server.render import render_cell
 from env_server.verifier import Gold, answer_verdicts, judge_answer
 from env_server.verifier.gold import is_ordered
 from shared.models import Outcome
-from tests.env_server.in_process import LocalEnvironment
-from tests.env_server.verifier.forms import ANSWERS, FORMS, Case, gold_of
+from tests.env_server.verifier.forms import ANSWERS, FORMS, gold_of
 
 
 @pytest.mark.parametrize("case", [*FORMS, *ANSWERS], ids=lambda case: repr(case.answer))
-def test_every_text_has_its_verdict(case: Case) -> None:
+def test_every_text_has_its_verdict(case):
     """The right ones of `FORMS` are right by every standard."""
     assert [text for text in case.right if not judge_answer(text, case.gold)] == []
     assert [text for text in case.wrong if judge_answer(text, case.gold)] == []
@@ -22,7 +21,7 @@ def test_every_text_has_its_verdict(case: Case) -> None:
         assert all(all(answer_verdicts(text, case.gold).values()) for text in case.right)
 
 
-def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
+def test_no_form_is_right_for_two_golds_of_a_kind():
     golds = {(gold.answer_type, str(gold.rows)): gold for gold in (case.gold for case in FORMS)}
     for text in {text for case in FORMS for text in (*case.right, *case.wrong)}:
         kinds = [kind for (kind, _), gold in golds.items() if judge_answer(text, gold)]
@@ -41,9 +40,7 @@ def test_no_form_is_right_for_two_golds_of_a_kind() -> None:
     ],
 )
 @pytest.mark.parametrize("dress", ["{}", "```\n{}\n```", "Answer:\n{}"])
-def test_a_copied_result_is_right(
-    env: LocalEnvironment, question_id: str, sql: str, dress: str
-) -> None:
+def test_a_copied_result_is_right(env, question_id, sql, dress):
     env.reset(question_id=question_id)
     shown = env.step(f"QUERY: {sql}").observation.result
     assert env.step(f"ANSWER: {dress.format(shown)}").info.outcome == Outcome.CORRECT
@@ -53,7 +50,7 @@ def test_a_copied_result_is_right(
     assert env.step(f"ANSWER: {dress.format(shown)}").info.outcome == Outcome.WRONG
 
 
-def test_only_the_whole_result_is_a_copy(env: LocalEnvironment) -> None:
+def test_only_the_whole_result_is_a_copy(env):
     for change in (
         lambda text: text + "\nlion | 2",
         lambda text: text.replace("species", "name"),
@@ -66,7 +63,7 @@ def test_only_the_whole_result_is_a_copy(env: LocalEnvironment) -> None:
         assert env.step(f"ANSWER: {change(shown)}").info.outcome == Outcome.WRONG
 
 
-def test_a_copied_result_has_one_reading() -> None:
+def test_a_copied_result_has_one_reading():
     text = "Ann\nBob"
     for answer, as_rows, as_copy in ((["Ann", "Bob"], True, False), (["Bob"], False, True)):
         gold = Gold.of(answer, "list", "SELECT a FROM t")
@@ -74,7 +71,7 @@ def test_a_copied_result_has_one_reading() -> None:
         assert set(answer_verdicts(text, gold, text.__eq__).values()) == {as_copy}
 
 
-def test_a_copy_keeps_null_empty_cells_and_bars_of_one_column() -> None:
+def test_a_copy_keeps_null_empty_cells_and_bars_of_one_column():
     rows = [["Ann", None], ["", 2.5], ["x", ""]]
     text = "a | b\nAnn | NULL\n | 2.5\nx |"
     assert judge_copy(text, Gold.of(rows, "table", "SELECT a FROM t"))
@@ -83,7 +80,7 @@ def test_a_copy_keeps_null_empty_cells_and_bars_of_one_column() -> None:
     assert not judge_copy("a\n1\n(first 1 rows; there are more)", Gold.of([1], "list", "SELECT 1"))
 
 
-def test_a_text_is_right_as_the_environment_shows_it() -> None:
+def test_a_text_is_right_as_the_environment_shows_it():
     for text in ("a\tb", "a\x07b", "a\u2028b", "a\r\nb", "a\x1fb"):
         for shown in (text, render_cell(text), f'"{render_cell(text)}"'):
             assert judge_answer(shown, Gold.of(text, "string", "SELECT 1"))
@@ -98,7 +95,7 @@ def judge_copy(text: str, gold: Gold) -> bool:
 ORDERED, UNORDERED = "SELECT name FROM t ORDER BY age", "SELECT name FROM t"
 
 
-def test_lists_with_order() -> None:
+def test_lists_with_order():
     gold = gold_of(["Ann", "Zoë", "Bob"], ORDERED, "")
     assert judge_answer("Ann, Zoë, Bob", gold)
     assert judge_answer('["Ann","Zoë","Bob"]', gold)
@@ -121,11 +118,11 @@ def test_lists_with_order() -> None:
         ("SELECT 'it''s (' || a FROM t ORDER BY a !! nonsense", True),  # what the parser can't read
     ],
 )
-def test_order_counts_at_the_top_level_alone(sql: str, ordered: bool) -> None:
+def test_order_counts_at_the_top_level_alone(sql, ordered):
     assert is_ordered(sql) is ordered
 
 
-def test_a_gold_that_is_not_its_type_is_refused() -> None:
+def test_a_gold_that_is_not_its_type_is_refused():
     for answer, kind in (
         ("", "list"),
         (5, "list"),
@@ -142,7 +139,7 @@ NOTHING = ["[]", "none", "NULL", "null.", "**none**", "Answer: []", "```json\n[]
 
 
 @pytest.mark.parametrize("kind", ["list", "table"])
-def test_a_gold_without_rows(kind: str) -> None:
+def test_a_gold_without_rows(kind):
     empty = Gold.of([], kind, UNORDERED)  # type: ignore[arg-type]
     for text in NOTHING:
         assert answer_verdicts(text, empty) == {"strict": True, "spider": True, "bird": True}

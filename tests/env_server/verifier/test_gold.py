@@ -1,7 +1,6 @@
 """Rows with equal sort keys may come in any order, and any of them may fill the last place."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -83,9 +82,7 @@ def gold_of(people: apsw.Connection, sql: str) -> Gold:
          ["Cy | 40\nEd | 80"], ["Ed | 80\nCy | 40"]),
     ],
 )  # fmt: skip
-def test_what_ties_leave_open(
-    people: apsw.Connection, sql: str, right: list[str], wrong: list[str]
-) -> None:
+def test_what_ties_leave_open(people, sql, right, wrong):
     gold = gold_of(people, sql)
     assert gold.ties is None
     assert {text: judge_answer(text, gold) for text in right} == dict.fromkeys(right, True)
@@ -108,11 +105,11 @@ def test_what_ties_leave_open(
         "SELECT name FROM people",
     ],
 )
-def test_what_can_not_be_told_has_no_query(sql: str) -> None:
+def test_what_can_not_be_told_has_no_query(sql):
     assert find_ties(sql) is None
 
 
-def test_without_known_ties_the_golds_own_order_counts() -> None:
+def test_without_known_ties_the_golds_own_order_counts():
     gold = Gold.of(["Cy", "Ann", "Bob"], "list", "SELECT name FROM people ORDER BY age")
     assert gold.ties is not None
     # failed; short; other data
@@ -123,7 +120,7 @@ def test_without_known_ties_the_golds_own_order_counts() -> None:
     assert judge_answer("Cy, Bob, Ann", gold.with_ties([("Cy", 20), ("Ann", 30), ("Bob", 30)]))
 
 
-def test_visible_keys_need_no_query() -> None:
+def test_visible_keys_need_no_query():
     gold = Gold.of([["a", 2], ["b", 1], ["c", 1]], "table", "SELECT x, y FROM t ORDER BY y DESC")
     assert gold.ties is None
     assert gold.blocks == (Block(1, (("a", 2),)), Block(2, (("b", 1), ("c", 1))))
@@ -148,9 +145,7 @@ class Limited(SqlRunner):
     [(SqlRunner, {"Ann, Bob", "Di, Bob"}), (Limited, {"Ann, Bob"})],
     ids=["ties are known", "where they can't be seen the gold's order counts"],
 )
-def test_an_episode_takes_every_answer_that_a_tie_leaves(
-    tmp_path: Path, runner: type[SqlRunner], right: set[str]
-) -> None:
+def test_an_episode_takes_every_answer_that_a_tie_leaves(tmp_path, runner, right):
     make_database(tmp_path / "databases" / "p" / "p.sqlite", PEOPLE)
     asked = ("tied", "p", "Which two of the under-forties are the oldest?", TIED)
     question = Question(**question_row(*asked, ["Ann", "Bob"], "list", "easy", "people"))

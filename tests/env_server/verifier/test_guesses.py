@@ -30,7 +30,7 @@ ANSWERS: dict[AnswerType, list[Any]] = {
 
 @pytest.mark.parametrize("kind", ANSWERS)
 @given(text=TEXTS)
-def test_a_text_is_right_for_one_gold_at_most(kind: AnswerType, text: str) -> None:
+def test_a_text_is_right_for_one_gold_at_most(kind, text):
     golds = (Gold.of(answer, kind, SQL, "How many people?") for answer in ANSWERS[kind])
     assert sum(judge_answer(text, gold) for gold in golds) <= 1
 
@@ -40,7 +40,7 @@ def test_a_text_is_right_for_one_gold_at_most(kind: AnswerType, text: str) -> No
         st.sampled_from([*PIECES, "Ann", "2021-03-01", "\u0301", "\x00", "\ud800"]), max_size=12
     ).map("".join)
 )
-def test_any_wrapping_has_a_verdict_by_every_standard(text: str) -> None:
+def test_any_wrapping_has_a_verdict_by_every_standard(text):
     golds: list[tuple[object, AnswerType]] = [
         (1, "integer"), (1.5, "float"), ("Ann", "string"), (["1", None], "list"),
         ([["Ann", 1], ["2021-03-01", 2]], "table"),
@@ -60,7 +60,7 @@ def test_any_wrapping_has_a_verdict_by_every_standard(text: str) -> None:
     "dress",
     ["{}", "[{}]", "({})", "Answer: {}", "```\n{}\n```", "| {} |", "- {}", "**{}**", "{{{}}}"],
 )
-def test_all_that_might_be_right_is_wrong(joint: str, dress: str) -> None:
+def test_all_that_might_be_right_is_wrong(joint, dress):
     numbers = dress.format(joint.join(map(str, range(12))))
     names = dress.format(joint.join(["Ann", "Bob", "Zoë"]))
     quoted = dress.format(joint.join(['"Ann"', '"Bob"', '"Zoë"']))
@@ -74,7 +74,7 @@ def test_all_that_might_be_right_is_wrong(joint: str, dress: str) -> None:
         assert not judge_answer(quoted, Gold.of(name, "string", "SELECT 1"))
 
 
-def test_a_round_number_is_no_net_for_the_floats_around_it() -> None:
+def test_a_round_number_is_no_net_for_the_floats_around_it():
     floats = [10 + hundredths / 100 for hundredths in range(100)]
     for text in ("10", "10.", "11", "1e1", "10 or so", "~10.5", "10-11"):
         # 10.0 itself

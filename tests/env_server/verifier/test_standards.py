@@ -5,7 +5,6 @@ And how they agree with the official Spider evaluator on a real agent's queries.
 
 import json
 import os
-import random
 import time
 from collections import Counter
 from dataclasses import replace
@@ -60,7 +59,7 @@ def verdicts(rows: list[Any], gold: list[Any], sql: str = UNORDERED) -> str:
         ([], UNORDERED, ""),
     ],
 )
-def test_results(rows: list[Any], sql: str, right: str) -> None:
+def test_results(rows, sql, right):
     assert verdicts(rows, ROWS, sql) == right
 
 
@@ -81,12 +80,12 @@ def test_results(rows: list[Any], sql: str, right: str) -> None:
         ("Zoe\u0308", "Zoë", ""),  # two queries of one database give the same bytes
     ],
 )
-def test_values_of_results(value: Any, gold: Any, right: str) -> None:
+def test_values_of_results(value, gold, right):
     assert verdicts([(value,)], [(gold,)]) == right
     assert verdicts([("x", value), ("y", 1)], [("y", 1), ("x", gold)]) == right
 
 
-def test_ties_are_open_to_strict_alone() -> None:
+def test_ties_are_open_to_strict_alone():
     gold = gold_of([("a", 2), ("b", 1)], "SELECT x, y FROM t ORDER BY y DESC LIMIT 2")
     assert gold.ties is not None
     known = gold.with_ties([("a", 2), ("b", 1), ("c", 1)])
@@ -123,11 +122,11 @@ def by(text: str, answer: Any, kind: str, sql: str = UNORDERED) -> str:
         ("", ""),
     ],
 )
-def test_texts_of_tables(text: str, right: str) -> None:
+def test_texts_of_tables(text, right):
     assert by(text, list(map(list, ROWS)), "table") == right
 
 
-def test_texts_in_order() -> None:
+def test_texts_in_order():
     assert by("Ann, Bob", ["Ann", "Bob"], "list", ORDERED) == "strict spider bird"
     assert by("Bob, Ann", ["Ann", "Bob"], "list", ORDERED) == "bird"
     assert by("Bob, Ann", ["Ann", "Bob"], "list", SUBQUERY) == "strict bird"
@@ -141,9 +140,7 @@ TABLES = st.integers(1, 3).flatmap(
 
 
 @given(TABLES, st.randoms(use_true_random=False))
-def test_the_golds_own_rows_in_json_are_right_by_every_standard(
-    rows: list[list[Any]], chance: random.Random
-) -> None:
+def test_the_golds_own_rows_in_json_are_right_by_every_standard(rows, chance):
     shuffled = rows[:]
     chance.shuffle(shuffled)
     gold = Gold.of(rows, "table", UNORDERED)
@@ -164,9 +161,7 @@ SMALL = st.integers(1, 4).flatmap(
 
 
 @given(SMALL, st.randoms(use_true_random=False), st.booleans(), st.booleans())
-def test_an_order_of_columns_is_found_where_there_is_one(
-    gold: list[list[int]], chance: random.Random, ordered: bool, spoil: bool
-) -> None:
+def test_an_order_of_columns_is_found_where_there_is_one(gold, chance, ordered, spoil):
     """Compare with a search over all orders, which only small tables allow."""
     width = len(gold[0])
     order = chance.sample(range(width), width)
@@ -185,7 +180,7 @@ def test_an_order_of_columns_is_found_where_there_is_one(
         assert same([[row[place] for place in found] for row in rows], gold)
 
 
-def test_a_search_without_an_end_is_given_up() -> None:
+def test_a_search_without_an_end_is_given_up():
     """All columns have the same cells, and no order fits."""
     width = 12
     gold = [tuple(int(row == column) for column in range(width)) for row in range(width)]
@@ -203,7 +198,7 @@ MAX_CELLS = 20_000_000  # of one search for an order of columns
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SPIDER.is_dir(), reason="SPIDER_DIR names no copy of Spider")
-def test_the_standards_agree_with_the_official_evaluator() -> None:
+def test_the_standards_agree_with_the_official_evaluator():
     """Spider's always; strict but for the order of columns."""
     agree, compared = Counter[str](), 0
     with SqlRunner(LIMITS) as runner:

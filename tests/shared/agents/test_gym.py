@@ -31,7 +31,7 @@ def env(url: str) -> Iterator[SQLEnvGym]:
     env.close()
 
 
-def test_gymnasiums_checker_passes_without_a_warning(url: str) -> None:
+def test_gymnasiums_checker_passes_without_a_warning(url):
     made: Any = gymnasium.make("SQLEnv-v0", url=url, split="train")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -39,7 +39,7 @@ def test_gymnasiums_checker_passes_without_a_warning(url: str) -> None:
     made.close()
 
 
-def test_an_answer_terminates_and_the_budget_truncates(env: SQLEnvGym) -> None:
+def test_an_answer_terminates_and_the_budget_truncates(env):
     text, info = env.reset()
     assert text.startswith("Question: How many customers are there?\nTables: customers, ")
     assert info["question_id"] == "shop-1"
@@ -53,7 +53,7 @@ def test_an_answer_terminates_and_the_budget_truncates(env: SQLEnvGym) -> None:
     assert (terminated, truncated, info["outcome"]) == (False, True, "budget")
 
 
-def test_a_reset_draws_by_its_seed_and_gives_up_the_place_before(url: str) -> None:
+def test_a_reset_draws_by_its_seed_and_gives_up_the_place_before(url):
     env = SQLEnvGym(url)
     texts = [env.reset(seed=seed)[0] for seed in (1, 1, *range(8))]  # the server has two places
     assert texts[0] == texts[1]
@@ -63,14 +63,14 @@ def test_a_reset_draws_by_its_seed_and_gives_up_the_place_before(url: str) -> No
     env.close()
 
 
-def test_a_step_before_a_reset_is_an_error(url: str) -> None:
+def test_a_step_before_a_reset_is_an_error(url):
     env = SQLEnvGym(url)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step("ANSWER: 5")
     env.close()
 
 
-def test_a_seed_draws_the_question_that_it_draws_over_http(url: str) -> None:
+def test_a_seed_draws_the_question_that_it_draws_over_http(url):
     env = SQLEnvGym(url, difficulty="easy")
     with SQLEnvClient(url).sync() as client:
         for seed in range(4):
@@ -81,7 +81,7 @@ def test_a_seed_draws_the_question_that_it_draws_over_http(url: str) -> None:
     env.close()
 
 
-def test_a_script_that_does_not_close_its_environment_ends(url: str) -> None:
+def test_a_script_that_does_not_close_its_environment_ends(url):
     script = (
         "import gymnasium, shared.agents.gym\n"
         f"env = gymnasium.make('SQLEnv-v0', url={url!r})\n"

@@ -6,7 +6,6 @@ import gzip
 import threading
 import time
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -41,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 # -- playing
 
 
-async def test_an_episode_from_reset_to_answer() -> None:
+async def test_an_episode_from_reset_to_answer():
     async with playing() as (_, client):
         first = await client.reset(question_id="q1", step_budget=3)
         assert first.info.question_id == "q1"
@@ -57,7 +56,7 @@ async def test_an_episode_from_reset_to_answer() -> None:
         assert client.stats.retries == client.stats.rebuilds == 0
 
 
-async def test_a_step_ahead_of_the_episode_is_sent_once() -> None:
+async def test_a_step_ahead_of_the_episode_is_sent_once():
     """The server refuses it, or answers it if another client has played the steps before it."""
     async with playing("e", "f") as (server, client), server.client() as other:
         with pytest.raises(Behind):
@@ -71,7 +70,7 @@ async def test_a_step_ahead_of_the_episode_is_sent_once() -> None:
         assert [len(history(one)) for one in await asyncio.gather(*both)] == [1, 2]
 
 
-async def test_every_reset_option_reaches_the_server() -> None:
+async def test_every_reset_option_reaches_the_server():
     async with playing() as (server, client):
         seen: list[dict[str, Any]] = []
         play = server.reset
@@ -95,7 +94,7 @@ async def test_every_reset_option_reaches_the_server() -> None:
         assert seen[1]["actions"] == history(forked) == ["SAMPLE: t", "QUERY: x"]
 
 
-async def test_steps_of_one_episode_keep_their_order() -> None:
+async def test_steps_of_one_episode_keep_their_order():
     async with playing("e") as (server, client):
         server.delay_s = 0.002
         replies = await client.step_many(("e", f"QUERY: {i}") for i in range(5))
@@ -103,7 +102,7 @@ async def test_steps_of_one_episode_keep_their_order() -> None:
         assert server.episodes["e"]["actions"] == [f"QUERY: {i}" for i in range(5)]
 
 
-async def test_an_answered_step_can_be_repeated() -> None:
+async def test_an_answered_step_can_be_repeated():
     async with playing("e") as (_, client):
         first = await client.step("e", "QUERY: 0")
         await client.step("e", "QUERY: 1")
@@ -113,7 +112,7 @@ async def test_an_answered_step_can_be_repeated() -> None:
         assert len(history(await client.step("e", "QUERY: 2"))) == 3
 
 
-async def test_an_episode_of_another_client_can_be_played_but_not_rebuilt() -> None:
+async def test_an_episode_of_another_client_can_be_played_but_not_rebuilt():
     async with playing("e") as (server, _), server.client() as other:
         server.lose_replies = 1
         both = await other.step_many([("e", "QUERY: 1"), ("e", "QUERY: 2")])
@@ -125,7 +124,7 @@ async def test_an_episode_of_another_client_can_be_played_but_not_rebuilt() -> N
             await other.step("e", "QUERY: 3")
 
 
-async def test_close_frees_the_place_and_can_be_repeated() -> None:
+async def test_close_frees_the_place_and_can_be_repeated():
     async with playing("e") as (server, client):
         await client.close_episode("e")
         assert (server.episodes, client.open_episodes) == ({}, [])
@@ -136,7 +135,7 @@ async def test_close_frees_the_place_and_can_be_repeated() -> None:
 # -- servers
 
 
-async def test_metadata_and_readiness() -> None:
+async def test_metadata_and_readiness():
     async with playing() as (server, client):
         assert (await client.metadata()).digest == "d1"
         server.ready = False
@@ -147,14 +146,14 @@ async def test_metadata_and_readiness() -> None:
             await client.wait_ready(0.15)
 
 
-async def test_waiting_for_what_is_not_an_environment_server_ends_at_once() -> None:
+async def test_waiting_for_what_is_not_an_environment_server_ends_at_once():
     website = httpx.MockTransport(lambda request: httpx.Response(404, text="not found"))
     async with SQLEnvClient("http://site", transport=website) as client:
         with pytest.raises(SQLEnvError, match="http://site answered HTTP 404"):
             await client.wait_ready(30.0)
 
 
-async def test_an_unreachable_server_is_named() -> None:
+async def test_an_unreachable_server_is_named():
     async with client_of("http://127.0.0.1:9", None, max_attempts=2) as client:
         for call in (client.reset(), client.metadata(), client.close_episode("e")):
             with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9 .*python -m env_server"):
@@ -165,28 +164,26 @@ async def test_an_unreachable_server_is_named() -> None:
     "urls",
     ["", "localhost:8000", "ftp://host", "http://", "http://host?x=1", [], ["http://ok", ""]],
 )
-def test_an_invalid_url_is_refused(urls: Any) -> None:
+def test_an_invalid_url_is_refused(urls):
     with pytest.raises(ServerUnreachable, match="http://HOST:PORT"):
         SQLEnvClient(urls)
 
 
 @pytest.mark.parametrize("name", ["timeout_s", "stall_s", "max_attempts", "max_batch"])
 @pytest.mark.parametrize("value", [0, -1])
-def test_invalid_limits_are_refused(name: str, value: int) -> None:
+def test_invalid_limits_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
         ClientLimits(**{name: value})
 
 
-async def test_a_gateways_cookie_is_not_sent_back() -> None:
+async def test_a_gateways_cookie_is_not_sent_back():
     async with playing() as (server, client):
         server.faults.append(reply(503, b"", {"Set-Cookie": "replica=1; Path=/"}))
         await client.reset(episode_id="e")
         assert all("cookie" not in headers for headers in server.headers)
 
 
-def test_the_api_key_is_an_argument_or_from_the_environment_or_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_api_key_is_an_argument_or_from_the_environment_or_a_file(tmp_path, monkeypatch):
     """A copy, such as another process makes of a pickle, sends it too."""
 
     async def sent(**options: Any) -> set[str | None]:
@@ -214,7 +211,7 @@ def test_the_api_key_is_an_argument_or_from_the_environment_or_a_file(
 # -- closing
 
 
-async def test_closing_ends_the_calls_under_way() -> None:
+async def test_closing_ends_the_calls_under_way():
     async with playing("e") as (server, client):
         server.delay_s = 30.0
         waiting = asyncio.ensure_future(client.step("e", "QUERY: 0"))
@@ -226,7 +223,7 @@ async def test_closing_ends_the_calls_under_way() -> None:
             await call
 
 
-async def test_no_exception_is_left_unretrieved() -> None:
+async def test_no_exception_is_left_unretrieved():
     complaints: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with FakeServer().client(max_attempts=1) as client:
@@ -242,12 +239,12 @@ async def test_no_exception_is_left_unretrieved() -> None:
     assert complaints == []
 
 
-async def test_the_sync_client_works_inside_a_running_loop() -> None:
+async def test_the_sync_client_works_inside_a_running_loop():
     with FakeServer().client().sync() as client:
         assert client.reset(episode_id="e").observation.step_count == 0
 
 
-def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:
+def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads():
     server = FakeServer()
     server.faults.extend([reply(503, b"", {"Retry-After": "30"})] * 9)
     ended: list[BaseException] = []
@@ -273,7 +270,7 @@ def test_ctrl_c_does_not_wait_for_the_calls_of_other_threads() -> None:
     assert time.perf_counter() - started < 5
 
 
-def test_the_sync_and_the_async_client_have_the_same_members() -> None:
+def test_the_sync_and_the_async_client_have_the_same_members():
     async_names = {name for name in dir(SQLEnvClient) if not name.startswith("_")} - {
         "sync",
         "aclose",
@@ -283,7 +280,7 @@ def test_the_sync_and_the_async_client_have_the_same_members() -> None:
     assert async_names <= sync_names
 
 
-def test_a_step_is_started_without_waiting_and_given_up() -> None:
+def test_a_step_is_started_without_waiting_and_given_up():
     server = FakeServer()
     with server.client().sync() as client:
         client.reset(episode_id="e")
@@ -299,7 +296,7 @@ def test_a_step_is_started_without_waiting_and_given_up() -> None:
         assert history == ["DESCRIBE: t", "DESCRIBE: u", "DESCRIBE: v"]
 
 
-async def test_a_reply_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reply_has_a_limit(monkeypatch):
     """A server may be another program, or hostile: a small compressed reply could fill memory."""
     monkeypatch.setattr("shared.client.replica.MAX_REPLY_BYTES", 100_000)
 

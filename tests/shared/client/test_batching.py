@@ -11,7 +11,7 @@ from tests.shared.client.fake_server import IDS, history, playing, reply
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-async def test_concurrent_episodes_share_requests() -> None:
+async def test_concurrent_episodes_share_requests():
     async with playing() as (server, client):
 
         async def episode(i: int) -> list[str]:
@@ -27,7 +27,7 @@ async def test_concurrent_episodes_share_requests() -> None:
         assert (client.stats.batches, client.stats.requests, client.stats.steps) == (5, 6, 256)
 
 
-async def test_steps_accumulate_while_the_allowed_batches_are_in_flight() -> None:
+async def test_steps_accumulate_while_the_allowed_batches_are_in_flight():
     async with playing(*IDS[:10], batches_in_flight=2) as (server, client):
         server.awake.clear()
         waiting: list[asyncio.Task[StepResult]] = []
@@ -39,7 +39,7 @@ async def test_steps_accumulate_while_the_allowed_batches_are_in_flight() -> Non
         assert server.sent("/step_batch") == [1, 1, 8]
 
 
-async def test_batch_size_and_batches_in_flight_are_limited() -> None:
+async def test_batch_size_and_batches_in_flight_are_limited():
     async with playing(max_batch=10, batches_in_flight=2) as (server, client):
         server.delay_s = 0.002
         await client.reset_many([{}] * 95)
@@ -47,7 +47,7 @@ async def test_batch_size_and_batches_in_flight_are_limited() -> None:
         assert server.most_in_flight == 2
 
 
-async def test_the_bytes_of_a_batch_are_limited_unless_one_item_is_larger() -> None:
+async def test_the_bytes_of_a_batch_are_limited_unless_one_item_is_larger():
     async with playing(*IDS[:4], max_batch_bytes=1_000) as (server, client):
         sizes = (600, 200, 3_000, 1)
         steps = [(name, f"QUERY: {'1' * size}") for name, size in zip(IDS, sizes, strict=False)]
@@ -55,7 +55,7 @@ async def test_the_bytes_of_a_batch_are_limited_unless_one_item_is_larger() -> N
         assert server.sent("/step_batch") == [2, 1, 1]
 
 
-async def test_one_bad_item_fails_alone() -> None:
+async def test_one_bad_item_fails_alone():
     async with playing("e0", "e1", "e2", "e3") as (server, client):
         actions = ["QUERY: 1", "nonsense", "QUERY: \ud800", "QUERY: 1"]
         replies = await client.step_many((f"e{i}", action) for i, action in enumerate(actions))
@@ -66,7 +66,7 @@ async def test_one_bad_item_fails_alone() -> None:
         assert history(await client.step("e1", "QUERY: 1")) == ["QUERY: 1"]
 
 
-async def test_a_failed_batch_fails_only_its_own_steps_with_an_error_for_each() -> None:
+async def test_a_failed_batch_fails_only_its_own_steps_with_an_error_for_each():
     async with playing(*IDS[:3], max_attempts=1) as (server, client):
         server.faults.append(reply(500, InternalError("broken").to_wire()))
         errors = await client.step_many((name, "QUERY: 0") for name in IDS[:3])
@@ -76,7 +76,7 @@ async def test_a_failed_batch_fails_only_its_own_steps_with_an_error_for_each() 
 
 
 @pytest.mark.parametrize("ticks", [0, 1, 3, 9])
-async def test_closing_answers_every_waiter(ticks: int) -> None:
+async def test_closing_answers_every_waiter(ticks):
     async with playing(*IDS[:5], max_batch=2, batches_in_flight=1) as (server, client):
         server.awake.clear()
         waiting = [asyncio.create_task(client.step(name, "QUERY: 0")) for name in IDS[:5]]
@@ -87,7 +87,7 @@ async def test_closing_answers_every_waiter(ticks: int) -> None:
     assert all("closed" in str(error) for error in errors)
 
 
-async def test_a_step_that_is_cancelled_before_its_batch_leaves_is_not_sent() -> None:
+async def test_a_step_that_is_cancelled_before_its_batch_leaves_is_not_sent():
     async with playing("a", "b", "c", batches_in_flight=1) as (server, client):
         server.awake.clear()
         steps = []

@@ -1,8 +1,7 @@
 """A cancelled call loses nothing: steps are settled, resets undone and closes carried out."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -34,9 +33,7 @@ async def cancelled_in_flight(server: FakeServer, call: Awaitable[Any]) -> None:
 
 @pytest.mark.parametrize("own", [True, False], ids=["own", "another client's"])
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_a_cancelled_step_is_played_once_and_before_the_next(
-    own: bool, arrives: bool
-) -> None:
+async def test_a_cancelled_step_is_played_once_and_before_the_next(own, arrives):
     server = FakeServer()
     async with server.client(max_attempts=1_000) as client, server.client() as other:
         await (client if own else other).reset(episode_id="e")
@@ -56,9 +53,7 @@ async def test_a_cancelled_step_is_played_once_and_before_the_next(
 
 @pytest.mark.parametrize("action", ["QUERY: 1", "ANSWER: 1"])
 @pytest.mark.parametrize("step", [None, 0])
-async def test_the_same_action_is_the_cancelled_step_once_more(
-    action: str, step: int | None
-) -> None:
+async def test_the_same_action_is_the_cancelled_step_once_more(action, step):
     async with playing("e") as (server, client):
         await cancelled_in_flight(server, client.step("e", action))
         assert history(await client.step("e", action, step)) == [action]
@@ -71,7 +66,7 @@ async def test_the_same_action_is_the_cancelled_step_once_more(
 @pytest.mark.parametrize(
     ("step", "action"), [(1, "QUERY: 1"), (1, "QUERY: 2"), (None, "QUERY: 2"), (0, "QUERY: 2")]
 )
-async def test_a_step_number_says_which_step_is_meant(step: int | None, action: str) -> None:
+async def test_a_step_number_says_which_step_is_meant(step, action):
     async with playing("e") as (server, client):
         await cancelled_in_flight(server, client.step("e", "QUERY: 1"))
         if step == 0:
@@ -81,7 +76,7 @@ async def test_a_step_number_says_which_step_is_meant(step: int | None, action: 
             assert history(await client.step("e", action, step)) == ["QUERY: 1", action]
 
 
-async def test_a_cancelled_repeat_of_an_answered_step_leaves_nothing_to_settle() -> None:
+async def test_a_cancelled_repeat_of_an_answered_step_leaves_nothing_to_settle():
     async with playing("e") as (server, client):
         for number in range(2):
             await client.step("e", f"QUERY: {number}")
@@ -90,9 +85,7 @@ async def test_a_cancelled_repeat_of_an_answered_step_leaves_nothing_to_settle()
 
 
 @pytest.mark.parametrize("ask", [SQLEnvClient.state, SQLEnvClient.step], ids=["state", "step"])
-async def test_a_settling_that_is_cancelled_is_settled_by_the_call_after_it(
-    ask: Callable[..., Awaitable[Any]],
-) -> None:
+async def test_a_settling_that_is_cancelled_is_settled_by_the_call_after_it(ask):
     async with playing("e") as (server, client):
         await cancelled_in_flight(server, client.step("e", "QUERY: 1"))
         arguments = ["e"] if ask is SQLEnvClient.state else ["e", "QUERY: 2"]
@@ -102,7 +95,7 @@ async def test_a_settling_that_is_cancelled_is_settled_by_the_call_after_it(
 
 
 @pytest.mark.parametrize("error", [ServerUnreachable("gone"), TimedOut("late")])
-async def test_a_step_that_failed_without_a_reply_is_settled_too(error: SQLEnvError) -> None:
+async def test_a_step_that_failed_without_a_reply_is_settled_too(error):
     async with playing("e", max_attempts=1) as (server, client):
         if isinstance(error, TimedOut):
             server.item_errors["e"] = [error]
@@ -115,9 +108,7 @@ async def test_a_step_that_failed_without_a_reply_is_settled_too(error: SQLEnvEr
 
 @pytest.mark.parametrize("late", [True, False], ids=["cancelled", "refused"])
 @pytest.mark.parametrize("error", [None, InternalError("a bug")], ids=["no action", "a bug"])
-async def test_a_step_that_the_server_refuses_is_not_played(
-    error: SQLEnvError | None, late: bool
-) -> None:
+async def test_a_step_that_the_server_refuses_is_not_played(error, late):
     async with playing("e", max_attempts=2) as (server, client):
         server.item_errors["e"] = [error] * (3 if late else 2) if error else []
         action = "QUERY: 1" if error else "nonsense"
@@ -129,14 +120,14 @@ async def test_a_step_that_the_server_refuses_is_not_played(
         assert history(await client.step("e", "QUERY: 2")) == ["QUERY: 2"]
 
 
-async def test_a_call_that_still_waits_for_its_turn_is_not_played() -> None:
+async def test_a_call_that_still_waits_for_its_turn_is_not_played():
     async with playing("e") as (server, client):
         both = client.step_many([("e", "QUERY: 1"), ("e", "QUERY: 2")])
         await cancelled_in_flight(server, both)
         assert history(await client.step("e", "QUERY: 3")) == ["QUERY: 1", "QUERY: 3"]
 
 
-async def test_one_failure_of_many_and_a_cancelled_batch_strand_no_episode() -> None:
+async def test_one_failure_of_many_and_a_cancelled_batch_strand_no_episode():
     names = [f"e{number}" for number in range(20)]
     async with playing(*names, max_attempts=1) as (server, client):
         steps = [client.step(name, "QUERY: 1" if name != "e7" else "nonsense") for name in names]
@@ -147,7 +138,7 @@ async def test_one_failure_of_many_and_a_cancelled_batch_strand_no_episode() -> 
             assert history(reply)[-2:] == ["QUERY: 2", "QUERY: 3"]
 
 
-async def test_steps_cancelled_while_their_server_is_replaced() -> None:
+async def test_steps_cancelled_while_their_server_is_replaced():
     async with fleet(2, IDS[:8], max_attempts=1_000) as ((lost, other), client):
         await turn(client, 0, IDS[:8])
         assert lost.episodes
@@ -164,7 +155,7 @@ async def test_steps_cancelled_while_their_server_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_cancelled_resets_leave_no_episode(arrives: bool) -> None:
+async def test_cancelled_resets_leave_no_episode(arrives):
     async with playing(max_attempts=1_000) as (server, client):
         resets = client.reset_many({} for _ in range(3))
         if arrives:
@@ -179,7 +170,7 @@ async def test_cancelled_resets_leave_no_episode(arrives: bool) -> None:
 
 
 @pytest.mark.parametrize("call", ["close", "reset", "nothing"])
-async def test_a_cancelled_close_is_carried_out(call: str) -> None:
+async def test_a_cancelled_close_is_carried_out(call):
     async with playing("e") as (server, client):
         server.awake.clear()
         await cancelled(client.close_episode("e"))
@@ -194,7 +185,7 @@ async def test_a_cancelled_close_is_carried_out(call: str) -> None:
         assert list(server.episodes) == client.open_episodes
 
 
-async def test_closing_the_client_ends_what_was_cancelled() -> None:
+async def test_closing_the_client_ends_what_was_cancelled():
     async with asyncio.timeout(3.0), playing() as (server, client):
         server.delay_s = 5.0
         await cancelled(client.reset(episode_id="e"))
@@ -223,7 +214,7 @@ class Gate:
         self.open.set()
 
 
-async def test_cancelled_calls_on_the_real_server(tiny_data: Path) -> None:
+async def test_cancelled_calls_on_the_real_server(tiny_data):
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1, capacity=2))
     gate = Gate(app)
     async with in_process(gate) as client:

@@ -12,7 +12,7 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import ClientLimits, in_process
 from shared.errors import ActionParseError, CapacityReached, SQLEnvError, UnknownQuestion
-from shared.models import ResetResult, Rewards
+from shared.models import ResetResult
 from tests.shared.client.fake_server import FakeServer
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -23,9 +23,7 @@ def app(data_dir: Path, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("rewards", ["end", "step", None])
-def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(
-    tiny_data: Path, rewards: Rewards | None
-) -> None:
+def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(tiny_data, rewards):
     server = app(tiny_data)
     with in_process(server).sync() as client:
         first = client.reset(question_id="shop-4", rewards=rewards)
@@ -44,7 +42,7 @@ def test_rewards_are_withheld_if_asked_and_so_after_a_rebuild(
         assert (last.reward, last.info.ledger is None) == (0.0, rewards == "end")
 
 
-def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> None:
+def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data):
     with in_process(app(tiny_data, capacity=2), ClientLimits(max_attempts=1)).sync() as client:
         with pytest.raises(UnknownQuestion, match="no such thing"):
             client.reset(question_id="no such thing")
@@ -58,7 +56,7 @@ def test_errors_of_the_real_server_arrive_as_their_classes(tiny_data: Path) -> N
         assert isinstance(client.reset(seed=3), ResetResult)
 
 
-def test_a_batch_over_the_servers_limits_is_halved(tiny_data: Path) -> None:
+def test_a_batch_over_the_servers_limits_is_halved(tiny_data):
     with in_process(app(tiny_data, max_batch=8, max_body_bytes=2048)).sync() as client:
         replies = client.reset_many([{"seed": i} for i in range(50)])
         ids = [reply.episode_id for reply in replies if isinstance(reply, ResetResult)]
@@ -67,7 +65,7 @@ def test_a_batch_over_the_servers_limits_is_halved(tiny_data: Path) -> None:
         assert not [step for step in steps if isinstance(step, SQLEnvError)]
 
 
-def test_items_without_room_in_a_batchs_reply_are_sent_again(tiny_data: Path) -> None:
+def test_items_without_room_in_a_batchs_reply_are_sent_again(tiny_data):
     with in_process(app(tiny_data, max_reply_bytes=4096)).sync() as client:
         replies = client.reset_many([{"seed": i} for i in range(20)])
         ids = [reply.episode_id for reply in replies if isinstance(reply, ResetResult)]
@@ -101,7 +99,7 @@ class WithLifespan(FakeServer):
             await send({"type": f"lifespan.{event}.complete"})
 
 
-async def test_in_process_runs_the_apps_lifespan() -> None:
+async def test_in_process_runs_the_apps_lifespan():
     app = WithLifespan()
     async with in_process(app) as client:
         await client.reset(episode_id="e")
@@ -112,13 +110,13 @@ async def test_in_process_runs_the_apps_lifespan() -> None:
 
 
 @pytest.mark.parametrize("event", ["startup", "shutdown"])
-async def test_in_process_raises_what_the_app_raised(event: str) -> None:
+async def test_in_process_raises_what_the_app_raised(event):
     with pytest.raises(LookupError, match="no data"):
         async with in_process(WithLifespan(fail_at=event)):
             assert event == "shutdown"
 
 
-async def test_a_client_that_is_not_entered_says_so() -> None:
+async def test_a_client_that_is_not_entered_says_so():
     client = in_process(WithLifespan())
     with pytest.raises(RuntimeError, match="async with"):
         await client.metadata()

@@ -102,7 +102,7 @@ def wrong_urls(other_program: Start) -> dict[str, str]:
     }
 
 
-def test_an_address_that_cannot_work_is_reported_with_the_reason(other_program: Start) -> None:
+def test_an_address_that_cannot_work_is_reported_with_the_reason(other_program):
     for reason, url in wrong_urls(other_program).items():
         began = time.monotonic()
         with SQLEnvClient(url).sync() as client, pytest.raises(SQLEnvError, match=reason) as caught:
@@ -111,9 +111,7 @@ def test_an_address_that_cannot_work_is_reported_with_the_reason(other_program: 
         assert time.monotonic() - began < 10
 
 
-def test_what_a_wait_waits_for_is_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_wait_waits_for_is_logged(caplog, monkeypatch):
     monkeypatch.setattr("shared.client.fleet.REPORT_AFTER_S", 0.3)
     url = f"http://127.0.0.1:{closed_port()}"
     with SQLEnvClient(url).sync() as client, pytest.raises(ServerUnreachable, match="after 1 s"):
@@ -122,9 +120,7 @@ def test_what_a_wait_waits_for_is_logged(
     assert caplog.text.count("waiting") == 1
 
 
-def test_the_certificate_of_an_authority_can_be_named(
-    other_program: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_certificate_of_an_authority_can_be_named(other_program, monkeypatch, tmp_path):
     url = f"https://localhost:{other_program(tls=True)}"
     monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
     with SQLEnvClient(url).sync() as client:

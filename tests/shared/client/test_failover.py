@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 # -- retries
 
 
-def test_waits_double_up_to_the_longest_and_jitter() -> None:
+def test_waits_double_up_to_the_longest_and_jitter():
     limits = ClientLimits(max_attempts=100, backoff_s=1.0, longest_wait_s=8.0)
     for attempt, longest in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (99, 8)]:
         waits = [retry_wait_s(limits, attempt, NotReady("")) for _ in range(200)]
@@ -60,8 +60,8 @@ def test_waits_double_up_to_the_longest_and_jitter() -> None:
     ],
 )
 def test_attempts_and_patience_and_the_error_decide_whether_to_retry(
-    attempt: int, error: SQLEnvError, options: dict[str, Any], again: bool
-) -> None:
+    attempt, error, options, again
+):
     limits = ClientLimits(max_attempts=3, patience_s=options.pop("patience_s", 0.0))
     assert (retry_wait_s(limits, attempt, error, **options) is not None) is again
 
@@ -70,7 +70,7 @@ def test_attempts_and_patience_and_the_error_decide_whether_to_retry(
     ("stated", "low", "high"),
     [(2, 2, 2.1), (0.5, 0.5, 0.6), (9e9, 60, 60.1), (-5, 0, 0.1), ("soon", 0, 0.1), (None, 0, 0.1)],
 )
-def test_retry_after_comes_on_top_and_is_capped(stated: object, low: float, high: float) -> None:
+def test_retry_after_comes_on_top_and_is_capped(stated, low, high):
     limits = ClientLimits(backoff_s=0.1)
     wait = retry_wait_s(limits, 1, CapacityReached("", retry_after_s=stated))
     assert low <= wait <= high
@@ -94,7 +94,7 @@ def test_retry_after_comes_on_top_and_is_capped(stated: object, low: float, high
         dropped(anyio.ClosedResourceError),
     ],
 )
-async def test_a_temporary_failure_is_retried(fault: Any) -> None:
+async def test_a_temporary_failure_is_retried(fault):
     async with playing("e") as (server, client):
         server.faults.extend([fault, fault])
         assert history(await client.step("e", "QUERY: 1")) == ["QUERY: 1"]
@@ -102,7 +102,7 @@ async def test_a_temporary_failure_is_retried(fault: Any) -> None:
         assert server.steps_played == 1
 
 
-async def test_an_unforeseen_exception_passes_at_once() -> None:
+async def test_an_unforeseen_exception_passes_at_once():
     async with playing("e") as (server, client):
         server.faults.append(dropped(ZeroDivisionError))
         with pytest.raises(ZeroDivisionError):
@@ -110,7 +110,7 @@ async def test_an_unforeseen_exception_passes_at_once() -> None:
         assert client.stats.retries == 0
 
 
-async def test_a_step_whose_reply_is_lost_is_counted_once() -> None:
+async def test_a_step_whose_reply_is_lost_is_counted_once():
     async with playing(*IDS[:10]) as (server, client):
         server.lose_replies = 2
         await turn(client, 0, IDS[:10])
@@ -119,7 +119,7 @@ async def test_a_step_whose_reply_is_lost_is_counted_once() -> None:
         assert client.stats.retries == 2  # of requests: the batch is sent again as one
 
 
-async def test_a_request_that_times_out_is_retried() -> None:
+async def test_a_request_that_times_out_is_retried():
     async with playing("e", timeout_s=0.2) as (server, client):
         server.delay_s = 10.0
         asyncio.get_running_loop().call_later(0.3, setattr, server, "delay_s", 0.0)
@@ -128,7 +128,7 @@ async def test_a_request_that_times_out_is_retried() -> None:
         assert server.steps_played == 1
 
 
-async def test_a_retryable_item_is_retried_without_its_batch() -> None:
+async def test_a_retryable_item_is_retried_without_its_batch():
     async with playing() as (server, client):
         server.item_errors[IDS[3]] = [capacity(), capacity()]
         await begin(client, IDS[:5])
@@ -137,7 +137,7 @@ async def test_a_retryable_item_is_retried_without_its_batch() -> None:
 
 
 @pytest.mark.parametrize("where", ["header", "body", "item"])
-async def test_retry_after_is_honoured(where: str) -> None:
+async def test_retry_after_is_honoured(where):
     async with playing("e") as (server, client):
         if where == "header":
             server.faults.append(reply(429, b"slow down", {"Retry-After": "0.2"}))
@@ -151,7 +151,7 @@ async def test_retry_after_is_honoured(where: str) -> None:
         assert 0.2 <= client.stats.wait_s < 5.0
 
 
-async def test_retries_are_limited_and_the_error_has_the_url_and_a_remedy() -> None:
+async def test_retries_are_limited_and_the_error_has_the_url_and_a_remedy():
     async with playing(*IDS[:8], max_attempts=3) as (server, client):
         server.faults.extend([dropped(httpx.ConnectError)] * 100)
         for error in await client.step_many((name, "QUERY: 0") for name in IDS[:8]):
@@ -176,9 +176,7 @@ async def test_retries_are_limited_and_the_error_has_the_url_and_a_remedy() -> N
         (reply(200, {"results": [None]}), SQLEnvError, "not a StepResult"),
     ],
 )
-async def test_what_no_retry_helps_is_raised_at_once(
-    fault: Any, error: type[SQLEnvError], words: str
-) -> None:
+async def test_what_no_retry_helps_is_raised_at_once(fault, error, words):
     async with playing("e") as (server, client):
         server.faults.append(fault)
         with pytest.raises(error, match=words):
@@ -189,7 +187,7 @@ async def test_what_no_retry_helps_is_raised_at_once(
 # -- rebuilding
 
 
-async def test_a_lost_episode_is_rebuilt_by_replay_with_its_question_and_options() -> None:
+async def test_a_lost_episode_is_rebuilt_by_replay_with_its_question_and_options():
     async with playing() as (server, client):
         chosen = {"step_budget": 9, "answer_form": "sql", "explain": ["empty"]}
         resets = [{"episode_id": name, **chosen} for name in IDS[:20]]
@@ -209,7 +207,7 @@ async def test_a_lost_episode_is_rebuilt_by_replay_with_its_question_and_options
         assert server.sent("/reset_batch") == [20, 20]
 
 
-async def test_a_server_that_is_behind_is_brought_up_to_date() -> None:
+async def test_a_server_that_is_behind_is_brought_up_to_date():
     async with playing("e") as (server, client):
         await client.step("e", "QUERY: 0")
         await client.step("e", "QUERY: 1")
@@ -218,7 +216,7 @@ async def test_a_server_that_is_behind_is_brought_up_to_date() -> None:
         assert client.stats.rebuilds == 1
 
 
-async def test_state_rebuilds_too() -> None:
+async def test_state_rebuilds_too():
     async with playing("e") as (server, client):
         await client.step("e", "QUERY: 0")
         server.restart()
@@ -228,7 +226,7 @@ async def test_state_rebuilds_too() -> None:
                 await call
 
 
-async def test_an_episode_that_is_lost_between_its_rebuild_and_its_step_is_rebuilt_again() -> None:
+async def test_an_episode_that_is_lost_between_its_rebuild_and_its_step_is_rebuilt_again():
     async with playing("e") as (server, client):
         await client.step("e", "QUERY: 0")
         server.item_errors["e"] = [UnknownEpisode("lost")]
@@ -243,7 +241,7 @@ async def test_an_episode_that_is_lost_between_its_rebuild_and_its_step_is_rebui
         assert client.stats.rebuilds == 3 + 4  # max_attempts
 
 
-async def test_a_replay_to_another_reply_is_an_error() -> None:
+async def test_a_replay_to_another_reply_is_an_error():
     async with playing("e") as (server, client):
         await client.step("e", "QUERY: 0")
         server.restart()
@@ -253,7 +251,7 @@ async def test_a_replay_to_another_reply_is_an_error() -> None:
             await client.step("e", "QUERY: 1")
 
 
-async def test_after_a_restart_with_other_data_old_episodes_are_refused() -> None:
+async def test_after_a_restart_with_other_data_old_episodes_are_refused():
     async with playing("begun before") as (server, client):
         server.restart()
         server.digest = "other"

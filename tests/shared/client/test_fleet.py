@@ -14,7 +14,6 @@ from shared.errors import (
     InternalError,
     NotReady,
     ServerUnreachable,
-    SQLEnvError,
     UnknownEpisode,
 )
 from tests.conftest import until
@@ -45,7 +44,7 @@ LATER = [f"later-{i}" for i in range(30)]
 # -- which server plays an episode
 
 
-def test_episodes_spread_evenly_and_a_lost_server_moves_only_its_own() -> None:
+def test_episodes_spread_evenly_and_a_lost_server_moves_only_its_own():
     counts = Counter(pick_url(URLS, name) for name in MANY)
     assert set(counts) == set(URLS)
     assert max(counts.values()) < 1.15 * min(counts.values())
@@ -54,7 +53,7 @@ def test_episodes_spread_evenly_and_a_lost_server_moves_only_its_own() -> None:
         assert after == before or before == URLS[0]
 
 
-async def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
+async def test_each_server_plays_its_own_episodes_in_its_own_batches():
     async with fleet() as (servers, client):
         await turn(client, 0)
         for url, server in zip(URLS, servers, strict=True):
@@ -66,7 +65,7 @@ async def test_each_server_plays_its_own_episodes_in_its_own_batches() -> None:
             await client.metadata()
 
 
-async def test_calls_that_wait_for_an_unreachable_server_fail_together() -> None:
+async def test_calls_that_wait_for_an_unreachable_server_fail_together():
     asked: list[str] = []
 
     def refuse(request: httpx.Request) -> httpx.Response:
@@ -85,7 +84,7 @@ async def test_calls_that_wait_for_an_unreachable_server_fail_together() -> None
 # -- lost servers
 
 
-async def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves() -> None:
+async def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_moves():
     async with fleet() as (servers, client):
         await turn(client, 0)
         before = pooled(servers)
@@ -101,7 +100,7 @@ async def test_a_lost_servers_episodes_are_rebuilt_on_the_others_and_no_other_mo
         assert sum(len(server.sent("/reset_batch")) for server in servers) == 5
 
 
-async def test_a_server_that_returns_gets_only_new_episodes() -> None:
+async def test_a_server_that_returns_gets_only_new_episodes():
     async with fleet() as (servers, client):
         servers[0].down = True
         await turn(client, 0)
@@ -116,7 +115,7 @@ async def test_a_server_that_returns_gets_only_new_episodes() -> None:
         assert client.stats.rebuilds == rebuilt
 
 
-async def test_one_broken_connection_moves_nothing() -> None:
+async def test_one_broken_connection_moves_nothing():
     async with fleet() as (servers, client):
         servers[2].faults.append(dropped())
         await turn(client, 0)
@@ -124,7 +123,7 @@ async def test_one_broken_connection_moves_nothing() -> None:
         assert (stats.moves, stats.servers_lost, stats.retries) == (0, 0, 1)
 
 
-async def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
+async def test_a_hanging_server_is_left_and_a_slow_one_is_not():
     async with fleet() as (servers, client):
         servers[0].awake.clear()
         servers[1].delay_s = 10 * STALL_S  # but its health is answered
@@ -137,7 +136,7 @@ async def test_a_hanging_server_is_left_and_a_slow_one_is_not() -> None:
         servers[0].awake.set()
 
 
-async def test_a_hanging_server_is_left_once_another_is_back() -> None:
+async def test_a_hanging_server_is_left_once_another_is_back():
     async with fleet(2, timeout_s=60.0) as (servers, client):
         servers[1].down = True
         await turn(client, 0)
@@ -149,7 +148,7 @@ async def test_a_hanging_server_is_left_once_another_is_back() -> None:
         servers[0].awake.set()
 
 
-async def test_a_single_hanging_server_is_waited_for() -> None:
+async def test_a_single_hanging_server_is_waited_for():
     async with fleet(1) as ((server,), client):
         server.awake.clear()
         asyncio.get_running_loop().call_later(0.3, server.awake.set)
@@ -157,7 +156,7 @@ async def test_a_single_hanging_server_is_waited_for() -> None:
         assert client.stats.rebuilds == client.stats.retries == client.stats.servers_lost == 0
 
 
-async def test_when_all_are_lost_the_first_to_return_continues() -> None:
+async def test_when_all_are_lost_the_first_to_return_continues():
     async with fleet(patience_s=10.0) as (servers, client):
         for server in servers:
             server.down = True
@@ -171,7 +170,7 @@ async def test_when_all_are_lost_the_first_to_return_continues() -> None:
         assert servers[2].steps_played == len(IDS)
 
 
-async def test_servers_that_stay_lost_are_given_up() -> None:
+async def test_servers_that_stay_lost_are_given_up():
     async with fleet(patience_s=0.2) as (servers, client):
         for server in servers:
             server.down = True
@@ -184,7 +183,7 @@ async def test_servers_that_stay_lost_are_given_up() -> None:
         await turn(client, 0)  # no episode was lost
 
 
-async def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
+async def test_closing_an_episode_of_a_lost_server_does_not_wait():
     async with fleet(patience_s=60.0) as (servers, client):
         servers[0].down = True
         await turn(client, 0, placed_on(URLS[0])[:1])
@@ -193,7 +192,7 @@ async def test_closing_an_episode_of_a_lost_server_does_not_wait() -> None:
         assert client.open_episodes == []
 
 
-async def test_a_moved_episode_is_found_after_its_end() -> None:
+async def test_a_moved_episode_is_found_after_its_end():
     name = placed_on(URLS[0])[0]
     async with fleet(ids=[name]) as (servers, client):
         servers[0].down = True
@@ -208,7 +207,7 @@ async def test_a_moved_episode_is_found_after_its_end() -> None:
         await client.close_episode("never begun")
 
 
-async def test_copies_of_moved_episodes_are_closed_once_their_server_returns() -> None:
+async def test_copies_of_moved_episodes_are_closed_once_their_server_returns():
     async with fleet() as (servers, client):
         servers[0].down = True
         await turn(client, 0)
@@ -223,7 +222,7 @@ async def test_copies_of_moved_episodes_are_closed_once_their_server_returns() -
 # -- servers that refuse
 
 
-async def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
+async def test_a_server_that_shuts_down_hands_its_episodes_over():
     async with fleet() as (servers, client):
         servers[1].ready = False
         mine = placed_on(URLS[1])
@@ -236,7 +235,7 @@ async def test_a_server_that_shuts_down_hands_its_episodes_over() -> None:
         assert not set(LATER) & servers[1].episodes.keys()
 
 
-async def test_a_full_server_is_left_and_a_round_over_full_servers_is_one_attempt() -> None:
+async def test_a_full_server_is_left_and_a_round_over_full_servers_is_one_attempt():
     async with fleet(max_attempts=2, ids=()) as (servers, client):
         servers[0].item_errors[placed_on(URLS[0])[0]] = [capacity(30.0)]
         await begin(client)
@@ -252,7 +251,7 @@ async def test_a_full_server_is_left_and_a_round_over_full_servers_is_one_attemp
         assert [len(server.item_errors["f"]) for server in servers] == [3, 3, 3]
 
 
-async def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
+async def test_an_episode_moves_from_a_server_that_fails_on_it_alone():
     async with fleet(patience_s=60.0) as (servers, client):
         first, second = placed_on(URLS[0])[:2]
         servers[0].item_errors = {
@@ -265,7 +264,7 @@ async def test_an_episode_moves_from_a_server_that_fails_on_it_alone() -> None:
         assert (stats.moves, stats.rebuilds, stats.servers_lost) == (2, 2, 0)
 
 
-async def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> None:
+async def test_all_episodes_move_from_a_server_that_fails_on_every_request():
     async with fleet(patience_s=60.0) as (servers, client):
         fault = reply(500, InternalError("a bug").to_wire())
         servers[2].faults.append(fault)
@@ -278,7 +277,7 @@ async def test_all_episodes_move_from_a_server_that_fails_on_every_request() -> 
 
 
 @pytest.mark.parametrize("error", [InternalError, DatabaseLoadError])
-async def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) -> None:
+async def test_what_fails_on_every_server_is_raised(error):
     async with fleet() as (servers, client):
         for server in servers:
             server.item_errors[IDS[0]] = [error("everywhere") for _ in range(50)]
@@ -289,7 +288,7 @@ async def test_what_fails_on_every_server_is_raised(error: type[SQLEnvError]) ->
         await turn(client, 0)
 
 
-async def test_servers_of_other_data_are_skipped_or_refused() -> None:
+async def test_servers_of_other_data_are_skipped_or_refused():
     async with fleet() as (servers, client):
         servers[0].digest = "other"
         servers[1].down = True
@@ -300,7 +299,7 @@ async def test_servers_of_other_data_are_skipped_or_refused() -> None:
             await client.step(placed_on(URLS[1])[0], "QUERY: 1")
 
 
-async def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> None:
+async def test_a_lost_server_is_awaited_though_one_of_other_data_serves():
     async with fleet(2, patience_s=10.0) as (servers, client):
         servers[0].digest = "other"
         servers[0].restart()
@@ -313,7 +312,7 @@ async def test_a_lost_server_is_awaited_though_one_of_other_data_serves() -> Non
         assert set(servers[1].episodes) == set(IDS)
 
 
-async def test_a_client_with_a_digest_starts_nothing_elsewhere() -> None:
+async def test_a_client_with_a_digest_starts_nothing_elsewhere():
     async with fleet(2, digest="d1", ids=()) as (servers, client):
         servers[0].digest = "other"
         servers[1].item_errors = {name: [capacity(), capacity()] for name in IDS}  # it is awaited
@@ -328,9 +327,7 @@ async def test_a_client_with_a_digest_starts_nothing_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("shards", [None, 8])
-async def test_one_line_when_a_server_is_lost_and_one_when_it_is_back(
-    shards: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_line_when_a_server_is_lost_and_one_when_it_is_back(shards, caplog):
     async with playing(max_attempts=1_000) as (server, client):
         server.shards = shards
         await begin(client)
@@ -346,7 +343,7 @@ async def test_one_line_when_a_server_is_lost_and_one_when_it_is_back(
     assert back.endswith("; 60 calls waited")
 
 
-async def test_a_full_server_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_server_is_one_line(caplog):
     async with playing(max_attempts=50) as (server, client):
         server.item_errors = {name: [capacity() for _ in range(5)] for name in IDS}
         await begin(client)

@@ -49,7 +49,7 @@ def in_fork(call: Callable[[], Any]) -> Any:
 
 @linux
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_of_a_synchronous_client_opens_its_own_connections(url: str) -> None:
+def test_a_fork_of_a_synchronous_client_opens_its_own_connections(url):
     with SQLEnvClient(url).sync() as client:
         first = client.reset(seed=1)
 
@@ -83,7 +83,7 @@ if child:
 
 @linux
 @pytest.mark.parametrize(("used", "printed"), [("used", "1\n0\n"), ("unused", "0\n")])
-def test_a_fork_leaves_its_with_block_and_ends(url: str, used: str, printed: str) -> None:
+def test_a_fork_leaves_its_with_block_and_ends(url, used, printed):
     # from Python 3.12 on, forking with threads is a warning
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED, url, used]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
@@ -92,7 +92,7 @@ def test_a_fork_leaves_its_with_block_and_ends(url: str, used: str, printed: str
 
 @linux
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
+def test_a_fork_of_an_asynchronous_client_says_what_to_do(url):
     async def main() -> str:
         async with SQLEnvClient(url) as client:
             await client.metadata()
@@ -101,7 +101,7 @@ def test_a_fork_of_an_asynchronous_client_says_what_to_do(url: str) -> None:
     assert "RuntimeError: this client was opened in another process" in asyncio.run(main())
 
 
-def test_another_event_loop_is_refused() -> None:
+def test_another_event_loop_is_refused():
     client = FakeServer().client()
     asyncio.run(client.metadata())
     for call in (client.metadata, client.aclose):
@@ -109,7 +109,7 @@ def test_another_event_loop_is_refused() -> None:
             asyncio.run(call())
 
 
-def test_a_pickle_has_its_own_connections(url: str) -> None:
+def test_a_pickle_has_its_own_connections(url):
     with SQLEnvClient(url).sync() as client:
         copy: SyncSQLEnvClient = pickle.loads(pickle.dumps(client))
         assert copy.metadata() == client.metadata()
@@ -119,7 +119,7 @@ def test_a_pickle_has_its_own_connections(url: str) -> None:
         closed.metadata()
 
 
-def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
+def test_a_closed_client_is_opened_again_or_says_what_to_do(url):
     client = SQLEnvClient(url).sync()
     for _ in range(2):
         with client:
@@ -131,7 +131,7 @@ def test_a_closed_client_is_opened_again_or_says_what_to_do(url: str) -> None:
         client.metadata()
 
 
-async def test_an_asynchronous_client_is_opened_once(url: str) -> None:
+async def test_an_asynchronous_client_is_opened_once(url):
     client = SQLEnvClient(url)
     async with client:
         with pytest.raises(RuntimeError, match="more than once"):
@@ -159,7 +159,7 @@ with SQLEnvClient(sys.argv[1]).sync() as client:
 
 
 @linux
-def test_ctrl_c_cancels_the_call_under_way(url: str) -> None:
+def test_ctrl_c_cancels_the_call_under_way(url):
     command = [sys.executable, "-c", INTERRUPTED, url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.stdout == "2\n", done.stderr

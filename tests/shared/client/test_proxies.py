@@ -67,25 +67,19 @@ def ask(url: str, within_s: float = 10.0, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-def test_this_machine_is_reached_without_the_proxy(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+def test_this_machine_is_reached_without_the_proxy(recorder, monkeypatch, variable):
     monkeypatch.setenv(variable, DEAD)
     ask(recorder.url)
     assert recorder.asked == ["/ready"]
 
 
-def test_other_hosts_go_through_the_proxy(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_hosts_go_through_the_proxy(recorder, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", recorder.url)
     ask("http://env.example:8000")
     assert recorder.asked == ["http://env.example:8000/ready"]
 
 
-def test_a_name_without_a_proxy_is_resolved_and_its_addresses_have_none(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_without_a_proxy_is_resolved_and_its_addresses_have_none(recorder, monkeypatch):
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
@@ -111,15 +105,13 @@ def test_a_name_without_a_proxy_is_resolved_and_its_addresses_have_none(
         ("http://localhost.example", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
     ],
 )
-def test_the_variables(
-    monkeypatch: pytest.MonkeyPatch, url: str, variables: dict[str, str], proxy: str | None
-) -> None:
+def test_the_variables(monkeypatch, url, variables, proxy):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert proxy_of(url) == proxy
 
 
-def test_an_error_names_the_proxy_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_proxy_without_its_password(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:9")
     with pytest.raises(ServerUnreachable) as caught:
         ask("http://env.example:8000", within_s=0.1)
@@ -129,9 +121,7 @@ def test_an_error_names_the_proxy_without_its_password(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("value", ["ftp://p:1", "http://", "http://p:notaport", "socks5://p:1"])
-def test_a_proxy_that_cannot_be_used_is_named(
-    monkeypatch: pytest.MonkeyPatch, recorder: Recorder, value: str
-) -> None:
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch, recorder, value):
     monkeypatch.setenv("ALL_PROXY", value)
     with pytest.raises(ServerUnreachable, match=r"ALL_PROXY.*or list env\.example in NO_PROXY"):
         ask("http://env.example:8000", within_s=0.1)

@@ -60,7 +60,7 @@ def play(client: SyncSQLEnvClient, names: list[str], action: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_key_replaces_an_old_one_without_losing_an_episode(tiny_data: Path) -> None:
+def test_a_new_key_replaces_an_old_one_without_losing_an_episode(tiny_data):
     """Episodes go on under either key while the servers take both."""
     names = [f"e{n}" for n in range(8)]
     with (
@@ -91,7 +91,7 @@ def test_a_new_key_replaces_an_old_one_without_losing_an_episode(tiny_data: Path
 
 @pytest.mark.slow
 @needs_program("haproxy", missing())
-def test_behind_a_gateway_episodes_continue_where_their_rules_are(tiny_data: Path) -> None:
+def test_behind_a_gateway_episodes_continue_where_their_rules_are(tiny_data):
     """The standard is part of the digest, so a server of another one can't rebuild an episode."""
     names = [f"e{n}" for n in range(64)]
     with (

@@ -69,7 +69,7 @@ async def service(
         yield servers, names, client
 
 
-async def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind() -> None:
+async def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind():
     asked, answer, before = asyncio.Event(), asyncio.Event(), asyncio.all_tasks()
 
     async def slow(host: str, port: int) -> list[str]:
@@ -87,14 +87,14 @@ async def test_a_client_that_is_closed_while_it_resolves_leaves_nothing_behind()
     assert asyncio.all_tasks() == before
 
 
-async def test_a_services_name_stands_for_its_replicas() -> None:
+async def test_a_services_name_stands_for_its_replicas():
     async with service(3) as (servers, _, client):
         await turn(client, 0)
         assert pooled(servers) == [set(placed_on(url)) for url in URLS]
         assert {headers["host"] for headers in servers[0].headers} == {"env-server:8000"}
 
 
-async def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
+async def test_an_added_replica_gets_its_share_of_new_episodes_only():
     async with service(2) as (servers, names, client):
         names.hosts = list(HOSTS)
         await names.seen()
@@ -105,7 +105,7 @@ async def test_an_added_replica_gets_its_share_of_new_episodes_only() -> None:
         assert set(servers[2].episodes) == set(placed_on(URLS[2], LATER))
 
 
-async def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
+async def test_a_removed_replica_keeps_its_episodes_until_it_stops():
     async with service(3) as (servers, names, client):
         names.hosts = list(HOSTS[:2])
         await names.seen()
@@ -121,7 +121,7 @@ async def test_a_removed_replica_keeps_its_episodes_until_it_stops() -> None:
         assert ("/ready", 1) not in servers[2].requests, "a removed server is not polled"
 
 
-async def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -> None:
+async def test_a_replica_that_comes_back_at_another_address_is_found_at_once():
     async with service(1, refresh_s=60.0, patience_s=10.0) as (servers, names, client):
         servers[0].down = True
         names.hosts = [HOSTS[1]]
@@ -130,7 +130,7 @@ async def test_a_replica_that_comes_back_at_another_address_is_found_at_once() -
 
 
 @pytest.mark.parametrize("fault", ["broken", "empty"])
-async def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
+async def test_a_name_server_that_fails_changes_nothing(fault):
     async with service(3) as (servers, names, client):
         names.broken, names.hosts = fault == "broken", []
         await names.seen()
@@ -140,7 +140,7 @@ async def test_a_name_server_that_fails_changes_nothing(fault: str) -> None:
         assert client.stats.rebuilds == 0
 
 
-async def test_a_name_that_cannot_be_resolved_is_used_as_it_is() -> None:
+async def test_a_name_that_cannot_be_resolved_is_used_as_it_is():
     async def broken(host: str, port: int) -> list[str]:
         raise OSError("no such name")
 
@@ -154,7 +154,7 @@ async def test_a_name_that_cannot_be_resolved_is_used_as_it_is() -> None:
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:1", "https://service"]
 )
-async def test_what_is_not_a_services_name_is_not_resolved(url: str) -> None:
+async def test_what_is_not_a_services_name_is_not_resolved(url):
     async def resolve(host: str, port: int) -> list[str]:
         raise AssertionError("nobody asks")
 
@@ -166,7 +166,7 @@ async def test_what_is_not_a_services_name_is_not_resolved(url: str) -> None:
 # -- a gateway
 
 
-async def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> None:
+async def test_a_gateways_shards_share_batches_and_keep_episodes_together():
     async with playing() as (server, client):
         server.shards = 4
         await begin(client)
@@ -184,7 +184,7 @@ async def test_a_gateways_shards_share_batches_and_keep_episodes_together() -> N
         assert shard == shards[paths.index(f"/episodes/{IDS[0]}")] is not None
 
 
-async def test_behind_a_gateway_another_client_finds_an_episode() -> None:
+async def test_behind_a_gateway_another_client_finds_an_episode():
     gateway = FakeGateway([FakeServer() for _ in range(3)])
     transport = httpx.ASGITransport(gateway)
     async with client_of(URL, transport) as client, client_of(URL, transport) as other:
@@ -192,7 +192,7 @@ async def test_behind_a_gateway_another_client_finds_an_episode() -> None:
         assert [(await other.state(name)).episode_id for name in IDS] == IDS
 
 
-async def test_copies_of_episodes_that_a_gateway_moved_are_closed() -> None:
+async def test_copies_of_episodes_that_a_gateway_moved_are_closed():
     gateway = FakeGateway([FakeServer() for _ in range(3)])
     async with client_of(URL, httpx.ASGITransport(gateway)) as client:
         await begin(client)
@@ -208,7 +208,7 @@ async def test_copies_of_episodes_that_a_gateway_moved_are_closed() -> None:
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-async def test_behind_a_gateway_a_shard_goes_where_its_digest_is(pinned: bool) -> None:
+async def test_behind_a_gateway_a_shard_goes_where_its_digest_is(pinned):
     gateway = FakeGateway([FakeServer() for _ in range(3)])
     digest = "d1" if pinned else None
     async with client_of(URL, httpx.ASGITransport(gateway), digest=digest) as client:
@@ -228,7 +228,7 @@ async def test_behind_a_gateway_a_shard_goes_where_its_digest_is(pinned: bool) -
 
 
 @pytest.mark.parametrize(("stated", "least", "most"), [(None, 1, 1), (0, 1, 1), (1000, 40, 64)])
-async def test_the_number_of_shards_is_limited(stated: int | None, least: int, most: int) -> None:
+async def test_the_number_of_shards_is_limited(stated, least, most):
     async with playing() as (server, client):
         server.shards = stated
         await begin(client)
@@ -253,7 +253,7 @@ def answer(*addresses: str) -> Any:
         ([], []),
     ],
 )
-def test_each_replica_counts_once(answered: list[str], taken: list[str]) -> None:
+def test_each_replica_counts_once(answered, taken):
     async def main() -> list[str]:
         asyncio.get_running_loop().getaddrinfo = answer(*answered)  # type: ignore[method-assign]
         return await system_addresses("env-server", 8000)
@@ -261,7 +261,7 @@ def test_each_replica_counts_once(answered: list[str], taken: list[str]) -> None
     assert asyncio.run(main()) == taken
 
 
-def test_a_replicas_url_is_its_services_with_the_address() -> None:
+def test_a_replicas_url_is_its_services_with_the_address():
     async def resolve(host: str, port: int) -> list[str]:
         assert (host, port) == ("env-server", 80)
         return ["10.0.0.2", "fd00::2"]

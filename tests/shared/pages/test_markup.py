@@ -2,7 +2,6 @@
 
 import html
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,14 +13,14 @@ from tests.trainer.played_run import HOSTILE_SQL
 
 @settings(max_examples=50)
 @given(st.text(max_size=80))
-def test_highlighting_changes_no_letter_and_lets_no_markup_through(text: str) -> None:
+def test_highlighting_changes_no_letter_and_lets_no_markup_through(text):
     shown = sql(text)
     bare = re.sub(r'<span class="\w\w">|</span>', "", str(shown))
     assert html.unescape(bare) == re.sub("\r\n?", "\n", text)
     assert "<" not in bare
 
 
-def test_sql_is_highlighted() -> None:
+def test_sql_is_highlighted():
     found = action_markup("QUERY: SELECT name FROM t WHERE a = 'x' AND b > 2 -- why")
     assert found.kind == "QUERY"
     for part in (">SELECT<", 'st">&#39;x&#39;<', 'nu">2<', 'co">-- why<'):
@@ -49,19 +48,12 @@ def test_sql_is_highlighted() -> None:
         ("ANSWER: 1", "", "none", (), (), ""),
     ],
 )  # fmt: skip
-def test_results_are_read_as_tables(
-    action: str,
-    observation: str,
-    kind: str,
-    headings: tuple[str, ...],
-    rows: tuple[Any, ...],
-    remark: str,
-) -> None:
+def test_results_are_read_as_tables(action, observation, kind, headings, rows, remark):
     found = observation_markup(action, observation)
     assert (found.kind, found.headings, found.rows, found.remark) == (kind, headings, rows, remark)
 
 
-def test_a_long_result_says_how_much_is_left_out() -> None:
+def test_a_long_result_says_how_much_is_left_out():
     found = observation_markup("QUERY: x", "a\n" + "\n".join(map(str, range(20))) + "")
     assert len(found.rows) == 12
     assert found.remark == "8 of the 20 rows that the agent saw are left out here"

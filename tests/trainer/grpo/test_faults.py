@@ -70,8 +70,8 @@ def train(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", ["direct", pytest.param("gateway", marks=needs_gateway)])
 def test_training_survives_the_death_and_return_of_every_server(
-    way: str, model: Any, tokenizer: Any, config: GRPOConfig, tiny_data: Path, tmp_path: Path
-) -> None:
+    way, model, tokenizer, config, tiny_data, tmp_path
+):
     config = config.override(
         data_dir=tiny_data, max_steps=STEPS, logging_steps=1, learning_rate=1e-3
     )

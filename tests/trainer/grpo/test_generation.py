@@ -65,9 +65,7 @@ def settings_of(config: GRPOConfig, url: str, folder: Path, **options: Any) -> G
 
 
 @pytest.mark.parametrize("options", MODES, ids=str)
-def test_every_step_is_sampled_with_its_weights(
-    target: tuple[str, Any, Any], config: GRPOConfig, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_every_step_is_sampled_with_its_weights(target, config, tmp_path, options):
     if options:
         pytest.importorskip("peft")
     url, model, tokenizer = target
@@ -145,13 +143,8 @@ def set_to(**values: Any) -> Callable[[VLLM], None]:
     ],
 )
 def test_a_server_that_cannot_serve_a_run_is_refused_at_its_start(
-    fake: VLLM,
-    config: GRPOConfig,
-    tmp_path: Path,
-    change: Callable[[VLLM], None],
-    options: dict[str, Any],
-    message: str,
-) -> None:
+    fake, config, tmp_path, change, options, message
+):
     settings = settings_of(config, fake.url, tmp_path, **options)
     started(settings, tiny_model(FAMILY), tmp_path / "weights")  # as it is, it can
     change(fake)
@@ -160,9 +153,7 @@ def test_a_server_that_cannot_serve_a_run_is_refused_at_its_start(
     assert not (tmp_path / "weights").exists()
 
 
-def test_weights_that_the_server_did_not_take_are_noticed(
-    fake: VLLM, config: GRPOConfig, tmp_path: Path
-) -> None:
+def test_weights_that_the_server_did_not_take_are_noticed(fake, config, tmp_path):
     model, tokenizer = tiny_model(FAMILY), tiny_tokenizer(FAMILY)
     settings = settings_of(config, fake.url, tmp_path)
     with generation_server(settings, tokenizer, Ranks()) as server:
@@ -177,8 +168,8 @@ def test_weights_that_the_server_did_not_take_are_noticed(
     "options", [{}, pytest.param({"lora_rank": 4}, marks=pytest.mark.slow)], ids=str
 )
 def test_a_failed_load_stops_the_run_and_a_resumed_one_loads_first(
-    small: GRPOConfig, tmp_path: Path, model: Any, tokenizer: Any, options: dict[str, Any]
-) -> None:
+    small, tmp_path, model, tokenizer, options
+):
     if options:
         pytest.importorskip("peft")
     with served(VLLM(model, tokenizer)) as first:

@@ -22,7 +22,7 @@ from trainer.run.folder import Run, read_json, read_lines
 from trainer.run.inputs import JobOptions, load_inputs
 
 
-def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> None:
+def test_a_run_leaves_what_it_promises(small, tmp_path):
     summary = begin(small, tmp_path, FakeClient()).run()
     run = latest(tmp_path)
     assert json.loads(run.summary.read_text()) == json.loads(json.dumps(summary))
@@ -53,9 +53,7 @@ def test_a_run_leaves_what_it_promises(small: GRPOConfig, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("blank_charts")
-def test_a_log_shows_how_far_a_step_is(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_shows_how_far_a_step_is(small, tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.run.progress.LINE_EVERY_S", 0.0)
     begin(small, tmp_path, FakeClient()).run()
     shown = (tmp_path / "out.txt").read_text()
@@ -69,7 +67,7 @@ def test_a_log_shows_how_far_a_step_is(
 
 
 @pytest.mark.usefixtures("blank_charts")
-def test_lost_episodes_are_counted_and_never_measured(small: GRPOConfig, tmp_path: Path) -> None:
+def test_lost_episodes_are_counted_and_never_measured(small, tmp_path):
     client = FakeClient(failing={"eval-shop-0": 2})
     summary = begin(replace(small, max_lost_fraction=0.5), tmp_path, client).run()
     greedy = summary["eval_success_before"]["greedy"]
@@ -124,9 +122,7 @@ def check_audit(run: Run) -> None:
     assert report.metrics_rows == len(list(read_lines(run.metrics)))
 
 
-def test_the_command_runs_over_http_to_the_end(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
+def test_the_command_runs_over_http_to_the_end(small, tmp_path, data_dir):
     job = arguments(small, tmp_path, data_dir, 2)
     process = start("trainer", "train", *job, "--standard", "spider")
     output, _ = process.communicate(timeout=200)

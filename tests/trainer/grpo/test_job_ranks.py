@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from tests.trainer.grpo.test_job import ROOT, arguments, check_audit, start
 from tests.trainer.small_job import check_summary, latest
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
 from trainer.run.folder import Run, checkpoint_step, read_json, read_lines
 from trainer.runtime.server import SupervisedServer
 
@@ -59,9 +58,7 @@ def check_same(run: Run, other: Run) -> None:
         assert row == pytest.approx(theirs, rel=1e-3, abs=1e-6)
 
 
-def test_two_processes_train_to_the_end_and_as_one_does(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
+def test_two_processes_train_to_the_end_and_as_one_does(small, tmp_path, data_dir):
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""
     small = small.override(updates_per_batch=2)
@@ -123,17 +120,8 @@ def whole() -> dict[int, list[str]]:
     ],
 )
 def test_a_run_that_is_stopped_or_loses_a_process_goes_on(
-    small: GRPOConfig,
-    tmp_path: Path,
-    data_dir: Path,
-    whole: dict[int, list[str]],
-    processes: int,
-    sent: signal.Signals,
-    rank: int | None,
-    code: int,
-    said: str,
-    resumed_by: int | None,
-) -> None:
+    small, tmp_path, data_dir, whole, processes, sent, rank, code, said, resumed_by
+):
     """One process, or the launcher without a rank, gets a signal, and all end; resuming from the
     last checkpoint gives the uninterrupted result.
 
@@ -185,9 +173,7 @@ def check_no_server(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_machines_share_a_run_and_a_server_that_all_reach(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
+def test_machines_share_a_run_and_a_server_that_all_reach(small, tmp_path, data_dir):
     """Start two launchers, as on two machines."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

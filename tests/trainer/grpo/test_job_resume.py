@@ -5,7 +5,6 @@ import math
 import shlex
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.trainer.small_job import (
     served,
     uninterrupted,
 )
-from trainer.config import GRPOConfig
 from trainer.errors import RunError, TrainingDiverged
 from trainer.grpo.masked_trainer import MaskedGRPOTrainer
 from trainer.rollout import prompts
@@ -50,9 +48,7 @@ pytestmark = pytest.mark.usefixtures("blank_charts")
         for at in (1, 2, 3, 4, 5, 6, 7, 10, 11, 12)
     ],
 )
-def test_a_stopped_run_goes_on_to_the_same_result(
-    small: GRPOConfig, tmp_path: Path, at: int
-) -> None:
+def test_a_stopped_run_goes_on_to_the_same_result(small, tmp_path, at):
     with pytest.raises(Interrupted):
         begin(small, tmp_path, StoppingClient(at, Interrupted())).run()
     run = latest(tmp_path)
@@ -70,7 +66,7 @@ def test_a_stopped_run_goes_on_to_the_same_result(
     assert read_json(run.summary)["sessions"] == 2
 
 
-def test_a_measurement_goes_on_where_it_stopped(small: GRPOConfig, tmp_path: Path) -> None:
+def test_a_measurement_goes_on_where_it_stopped(small, tmp_path):
     asked: list[list[str]] = []
 
     def play(prompts: Any, repeats: Any, observer: EpisodeObserver) -> list[RolloutRow]:
@@ -96,9 +92,7 @@ def test_a_measurement_goes_on_where_it_stopped(small: GRPOConfig, tmp_path: Pat
     assert list(read_records(run)) == list(episodes)
 
 
-def test_a_step_that_broke_off_is_in_no_row(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_broke_off_is_in_no_row(small, tmp_path, monkeypatch):
     """Step 3 is interrupted in its update while step 2 waits for its log event: its episodes are
     recorded once."""
     seldom, compute, calls = (replace(small, logging_steps=10), MaskedGRPOTrainer._compute_loss, [])
@@ -122,7 +116,7 @@ def test_a_step_that_broke_off_is_in_no_row(
         assert row["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
 
 
-def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
+def test_more_steps_may_follow(small, tmp_path):
     begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
     run = latest(tmp_path)
     config, _ = resumed_settings(run, (), {"max_steps": "4"})
@@ -135,9 +129,7 @@ def test_more_steps_may_follow(small: GRPOConfig, tmp_path: Path) -> None:
     assert steps == [1, 2, 3, 4]
 
 
-def test_a_resumed_run_keeps_its_settings_and_its_data(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
+def test_a_resumed_run_keeps_its_settings_and_its_data(small, tmp_path, data_dir):
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
     with pytest.raises(RunError, match="seed can't change"):
@@ -154,9 +146,7 @@ def test_a_resumed_run_keeps_its_settings_and_its_data(
         check_resumed_data(run, load_inputs(config, options), config)
 
 
-def test_a_resumed_run_keeps_its_model_and_its_server(
-    small: GRPOConfig, tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_keeps_its_model_and_its_server(small, tmp_path, model, monkeypatch):
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
     inputs = load_inputs(small, JobOptions())
@@ -173,9 +163,7 @@ def test_a_resumed_run_keeps_its_model_and_its_server(
         check_resumed_data(run, load_inputs(small, JobOptions()), small)
 
 
-def test_the_resume_command_can_be_typed_as_it_is_shown(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_resume_command_can_be_typed_as_it_is_shown(small, tmp_path, monkeypatch):
     urls = ("http://127.0.0.1:9001", "http://127.0.0.1:9002")
     options = JobOptions("offline", tmp_path / "[red]my runs", urls, eval_every=0, eval_points=4)
     early = run_here(small, options, FakeClient(), monkeypatch, error=Interrupted())
@@ -187,9 +175,7 @@ def test_the_resume_command_can_be_typed_as_it_is_shown(
     assert typed[4:] == ["--resume", str(run.path), *(f"--server={url}" for url in urls)]
 
 
-def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(
-    small: GRPOConfig, tmp_path: Path
-) -> None:
+def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(small, tmp_path):
     """A checkpoint after step 2, a stop in the rollout of step 4, and never a step on which a log
     event is due."""
     seldom = replace(small, logging_steps=10, save_steps=2, max_steps=5)
@@ -207,9 +193,7 @@ def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(
     )
 
 
-def test_a_result_without_checkpoints_is_left_alone(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_without_checkpoints_is_left_alone(small, tmp_path, monkeypatch):
     options = JobOptions("offline", tmp_path / "runs", eval_every=0, eval_points=4)
     one = replace(small, max_steps=1)
     run_here(one, options, FakeClient(), monkeypatch)
@@ -221,7 +205,7 @@ def test_a_result_without_checkpoints_is_left_alone(
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
 
-def test_server_restarts_are_those_of_all_sessions(small: GRPOConfig, tmp_path: Path) -> None:
+def test_server_restarts_are_those_of_all_sessions(small, tmp_path):
     def server(restarts: int) -> Any:
         return SimpleNamespace(restarts=restarts, cpu_s=lambda: 0.0)
 

@@ -43,9 +43,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
 
 
 @pytest.mark.parametrize(("steps", "drawn", "measured"), [(70, 1, 10), (430, 4, 43)])
-def test_it_works_as_often_in_a_run_of_any_length(
-    small: GRPOConfig, monkeypatch: pytest.MonkeyPatch, steps: int, drawn: int, measured: int
-) -> None:
+def test_it_works_as_often_in_a_run_of_any_length(small, monkeypatch, steps, drawn, measured):
     inputs = load_inputs(small, JobOptions(), with_model=False)
     view = LiveVisualizationCallback(small, inputs, lambda *_: [], baselines={})
     found: dict[str, list[int]] = {"draw": [], "measure": []}
@@ -75,9 +73,7 @@ def trained(small: GRPOConfig, folder: Path, client: FakeClient | None) -> tuple
     return inputs.model.state_dict(), view
 
 
-def test_training_is_the_same_with_it(
-    small: GRPOConfig, tmp_path: Path, notebook: Notebook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_is_the_same_with_it(small, tmp_path, notebook, monkeypatch):
     charts: list[Any] = []
     draw = live.png
     monkeypatch.setattr(live, "png", lambda *given: charts.append(given[0]) or draw(*given))
@@ -103,14 +99,8 @@ def test_training_is_the_same_with_it(
 @pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize(("broken", "shown"), [("png", 0), ("evaluate", 1)])
 def test_a_failure_is_logged_once_and_counted_and_training_continues(
-    small: GRPOConfig,
-    tmp_path: Path,
-    notebook: Notebook,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    broken: str,
-    shown: int,
-) -> None:
+    small, tmp_path, notebook, monkeypatch, caplog, broken, shown
+):
     def fail(*args: Any, **options: Any) -> Any:
         raise RuntimeError("no font")
 
@@ -122,7 +112,7 @@ def test_a_failure_is_logged_once_and_counted_and_training_continues(
     assert len(notebook.shown) == shown  # what can be drawn is
 
 
-def test_an_episode_is_shown_literally() -> None:
+def test_an_episode_is_shown_literally():
     nasty = "ANSWER: <script>alert(1)</script> `|` [red]\n```\n# heading"
     episode = record(outcome="correct", turns=((nasty, "x" * 5000), ("ANSWER: 1", "")))
     heading, _, *block, _, end = episode_markdown(1, "<b>?", episode).splitlines()

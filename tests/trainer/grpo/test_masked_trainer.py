@@ -6,7 +6,6 @@ And how a generation batch is split into updates and micro-batches.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,13 +109,7 @@ def check_equal(found: Gradients, expected: Gradients, factor: float = 1.0) -> N
     ],
     ids=str,
 )
-def test_the_update_is_trls(
-    config: GRPOConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    family: str,
-    options: dict[str, Any],
-) -> None:
+def test_the_update_is_trls(config, tmp_path, monkeypatch, family, options):
     """One step of both trainers from the same weights and episodes: the same gradients, to
     rounding."""
     if "lora_rank" in options:
@@ -141,8 +134,8 @@ def test_the_update_is_trls(
 
 
 def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
+    config, model, tokenizer, tmp_path
+):
     """trl's own loss on each part of the rows, with the probabilities that sampled them as the old
     ones, after the updates before."""
     settings = short_training(
@@ -179,8 +172,8 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
 
 
 def test_rows_of_another_sampler_have_the_clipped_ratio_to_its_probabilities(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
+    config, model, tokenizer, tmp_path
+):
     settings = short_training(config, tmp_path)
     weights = {name: one.clone() for name, one in model.state_dict().items()}
 
@@ -213,8 +206,8 @@ def test_rows_of_another_sampler_have_the_clipped_ratio_to_its_probabilities(
 
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.05)])
 def test_recorded_log_probabilities_are_those_of_the_update(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, dtype: Any, bound: float
-) -> None:
+    config, model, tokenizer, tmp_path, dtype, bound
+):
     settings = short_training(config, tmp_path, dtype=dtype, max_new_tokens=12)
     compute_logits_in_float32(model, settings)
     trainer = trainer_of(model, tokenizer, settings)
@@ -268,13 +261,8 @@ def judged(settings: GRPOConfig, model: Any, tokenizer: Any, *, both: int) -> St
     ids=str,
 )
 def test_an_update_is_the_same_without_idle_rows(
-    config: GRPOConfig,
-    model: Any,
-    tokenizer: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
-) -> None:
+    config, model, tokenizer, tmp_path, monkeypatch, options
+):
     skipping = {"scale_rewards": "batch", "skip_one_verdict_groups": True}
     settings = short_training(config, tmp_path, **skipping, **options)
     weights = {name: one.clone() for name, one in model.state_dict().items()}
@@ -292,8 +280,8 @@ def test_an_update_is_the_same_without_idle_rows(
 
 
 def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
+    config, model, tokenizer, tmp_path
+):
     settings = short_training(config, tmp_path, max_new_tokens=12)
     taught = judged(settings, model, tokenizer, both=0)
     assert any(one.any() for one in taught.gradients.values())
@@ -303,7 +291,7 @@ def test_a_group_of_one_verdict_teaches_by_its_costs_unless_it_is_skipped(
     assert "entropy" not in skipped.row, "of no token"
 
 
-def test_each_update_has_as_many_rows_of_each_group_and_the_longest_come_first() -> None:
+def test_each_update_has_as_many_rows_of_each_group_and_the_longest_come_first():
     groups = torch.arange(3).repeat_interleave(4)  # 3 questions with 4 rollouts
     lengths = torch.tensor([1, 2, 3, 4, 1, 9, 3, 4, 1, 2, 3, 4])
     mask = (torch.arange(9) < lengths.unsqueeze(1)).long()

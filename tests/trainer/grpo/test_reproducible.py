@@ -12,7 +12,6 @@ import pytest
 import trainer.run.summary
 from tests.trainer.grpo.test_job import ROOT, arguments
 from tests.trainer.small_job import comparable, latest
-from trainer.config import GRPOConfig
 from trainer.run.summary import git_state
 
 
@@ -40,9 +39,7 @@ def done(process: "subprocess.Popen[str]", out: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_two_processes_give_the_same_digits(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
+def test_two_processes_give_the_same_digits(small, tmp_path, data_dir):
     one, two = tmp_path / "one", tmp_path / "two"
     first = started(one, *arguments(small, one, data_dir, 2), hash_seed=1, sql_workers=1)
     # each one is load for the other
@@ -53,7 +50,7 @@ def test_two_processes_give_the_same_digits(
     assert len(comparable(latest(one))["rows"]) >= 4
 
 
-def test_the_state_of_the_code_is_gits_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_the_code_is_gits_own(tmp_path, monkeypatch):
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
         command = ["git", "-C", str(tmp_path), *identity, *arguments]

@@ -11,7 +11,6 @@ from safetensors import SafetensorError
 
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient, begin, latest, run_here
-from trainer.config import GRPOConfig
 from trainer.errors import RunError, storage_problem
 from trainer.grpo.masked_trainer import MaskedGRPOTrainer
 from trainer.run.folder import held, read_json, write_json
@@ -26,7 +25,7 @@ def options(tmp_path: Path, **more: Any) -> JobOptions:
     return JobOptions("offline", tmp_path / "runs", eval_every=1, eval_points=4, **more)
 
 
-def test_the_run_with_the_same_settings_is_found(small: GRPOConfig, tmp_path: Path) -> None:
+def test_the_run_with_the_same_settings_is_found(small, tmp_path):
     given = options(tmp_path)
     said = f"starting a new run: {given.out} holds none with these settings"
     assert find_run(small, given) == (None, said)
@@ -44,9 +43,7 @@ def test_the_run_with_the_same_settings_is_found(small: GRPOConfig, tmp_path: Pa
     assert "is finished: nothing is trained" in line
 
 
-def test_settings_that_only_save_memory_or_name_servers_may_change(
-    small: GRPOConfig, tmp_path: Path
-) -> None:
+def test_settings_that_only_save_memory_or_name_servers_may_change(small, tmp_path):
     begin(small, tmp_path, FakeClient())
     other = replace(
         small,
@@ -59,9 +56,7 @@ def test_settings_that_only_save_memory_or_name_servers_may_change(
     assert find_run(other, options(tmp_path))[0] == run
 
 
-def test_other_settings_begin_a_new_run_and_are_named(
-    small: GRPOConfig, tmp_path: Path, data_dir: Path
-) -> None:
+def test_other_settings_begin_a_new_run_and_are_named(small, tmp_path, data_dir):
     begin(small, tmp_path, FakeClient())
     name = latest(tmp_path).id
     micro = small.gradient_accumulation_steps * 2
@@ -82,9 +77,7 @@ def test_other_settings_begin_a_new_run_and_are_named(
     assert f"the data in {small.data_dir} have changed" in line
 
 
-def test_a_run_is_trained_by_one_process_at_a_time(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_trained_by_one_process_at_a_time(small, tmp_path, monkeypatch):
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
     waiting = r"another process uses .*: wait for its end"
@@ -109,13 +102,11 @@ SERIALIZING = SafetensorError(
         (OSError(errno.ESTALE, "Stale file handle"), "fails"),
     ],
 )
-def test_every_error_of_a_disk_is_known(tmp_path: Path, error: Exception, said: str) -> None:
+def test_every_error_of_a_disk_is_known(tmp_path, error, said):
     assert said in str(storage_problem(error, tmp_path))
 
 
-def test_a_disk_that_is_full_leaves_the_last_checkpoint(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_leaves_the_last_checkpoint(small, tmp_path, monkeypatch):
     save = MaskedGRPOTrainer._save_optimizer_and_scheduler
     seldom = replace(small, save_steps=1)
 
@@ -131,9 +122,7 @@ def test_a_disk_that_is_full_leaves_the_last_checkpoint(
     assert [path.name for path in run.checkpoints.glob("checkpoint-*")] == ["checkpoint-1"]
 
 
-def test_a_folder_that_was_removed_is_named(
-    small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_was_removed_is_named(small, tmp_path, monkeypatch):
     class Removing(FakeClient):
         """Removes the run's folder, as an operator might, in its second training step."""
 

@@ -22,7 +22,7 @@ def client(tiny_data: Path) -> Iterator[SyncSQLEnvClient]:
         yield client
 
 
-def test_an_episode(client: SyncSQLEnvClient) -> None:
+def test_an_episode(client):
     tools = SQLEnvTools(client, step_budget=5)
     text = tools.reset(prompt="not an option", question_id="shop-1", seed=None)
     assert "How many customers are there?" in text
@@ -45,9 +45,7 @@ def test_an_episode(client: SyncSQLEnvClient) -> None:
     assert tools.get_reward() == 0.0
 
 
-def test_a_server_that_fails_gives_no_reward(
-    client: SyncSQLEnvClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_fails_gives_no_reward(client, monkeypatch):
     def fail(*_: Any) -> None:
         raise ServerUnreachable("gone")
 

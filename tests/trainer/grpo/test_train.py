@@ -29,9 +29,7 @@ def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
     )
 
 
-def test_training_changes_the_weights_and_logs_every_step(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_training_changes_the_weights_and_logs_every_step(settings, model, tokenizer):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seen: list[int] = []
     trainer = trainer_of(
@@ -47,17 +45,13 @@ def test_training_changes_the_weights_and_logs_every_step(
     assert (Path(settings.output_dir) / "checkpoint-2" / "trainer_state.json").is_file()
 
 
-def test_too_few_questions_for_a_step_are_refused(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_too_few_questions_for_a_step_are_refused(settings, model, tokenizer):
     with pytest.raises(ConfigError, match=r"a step takes 2 questions.*only 1"):
         build_trainer(model, tokenizer, settings, prompts(settings, 1), client=FakeClient())
 
 
 @pytest.mark.parametrize("updates", [1, 2])
-def test_a_gradient_that_is_no_number_stops_before_the_update(
-    settings: GRPOConfig, model: Any, tokenizer: Any, updates: int
-) -> None:
+def test_a_gradient_that_is_no_number_stops_before_the_update(settings, model, tokenizer, updates):
     settings = settings.override(updates_per_batch=updates)
     trainer = trainer_of(model, tokenizer, settings)
     compute, calls = trainer._compute_loss, []
@@ -79,9 +73,7 @@ def test_a_gradient_that_is_no_number_stops_before_the_update(
     assert saved == (updates == 1)
 
 
-def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(settings, model, tokenizer):
     with Interrupts() as interrupts:
         trainer = trainer_of(
             model,
@@ -96,9 +88,7 @@ def test_a_signal_in_a_rollout_ends_it_at_once_with_a_checkpoint(
     assert (Path(settings.output_dir) / "checkpoint-1" / "trainer_state.json").is_file()
 
 
-def test_a_signal_in_an_update_waits_for_the_steps_end(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_a_signal_in_an_update_waits_for_the_steps_end(settings, model, tokenizer):
     with Interrupts() as interrupts:
         trainer = trainer_of(model, tokenizer, settings, ranks=Ranks(interrupts))
         compute = trainer._compute_loss
@@ -119,9 +109,7 @@ def test_a_signal_in_an_update_waits_for_the_steps_end(
     assert not finished(checkpoint, -1)  # two steps were planned
 
 
-def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(settings, model, tokenizer):
     """A T4 scales its loss, and stores the scale; a newer GPU trains in bfloat16."""
     whole = settings.override(max_steps=1, save_steps=1)
     begun = trainer_of(model, tokenizer, whole)
@@ -133,7 +121,7 @@ def test_the_checkpoint_of_a_gpu_with_float16_resumes_without_it(
     assert resumed.state.global_step == 2
 
 
-def test_the_second_signal_does_not_wait() -> None:
+def test_the_second_signal_does_not_wait():
     with Interrupts() as interrupts, interrupts.deferred():
         os.kill(os.getpid(), signal.SIGTERM)
         assert interrupts.requested
@@ -144,7 +132,7 @@ def test_the_second_signal_does_not_wait() -> None:
             pytest.fail("a part that may be broken off does not begin")
 
 
-def test_handlers_are_put_back_and_other_threads_are_left_alone() -> None:
+def test_handlers_are_put_back_and_other_threads_are_left_alone():
     before = signal.getsignal(signal.SIGINT)
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) is not before
@@ -164,9 +152,7 @@ def test_handlers_are_put_back_and_other_threads_are_left_alone() -> None:
     assert not errors  # a notebook may train in a thread
 
 
-def test_questions_come_in_the_same_order_after_a_resume(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_questions_come_in_the_same_order_after_a_resume(settings, model, tokenizer):
     """With two steps per epoch, a resumed run continues its checkpoint's epoch in its order."""
     config = settings.override(max_steps=5, save_steps=1)
 
@@ -192,7 +178,7 @@ def test_questions_come_in_the_same_order_after_a_resume(
         assert asked(checkpoint) == [one for one in whole if one[0] >= stop]
 
 
-def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
+def test_fp16_overflows_are_left_to_its_loss_scaling():
     parameter = torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.full((2,), math.inf)
     module = torch.nn.Module()
@@ -212,17 +198,14 @@ def test_fp16_overflows_are_left_to_its_loss_scaling() -> None:
 
 
 @pytest.mark.parametrize(("warmup", "told"), [(1, False), (2, True)])
-def test_a_long_warm_up_is_told(
-    config: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path, warmup: int, told: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+def test_a_long_warm_up_is_told(config, model, tokenizer, tmp_path, warmup, told, caplog):
     config = short_training(config, tmp_path, max_steps=6, warmup_steps=warmup)
     trainer_of(model, tokenizer, config)
     assert ("the learning rate rises during 2 of 6 steps" in caplog.text) == told
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_valid_and_convert(name: str) -> None:
+def test_presets_are_valid_and_convert(name):
     config = GRPOConfig.preset(name)
     converted = trl_config(config, output_dir="elsewhere")
     # one generation batch is one optimizer step, so every checkpoint ends a generation window

@@ -42,7 +42,7 @@ def result_in(out: Path) -> dict[str, Any]:
     return result
 
 
-def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
+def test_a_round_is_played_learnt_and_measured_once(tmp_path):
     data, out = make_data(tmp_path / "data", questions=12), tmp_path / "improve"
     rewards = ("--labels", "rewards", "--eval-limit", "6")
     ran = improve(data, out, *rewards)
@@ -89,7 +89,7 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path: Path) -> None:
     assert "was begun with other settings (labels was" in " ".join(ran.output.split())
 
 
-def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(tmp_path):
     data, out = make_data(tmp_path / "data", questions=12), tmp_path / "mine"
     out.mkdir()
     (out / "thesis.tex").touch()
@@ -103,7 +103,7 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     assert "too few to keep some for measuring" in " ".join(ran.output.split())
 
 
-def test_development_questions_have_databases_of_their_own() -> None:
+def test_development_questions_have_databases_of_their_own():
     measured = development_questions(ROWS, 30, seed=1)
     held_out = {row["database_name"] for row in measured}
     assert (len(measured), len(held_out)) == (30, 2)
@@ -115,7 +115,7 @@ def test_development_questions_have_databases_of_their_own() -> None:
     assert measured != development_questions(ROWS, 30, seed=2)
 
 
-def test_with_few_databases_questions_are_kept() -> None:
+def test_with_few_databases_questions_are_kept():
     rows = ROWS[:40]
     measured = [row["question_id"] for row in development_questions(rows, 100, seed=1)]
     assert len(measured) == 8, "a fifth"
@@ -123,7 +123,7 @@ def test_with_few_databases_questions_are_kept() -> None:
     assert sorted([*played, *measured]) == sorted(row["question_id"] for row in rows)
 
 
-def test_each_round_plays_other_questions_until_all_were_played() -> None:
+def test_each_round_plays_other_questions_until_all_were_played():
     measured = development_questions(ROWS, 20, seed=1)
     rounds = [practice_questions(ROWS, measured, 60, number, seed=1) for number in range(6)]
     counts = Counter(one for played in rounds for one in played)
@@ -132,7 +132,7 @@ def test_each_round_plays_other_questions_until_all_were_played() -> None:
     assert all(len(set(played)) == 60 for played in rounds)
 
 
-def test_the_first_of_equal_rounds_is_the_best() -> None:
+def test_the_first_of_equal_rounds_is_the_best():
     rates = (0.2, 0.5, 0.4, 0.5)
     rounds = [
         Round(number, rate_of(rate, 10), None, None, {}, None) for number, rate in enumerate(rates)
@@ -158,7 +158,7 @@ def without_golds(data: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_it_improves_on_open_questions_by_agreement(tmp_path: Path) -> None:
+def test_it_improves_on_open_questions_by_agreement(tmp_path):
     data, out = without_golds(make_data(tmp_path / "data", questions=8)), tmp_path / "improve"
     refused = improve(data, out, "--labels", "rewards")
     assert (refused.exit_code, out.exists()) == (1, False)
@@ -188,7 +188,7 @@ def test_it_improves_on_open_questions_by_agreement(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["report", str(out / "round-0" / "play")]).exit_code == 0
 
 
-def test_golds_are_shown_beside_agreement(tmp_path: Path) -> None:
+def test_golds_are_shown_beside_agreement(tmp_path):
     start = Round(0, rate_of(0.2, 50), rate_of(0.4, 50), None, {}, None)
     later = Round(1, rate_of(0.1, 50), rate_of(0.6, 50), rate_of(0.75, 30), {}, None)
     settings = {"labels": "agreement", "model_name": "m", "samples": 5}

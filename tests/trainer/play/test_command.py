@@ -38,7 +38,7 @@ def scripted(*texts: Any) -> Callable[[Messages], Any]:
     return lambda messages: texts[sum(message["role"] == "assistant" for message in messages)]
 
 
-def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> None:
+def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop):
     killed_writer(
         shop,
         "c.execute('PRAGMA journal_mode = wal');"
@@ -93,9 +93,7 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop: Path) -> 
     ]
 
 
-def test_the_shipped_model_answers_two_questions_as_json(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shipped_model_answers_two_questions_as_json(shop, monkeypatch):
     monkeypatch.chdir(ROOT)
     before = still(shop.parent)
     questions = ("How many orders are there?", "What is the highest total of an order?")
@@ -114,9 +112,7 @@ def test_the_shipped_model_answers_two_questions_as_json(
     assert still(shop.parent) == before
 
 
-def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
-    shop: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(shop, tmp_path):
     def somebody_writes(messages: Messages) -> str:
         run_script(shop, "INSERT INTO orders (buyer) VALUES ('Di')")
         return "ANSWER: 3"
@@ -133,7 +129,7 @@ def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(
     assert f"sqlite3 '{shop}' '.backup copy.sqlite'" in result.stderr
 
 
-def test_an_error_ends_a_typed_question_alone(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_ends_a_typed_question_alone(shop, monkeypatch):
     type_lines(monkeypatch, "And now?", "How many?")
     with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
         chat.faults.append(refusal(400, "not today"))
@@ -164,9 +160,7 @@ def type_lines(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(errors, "input", read)
 
 
-def test_the_query_is_changed_and_run_in_the_same_sandbox(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_query_is_changed_and_run_in_the_same_sandbox(shop, monkeypatch):
     before = still(shop.parent)
     type_lines(
         monkeypatch,
@@ -184,9 +178,7 @@ def test_the_query_is_changed_and_run_in_the_same_sandbox(
     assert still(shop.parent) == before
 
 
-def test_a_changed_query_is_written_in_the_format(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_query_is_written_in_the_format(shop, monkeypatch):
     typed = ("How many?", "sql", "SELECT buyer FROM orders LIMIT 1", "sql", "SELECT x FROM orders")
     for form, written in (
         ("csv", "count(*)\n3\nbuyer\nAnn\n"),
@@ -219,9 +211,7 @@ ROWS = "QUERY: SELECT buyer, total FROM orders ORDER BY total DESC"
         ('[["Bo", 99]]', "buyer,total\nBo,99.0\n"),
     ],
 )
-def test_an_answer_is_the_rows_of_its_query_as_csv(
-    shop: Path, said: str, written: str | None
-) -> None:
+def test_an_answer_is_the_rows_of_its_query_as_csv(shop, said, written):
     change = """UPDATE orders SET buyer = 'Cy, "C"' WHERE buyer = 'Cy'"""
     run_script(shop, f"{change}; INSERT INTO orders (total) VALUES (1)")
     whole = 'buyer,total\nBo,99.0\nAnn,10.5\n"Cy, ""C""",7.25\n,1.0\n'
@@ -236,7 +226,7 @@ def test_an_answer_is_the_rows_of_its_query_as_csv(
     assert ("│ NULL" in shown.stdout) == (written is None)
 
 
-def test_no_answer_is_no_row_and_says_why(shop: Path) -> None:
+def test_no_answer_is_no_row_and_says_why(shop):
     with served(ChatServer(scripted(ROWS, "ANSWER: 5"))) as chat:
         asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
         result = play(*asked, "--samples", 1, "--format", "csv")
@@ -244,7 +234,7 @@ def test_no_answer_is_no_row_and_says_why(shop: Path) -> None:
     assert "the answer is not confirmed: no query of the agent's returned it" in result.stderr
 
 
-def test_a_cut_result_is_noted(shop: Path) -> None:
+def test_a_cut_result_is_noted(shop):
     many = "INSERT INTO orders (buyer) SELECT 'X' FROM orders AS a, orders AS b, orders AS c"
     run_script(shop, many)
     rows = ["X"] * 20
@@ -256,9 +246,7 @@ def test_a_cut_result_is_noted(shop: Path) -> None:
     assert "note: there are more rows than the environment shows" in played.stderr
 
 
-def test_a_log_gets_lines_of_progress_and_stdout_stays_json(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_gets_lines_of_progress_and_stdout_stays_json(shop, monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     texts = ("DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
     with served(ChatServer(scripted(*texts))) as chat:
@@ -304,7 +292,7 @@ sql = "SELECT buyer FROM orders LIMIT 1"
 """
 
 
-def test_an_agent_reads_the_notes_beside_a_database(shop: Path) -> None:
+def test_an_agent_reads_the_notes_beside_a_database(shop):
     (shop.parent / "shop.notes.toml").write_text(NOTES)
     texts = ("DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
     with served(ChatServer(scripted(*texts))) as chat:
@@ -334,9 +322,7 @@ def test_an_agent_reads_the_notes_beside_a_database(shop: Path) -> None:
         (None, "can't read the notes"),
     ],
 )
-def test_bad_notes_are_one_line(
-    shop: Path, tmp_path: Path, notes: str | None, problem: str
-) -> None:
+def test_bad_notes_are_one_line(shop, tmp_path, notes, problem):
     path = tmp_path / "notes.toml"
     if notes is not None:
         path.write_text(notes)
@@ -358,7 +344,7 @@ class Split(ChatServer):
             return super().complete(body)
 
 
-def test_attempts_are_sampled_and_voted_on(shop: Path, tmp_path: Path) -> None:
+def test_attempts_are_sampled_and_voted_on(shop, tmp_path):
     path = tmp_path / "answers.jsonl"
     with served(Split(lambda messages: "")) as chat:
         asked = ("--db", shop, "-q", "How many?", "--base-url", chat.url, "--model", "fake")
@@ -398,9 +384,7 @@ def test_attempts_are_sampled_and_voted_on(shop: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_is_one_line(
-    shop: Path, arguments: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line(shop, arguments, expected, monkeypatch):
     monkeypatch.chdir(ROOT)
     bare = run_script(shop.parent / "bare.db", "PRAGMA user_version = 7")
     result = play(*(one.format(shop=shop, bare=bare) for one in arguments))
@@ -426,7 +410,7 @@ def test_bad_input_is_one_line(
         (("--db", "x", "-q", "y", "--agree", "2"), "2 of 1 attempt can't agree"),
     ],
 )
-def test_contradictions_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:
+def test_contradictions_are_usage_errors(arguments, expected):
     result = play(*arguments)
     assert result.exit_code == 2
     assert expected in one_line(re.sub("[│╭╮╰╯─]", " ", result.output))

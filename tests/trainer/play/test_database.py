@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
+def test_a_file_at_rest_is_linked_to(home, tmp_path):
     path = make(home / "my pets?#%.sqlite")
     before = still(home)
     found = examine(path)
@@ -62,9 +62,7 @@ def test_a_file_at_rest_is_linked_to(home: Path, tmp_path: Path) -> None:
     assert still(home) == before
 
 
-def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(home, tmp_path):
     path = make(home / "pets.sqlite", mode="wal")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("INSERT INTO pets (name) VALUES ('late')")
@@ -81,7 +79,7 @@ def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(
     assert count(copy) == 4
 
 
-def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path: Path) -> None:
+def test_an_unfinished_transaction_is_named_with_its_remedy(home, tmp_path):
     path = make(home / "my pets.sqlite", rows=2000)
     killed_writer(
         path,
@@ -102,9 +100,7 @@ def test_an_unfinished_transaction_is_named_with_its_remedy(home: Path, tmp_path
     assert count(path) == 2000
 
 
-def test_a_locked_file_is_named(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_file_is_named(home, tmp_path, monkeypatch):
     path = make(home / "pets.sqlite")
     monkeypatch.setattr(play_database, "BUSY_S", 0.1)
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
@@ -135,7 +131,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_file_is_named_with_a_remedy(home: Path, kind: str) -> None:
+def test_a_bad_file_is_named_with_a_remedy(home, kind):
     spoil, message = BAD[kind]
     spoil(home / "pets.sqlite")
     with pytest.raises(DatabaseLoadError, match=message) as caught:
@@ -143,7 +139,7 @@ def test_a_bad_file_is_named_with_a_remedy(home: Path, kind: str) -> None:
     assert str(home / "pets.sqlite") in str(caught.value)
 
 
-def test_a_file_without_permission_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_named(home, monkeypatch):
     path = make(home / "pets.sqlite")
     path.chmod(0o200)
     if os.geteuid() == 0:  # who may read everything
@@ -175,16 +171,12 @@ INSERT INTO drug VALUES ('AMX-500', 3.5, 'allergies to penicillin'), (NULL, 1.0,
         ("how many nurses are there", []),
     ],
 )
-def test_only_names_that_nothing_contains_are_reported(
-    tmp_path: Path, question: str, unknown: list[str]
-) -> None:
+def test_only_names_that_nothing_contains_are_reported(tmp_path, question, unknown):
     path = run_script(tmp_path / "clinic.db", CLINIC)
     assert unknown_names(path, question) == unknown
 
 
-def test_names_are_not_reported_unless_all_values_were_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_not_reported_unless_all_values_were_read(tmp_path, monkeypatch):
     monkeypatch.setattr(names, "MAX_S", 0.0)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000)"
     script = f"CREATE TABLE t (x TEXT); {numbers} INSERT INTO t SELECT hex(i) FROM n"

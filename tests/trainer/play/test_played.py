@@ -52,9 +52,7 @@ def shown(question: PlayedQuestion) -> str:
     ],
 )
 @pytest.mark.parametrize("later", [(), (COUNTED,), (FAILED,)])
-def test_an_answer_that_a_query_returned_is_shown_with_it(
-    said: str, later: tuple[Reply, ...]
-) -> None:
+def test_an_answer_that_a_query_returned_is_shown_with_it(said, later):
     found = played(DESCRIBED, QUERIED, *later, said=said)
     assert found.answer == found.as_json()["answer"] == said
     assert found.as_json()["query"] == "SELECT buyer, total FROM orders"
@@ -77,9 +75,7 @@ def test_an_answer_that_a_query_returned_is_shown_with_it(
         ((QUERIED, EMPTY), "1"),
     ],
 )
-def test_an_answer_that_no_query_returned_is_never_shown(
-    replies: tuple[Reply, ...], said: str
-) -> None:
+def test_an_answer_that_no_query_returned_is_never_shown(replies, said):
     found = played(*replies, said=said)
     assert (found.answer, found.as_json()["answer"]) == (None, None)
     assert found.as_json()["attempts"][0]["said"] == said
@@ -97,7 +93,7 @@ def test_an_answer_that_no_query_returned_is_never_shown(
 
 
 @pytest.mark.parametrize("said", ["None", "null", "NULL", "[]", "(no rows)"])
-def test_an_answer_of_nothing_is_shown_as_such(said: str) -> None:
+def test_an_answer_of_nothing_is_shown_as_such(said):
     for empty in (EMPTY, NULLS):
         found = played(QUERIED, empty, said=said)
         assert (found.answer, found.attempts[0].source) == (said, found.steps[1])
@@ -107,14 +103,14 @@ def test_an_answer_of_nothing_is_shown_as_such(said: str) -> None:
     assert "answer, unchecked" not in text
 
 
-def test_a_question_without_an_answer() -> None:
+def test_a_question_without_an_answer():
     found = played(FAILED, said=None)
     found.attempts[0].steps.pop()
     assert found.answer is found.attempts[0].source is found.as_json()["query"] is None
     assert "no answer" in shown(found)
 
 
-def test_what_repeats_a_failure() -> None:
+def test_what_repeats_a_failure():
     found = played(("SAMPLE: order", "", "no such table"), FAILED, QUERIED, said="Ann").attempts[0]
     assert found.repeats_failure("QUERY: SELECT name  FROM orders;")
     assert found.repeats_failure("I try again.\nSAMPLE: order")

@@ -14,9 +14,7 @@ from trainer.play.prompt import Prompt
 
 
 @pytest.mark.parametrize("last", ["quit", "exit", None])
-def test_lines_are_questions_until_the_user_leaves(
-    last: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_questions_until_the_user_leaves(last, monkeypatch):
     lines = iter(["", "  ", "And now?", "sql", "How many? ", last, "more"])
 
     def read(_: str) -> str:
@@ -31,9 +29,7 @@ def test_lines_are_questions_until_the_user_leaves(
     assert [*lines] == ["more"]
 
 
-def test_without_an_editor_the_query_is_shown_and_may_be_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_an_editor_the_query_is_shown_and_may_be_kept(monkeypatch):
     file = io.StringIO()
     terminal, lines = Console(file=file, width=80), iter(["sql", "", "sql", "SELECT 2", "quit"])
     monkeypatch.setattr(terminal, "input", lambda _: next(lines))
@@ -54,7 +50,7 @@ for text, is_sql in prompt:
 """
 
 
-def test_on_a_terminal_the_query_is_edited_in_place() -> None:
+def test_on_a_terminal_the_query_is_edited_in_place():
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, [sys.executable, "-c", SCRIPT])

@@ -106,9 +106,7 @@ def asked(shop: Path, tmp_path: Path) -> Iterator[Asked]:
         (("DESCRIBE: orders",), Outcome.ABANDONED, None, "the agent stopped"),
     ],
 )
-def test_how_an_episode_ends(
-    asked: Asked, texts: tuple[str, ...], outcome: Outcome, said: str | None, reason: str
-) -> None:
+def test_how_an_episode_ends(asked, texts, outcome, said, reason):
     played = asked(text_agent(*texts, steps=4))
     [attempt] = played.attempts
     assert (attempt.outcome, attempt.said, len(played.steps)) == (outcome, said, len(texts))
@@ -118,14 +116,14 @@ def test_how_an_episode_ends(
     assert played_json["attempts"][0]["outcome"] == str(outcome)
 
 
-def test_a_failed_action_is_replaced_and_never_sent_again(asked: Asked) -> None:
+def test_a_failed_action_is_replaced_and_never_sent_again(asked):
     retry = Texts("", "", GOOD)
     played = asked(text_agent(BAD, "DESCRIBE: orders", BAD + ";", "ANSWER: 3", retry=retry))
     assert [step.text for step in played.steps] == [BAD, "DESCRIBE: orders", GOOD, "ANSWER: 3"]
     assert (played.answer, retry.asked) == ("3", 1)
 
 
-def test_an_agent_that_keeps_to_a_failed_action_ends(asked: Asked) -> None:
+def test_an_agent_that_keeps_to_a_failed_action_ends(asked):
     retry = Texts(BAD, BAD, BAD)
     played = asked(text_agent(BAD, BAD, retry=retry))
     assert (played.attempts[0].outcome, len(played.steps)) == (Outcome.ABANDONED, 1)
@@ -150,7 +148,7 @@ def several(
     return played, file.getvalue()
 
 
-def test_attempts_that_agree(asked: Asked) -> None:
+def test_attempts_that_agree(asked):
     played, shown = several(
         asked, (GOOD, "ANSWER: 3"), (GOOD, "ANSWER: 3.0"), ("QUERY: SELECT 3", "ANSWER: 3"), agree=3
     )
@@ -162,7 +160,7 @@ def test_attempts_that_agree(asked: Asked) -> None:
     assert [one["key"] for one in played.as_json()["attempts"]] == ["[[3]]"] * 3
 
 
-def test_attempts_that_disagree_are_a_question_back(asked: Asked) -> None:
+def test_attempts_that_disagree_are_a_question_back(asked):
     split = [(HIGHEST, "ANSWER: Bo"), (LOWEST, "ANSWER: Cy"), (HIGHEST, "ANSWER: bo"), (GOOD,)]
     played, shown = several(asked, *split, agree=3)
     assert (played.answer, played.leader[0]) == (None, 2)
@@ -180,7 +178,7 @@ def test_attempts_that_disagree_are_a_question_back(asked: Asked) -> None:
     assert f"do you mean ...?\n1. 1 of 4 attempts agrees: {second}" in shown
 
 
-def test_nothing_wins_only_if_nothing_else_was_said(asked: Asked) -> None:
+def test_nothing_wins_only_if_nothing_else_was_said(asked):
     empty = (EMPTY, "ANSWER: NULL")
     played, shown = several(asked, empty, empty, (EMPTY, "ANSWER: []"), agree=3)
     assert (played.answer, played.leader[0]) == ("NULL", 3)
@@ -191,7 +189,7 @@ def test_nothing_wins_only_if_nothing_else_was_said(asked: Asked) -> None:
     assert "2. 2 of 3 attempts agree: SELECT buyer FROM orders WHERE" in shown
 
 
-def test_an_attempt_that_fails_agrees_with_none_and_counts(asked: Asked) -> None:
+def test_an_attempt_that_fails_agrees_with_none_and_counts(asked):
     played, shown = several(asked, (None,), (GOOD, "ANSWER: 3"), (GOOD, None), agree=1)
     assert [one.lost for one in played.attempts] == ["down", None, "down"]
     assert played.answer == "3"
@@ -200,14 +198,14 @@ def test_an_attempt_that_fails_agrees_with_none_and_counts(asked: Asked) -> None
         several(asked, (None,), (GOOD, None))
 
 
-def test_no_attempt_has_an_answer(asked: Asked) -> None:
+def test_no_attempt_has_an_answer(asked):
     played, shown = several(asked, (GOOD,), ("DESCRIBE: orders",), agree=2)
     assert (played.answer, played.leader[0]) == (None, 0)
     assert "no answer: the agent stopped" in shown
     assert "no attempt has one" in shown
 
 
-def test_only_an_attempt_that_a_query_confirms_has_the_answer(asked: Asked) -> None:
+def test_only_an_attempt_that_a_query_confirms_has_the_answer(asked):
     played, shown = several(asked, ("ANSWER: 3",), (GOOD, "ANSWER: 3"), agree=2)
     assert played.leader == (2, played.attempts[1])
     assert "from SELECT count(*) FROM orders" in shown
@@ -240,9 +238,7 @@ INSERT INTO person VALUES
         ("SELECT 1.0 * sum(town = 'Celm') / count(*) FROM person", "0.667", None),
     ],
 )
-def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
-    tmp_path: Path, query: str, said: str, reason: str | None
-) -> None:
+def test_an_answer_from_a_query_that_misleads_is_not_confirmed(tmp_path, query, said, reason):
     """The agents read no remarks, as those that were trained without them."""
     file, screen = shown_on()
     path = run_script(tmp_path / "own.db", OWN)
@@ -258,7 +254,7 @@ def test_an_answer_from_a_query_that_misleads_is_not_confirmed(
         assert f"the answer is not confirmed: {reason}" in file.getvalue()
 
 
-def test_another_query_may_confirm_what_a_misleading_one_returned(tmp_path: Path) -> None:
+def test_another_query_may_confirm_what_a_misleading_one_returned(tmp_path):
     path = run_script(tmp_path / "own.db", OWN)
     good = "SELECT count(*) FROM person WHERE town = 'Celm'"
     with in_this_process(path, tmp_path / "data") as asked:
@@ -267,7 +263,7 @@ def test_another_query_may_confirm_what_a_misleading_one_returned(tmp_path: Path
     assert [*played.attempts[0].doubts] == ["SELECT 2"]
 
 
-def test_damage_found_during_play_stops_it(tmp_path: Path) -> None:
+def test_damage_found_during_play_stops_it(tmp_path):
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000)"
     table = "CREATE TABLE t (i INTEGER PRIMARY KEY, x TEXT)"
     script = f"{table}; {numbers} INSERT INTO t SELECT i, hex(i) FROM n"
@@ -279,7 +275,7 @@ def test_damage_found_during_play_stops_it(tmp_path: Path) -> None:
         asked(text_agent("QUERY: SELECT 1", "QUERY: SELECT sum(length(x)) FROM t"))
 
 
-def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+def test_cells_cannot_write_to_the_terminal(tmp_path):
     nasty = "\x1b[2J[bold]red[/bold]\x07\u202e"
     path = run_script(tmp_path / "nasty.db", "CREATE TABLE t (x TEXT)")
     with closing(sqlite3.connect(path)) as connection:
@@ -304,7 +300,7 @@ def test_cells_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 # -- a local model
 
 
-def test_a_schema_too_long_for_the_window_ends_the_question(tmp_path: Path, base: Path) -> None:
+def test_a_schema_too_long_for_the_window_ends_the_question(tmp_path, base):
     """The model is a random tiny one with a window of 1,024 tokens, loaded as the command does."""
     agent = local_agent(configured(None, {"model_name": str(base)})[1])
     tables = (f"CREATE TABLE a_table_of_many_{i:03} (x);" for i in range(120))
@@ -352,9 +348,7 @@ class Spelled:
         return {0: Sample(ids, [0.0] * len(ids))}
 
 
-def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
-    asked: Asked, tokenizer: Any
-) -> None:
+def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(asked, tokenizer):
     spelled = Spelled(tokenizer, BAD, BAD, BAD, GOOD, "ANSWER: 3")
     played = asked(spelled.agent())
     assert [step.text for step in played.steps] == [BAD, GOOD, "ANSWER: 3"]
@@ -367,7 +361,7 @@ def test_after_a_replaced_turn_the_model_reads_the_one_that_was_taken(
     assert (text.count(BAD), text.count(GOOD)) == (1, 1)
 
 
-def test_a_model_that_keeps_to_a_failed_action_ends(asked: Asked, tokenizer: Any) -> None:
+def test_a_model_that_keeps_to_a_failed_action_ends(asked, tokenizer):
     spelled = Spelled(tokenizer, *[BAD] * 20)
     played = asked(spelled.agent())
     assert played.attempts[0].stuck

@@ -110,7 +110,7 @@ def test_fit_learns_and_counts_what_a_row_is_changed_to():
 
 
 @pytest.mark.parametrize("shape", [(24, 64), (64, 24), (32, 32)])
-def test_it_differs_from_torchs_own_by_bfloat16s_rounding_only(shape: tuple[int, int]) -> None:
+def test_it_differs_from_torchs_own_by_bfloat16s_rounding_only(shape):
     gradient = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     expected = IN_BFLOAT16(gradient, *ARGUMENTS).float()
     found = orthogonalize(gradient, *ARGUMENTS)
@@ -120,7 +120,7 @@ def test_it_differs_from_torchs_own_by_bfloat16s_rounding_only(shape: tuple[int,
     assert torch.equal(orthogonalize(torch.zeros(shape), *ARGUMENTS), torch.zeros(shape))
 
 
-def test_muon_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_muon_uses_it(monkeypatch):
     monkeypatch.setattr(_muon, "_zeropower_via_newtonschulz", IN_BFLOAT16)  # put back afterwards
     use_float32()
     weights = torch.nn.Parameter(torch.zeros(24, 64))

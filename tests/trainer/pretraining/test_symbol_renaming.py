@@ -64,16 +64,14 @@ def token(word: str) -> int:
     return only
 
 
-def test_names_are_symbols_and_the_language_is_not(renamer: Renamer) -> None:
+def test_names_are_symbols_and_the_language_is_not(renamer):
     assert {token(word) for word in (*NOUNS, *FIELDS)} <= renamer.symbols
     for word in ("id", "SELECT", "MAX", "s", "What", "tools"):
         found = TOKENIZER.encode(word, add_special_tokens=False)
         assert not renamer.symbols.intersection(found), word
 
 
-def test_a_symbol_becomes_the_same_everywhere_and_nothing_else_changes(
-    rows: list[Row], renamer: Renamer
-) -> None:
+def test_a_symbol_becomes_the_same_everywhere_and_nothing_else_changes(rows, renamer):
     renamed = renamer.rename(rows[0], ONE_TOKEN, random.Random(3))
     text = TOKENIZER.decode(renamed.ids)
     noun = text.split("DESCRIBE: ")[1].split("<")[0]
@@ -83,7 +81,7 @@ def test_a_symbol_becomes_the_same_everywhere_and_nothing_else_changes(
     assert text == original.replace("baker", noun.removesuffix("s")).replace("price", field)
 
 
-def test_case_is_kept_and_a_word_in_both_cases_stays() -> None:
+def test_case_is_kept_and_a_word_in_both_cases_stays():
     """`Ticket` and `ticket` would become two unrelated names."""
     ticket = ("Ticket", False)
     given = [[*one, ticket] if "ticket" in one[0][0] else one for one in EPISODES]
@@ -102,7 +100,7 @@ def test_case_is_kept_and_a_word_in_both_cases_stays() -> None:
         assert name != "Ticket"
 
 
-def test_no_two_symbols_of_a_row_get_one_name(rows: list[Row], renamer: Renamer) -> None:
+def test_no_two_symbols_of_a_row_get_one_name(rows, renamer):
     few = replace(renamer, lower=renamer.lower[:6])
     for seed in range(50):
         text = TOKENIZER.decode(few.rename(rows[0], ONE_TOKEN, random.Random(seed)).ids)
@@ -127,9 +125,7 @@ def names_of(
     return names
 
 
-def test_a_longer_name_is_the_same_everywhere_and_learned_as_the_symbol_was(
-    rows: list[Row], renamer: Renamer
-) -> None:
+def test_a_longer_name_is_the_same_everywhere_and_learned_as_the_symbol_was(rows, renamer):
     for seed, row in enumerate(rows):
         renamed = renamer.rename(row, THREE_TOKENS, random.Random(seed))
         assert len(names_of(row, renamed, renamer)) == 2
@@ -150,15 +146,13 @@ def alike(rows: list[Row], renamer: Renamer, share: float) -> float:
     return sum(one[0] == other[0] for one, other in pairs) / len(pairs)
 
 
-def test_a_share_of_the_names_begin_with_the_tokens_of_another(
-    rows: list[Row], renamer: Renamer
-) -> None:
+def test_a_share_of_the_names_begin_with_the_tokens_of_another(rows, renamer):
     assert alike(rows, renamer, 0.0) < 0.02
     assert 0.15 < alike(rows, renamer, 0.25) < 0.35
     assert alike(rows, renamer, 1.0) == 1
 
 
-def test_a_row_that_would_not_fit_the_window_stays(rows: list[Row], renamer: Renamer) -> None:
+def test_a_row_that_would_not_fit_the_window_stays(rows, renamer):
     renamed = renamer.rename(rows[0], THREE_TOKENS, random.Random(1))
     fits = replace(THREE_TOKENS, window_tokens=len(renamed.ids))
     assert renamer.rename(rows[0], fits, random.Random(1)) == renamed
@@ -166,7 +160,7 @@ def test_a_row_that_would_not_fit_the_window_stays(rows: list[Row], renamer: Ren
     assert renamer.rename(rows[0], tight, random.Random(1)) == rows[0]
 
 
-def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> None:
+def test_a_share_of_the_rows_is_renamed(rows, renamer):
     def renamed(share: float) -> int:
         config, stream = replace(ONE_TOKEN, renamed_share=share), random.Random(5)
         return sum(renamer.rename_some(config, row, stream) != row for row in rows)
@@ -176,7 +170,7 @@ def test_a_share_of_the_rows_is_renamed(rows: list[Row], renamer: Renamer) -> No
     assert renamed(1.0) > 0.95 * len(rows)  # a name may become itself
 
 
-def test_longer_names_may_have_any_letters(rows: list[Row], renamer: Renamer) -> None:
+def test_longer_names_may_have_any_letters(rows, renamer):
     """Real names have parts that are never renamed, such as `s`, and accents."""
     part = (token("s"),)
     assert part not in renamer.lower

@@ -113,7 +113,7 @@ def whole(finished: Path) -> str:
     return report(finished)
 
 
-def test_every_section_is_filled(whole: str, finished: Path) -> None:
+def test_every_section_is_filled(whole, finished):
     page = Page(whole)
     assert {found.get("id") for tag, found in page.elements if tag == "section"} == set(SECTIONS)
     drawn = [found for tag, found in page.elements if tag == "img"]
@@ -130,7 +130,7 @@ def test_every_section_is_filled(whole: str, finished: Path) -> None:
     assert "What is missing" not in page.text()
 
 
-def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
+def test_counts_are_those_of_the_episodes(whole, finished):
     lines = list(read_lines(Run(finished).episodes))
     fields = ("env_errors", "parse_failures", "context_overflow", "too_large")
     totals = [sum(int(line.get(field) or 0) for line in lines) for field in fields]
@@ -139,7 +139,7 @@ def test_counts_are_those_of_the_episodes(whole: str, finished: Path) -> None:
     assert f"all {shown}" in Page(whole).text("counts")
 
 
-def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> None:
+def test_the_ledger_has_the_means_of_what_the_server_paid(finished):
     episodes = list(read_records(Run(finished), lambda phase, step: phase == "random"))
     found = mean_ledger(episodes, REWARD_WEIGHTS)
     parts = ("exec_ok", "new_info", "repeat", "step_cost")
@@ -162,7 +162,7 @@ def test_the_ledger_has_the_means_of_what_the_server_paid(finished: Path) -> Non
     ]  # fmt: skip
 
 
-def test_the_page_is_self_contained(whole: str) -> None:
+def test_the_page_is_self_contained(whole):
     page = Page(whole)
     for tag, found in page.elements:
         assert tag not in ("iframe", "object", "embed", "base", "form")
@@ -183,7 +183,7 @@ def test_the_page_is_self_contained(whole: str) -> None:
     assert "unsafe" not in policy
 
 
-def test_markup_in_questions_queries_and_answers_stays_text(whole: str) -> None:
+def test_markup_in_questions_queries_and_answers_stays_text(whole):
     page = Page(whole)
     assert HOSTILE in page.text("transcripts")
     assert HOSTILE in page.text("groups")
@@ -193,7 +193,7 @@ def test_markup_in_questions_queries_and_answers_stays_text(whole: str) -> None:
     assert len(scripts(page)) == 1
 
 
-def test_everything_has_an_accessible_name(whole: str) -> None:
+def test_everything_has_an_accessible_name(whole):
     page = Page(whole)
     ids = [found["id"] for _, found in page.elements if "id" in found]
     assert len(ids) == len(set(ids))
@@ -212,7 +212,7 @@ def test_everything_has_an_accessible_name(whole: str) -> None:
     assert all(later <= earlier + 1 or later == 4 for earlier, later in pairwise(levels))
 
 
-def test_an_interrupted_run_says_what_is_missing(stopped: Path) -> None:
+def test_an_interrupted_run_says_what_is_missing(stopped):
     page = Page(report(stopped))
     missing = page.text("gaps")
     assert f"after step {STEPS} of {STEPS}" in missing
@@ -224,7 +224,7 @@ def test_an_interrupted_run_says_what_is_missing(stopped: Path) -> None:
     assert "after, greedy" not in page.text("success")
 
 
-def test_a_run_without_training_steps_gives_a_page(tmp_path: Path) -> None:
+def test_a_run_without_training_steps_gives_a_page(tmp_path):
     began = record_run(tmp_path, until="before", steps=2)
     Run(began).episodes.unlink()
     page = Page(report(began))
@@ -233,16 +233,14 @@ def test_a_run_without_training_steps_gives_a_page(tmp_path: Path) -> None:
         assert page.text(section)
 
 
-def test_a_damaged_file_is_named(own: Path) -> None:
+def test_a_damaged_file_is_named(own):
     path = own / "summary.json"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(RunError, match=r"summary\.json is not JSON"):
         report(own)
 
 
-def test_missing_questions_are_shown_by_their_ids(
-    own: Path, tmp_path: Path, finished: Path
-) -> None:
+def test_missing_questions_are_shown_by_their_ids(own, tmp_path, finished):
     config = read_json(own / "config.json")
     config["data_digest"] = "cc" * 32  # of other data
     write_json(own / "config.json", config)
@@ -256,16 +254,14 @@ def test_missing_questions_are_shown_by_their_ids(
     assert "train-shop-0" in page.text("groups")
 
 
-def test_a_run_of_too_many_episodes_shows_some_of_its_steps(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_too_many_episodes_shows_some_of_its_steps(own, monkeypatch):
     monkeypatch.setattr(report_groups, "MAX_EPISODES", 2 * 16)
     page = Page(report(own))
     assert page.count("table", class_="group") == 3 * 4
     assert f"12 groups are on this page, of 3 of {STEPS} training steps" in page.text("groups")
 
 
-def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
+def test_lost_and_overflown_episodes_are_shown(own):
     run = Run(own)
     lines = list(read_lines(run.episodes))
     batch = [line for line in lines if line["phase"] == "train" and line["step"] == 1]
@@ -291,9 +287,7 @@ def test_lost_and_overflown_episodes_are_shown(own: Path) -> None:
         (["{cut}"], "is not JSON"),
     ],
 )
-def test_bad_input_is_one_line(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
-) -> None:
+def test_bad_input_is_one_line(own, tmp_path, monkeypatch, arguments, expected):
     for name in ("empty", "cut"):
         (tmp_path / name).mkdir()
     (tmp_path / "cut" / "config.json").write_text("{")
@@ -318,7 +312,7 @@ def evaluated(folder: Path, run: Run, samples: int = 1, **changes: Any) -> list[
     return episodes
 
 
-def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
+def test_an_evaluation_has_a_page(finished, tmp_path):
     """One that was interrupted after its episodes."""
     folder, run = tmp_path / "evaluation", Run(finished)
     evaluated(folder, run)
@@ -334,7 +328,7 @@ def test_an_evaluation_has_a_page(finished: Path, tmp_path: Path) -> None:
     assert "Votes of attempts" not in page.text("success")
 
 
-def test_the_page_of_several_attempts_has_their_votes(finished: Path, tmp_path: Path) -> None:
+def test_the_page_of_several_attempts_has_their_votes(finished, tmp_path):
     folder, run = tmp_path / "evaluation", Run(finished)
     for sample in (0, 1):
         episodes = evaluated(folder, run, 2, sample=sample, answer="[[1]]")
@@ -345,9 +339,7 @@ def test_the_page_of_several_attempts_has_their_votes(finished: Path, tmp_path: 
     assert page.count("img") == 1
 
 
-def test_without_a_path_the_newest_run_is_reported(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_path_the_newest_run_is_reported(own, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "RUNS", tmp_path)
     assert CliRunner().invoke(app, ["report"]).exit_code == 0
     assert (own / "report.html").exists()
@@ -363,7 +355,7 @@ def test_without_a_path_the_newest_run_is_reported(
         (("infra_failed", "correct"), "all"),  # a lost rollout is no wrong one
     ],
 )
-def test_a_group_is_told_by_its_right_rollouts(outcomes: tuple[str, ...], share: str) -> None:
+def test_a_group_is_told_by_its_right_rollouts(outcomes, share):
     lost = "infra_failed"
     rows = [record(outcome=one, reward=None if one == lost else 0.5) for one in outcomes]
     assert share_right(rows) == share

@@ -12,12 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.dataset import data_digest
 from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from shared.server_process import running_server
-from tests.shared.client.test_diagnosis import Start, other_program, wrong_urls
+from tests.shared.client.test_diagnosis import other_program, wrong_urls
 from tests.trainer.conftest import FakeClient
 from trainer.config import ConfigError, GRPOConfig
 from trainer.errors import PromptError
@@ -36,9 +35,7 @@ def here(config: GRPOConfig, data_dir: Path) -> GRPOConfig:
     return config.override(data_dir=data_dir)
 
 
-def test_question_texts_give_one_dict_per_prompt(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, here: GRPOConfig
-) -> None:
+def test_question_texts_give_one_dict_per_prompt(model, tokenizer, here):
     model.train()
     stats = RolloutStats()
     results = rollout_func(TEXTS, model, tokenizer, here, client=FakeClient(), stats=stats)
@@ -67,9 +64,7 @@ def test_question_texts_give_one_dict_per_prompt(
         ("How many orders are red?", r"2 questions of .*\(a on shop, b on club\).*prompt_of"),
     ],
 )
-def test_a_text_of_no_question_or_of_several_is_refused(
-    here: GRPOConfig, data_dir: Path, text: str, message: str
-) -> None:
+def test_a_text_of_no_question_or_of_several_is_refused(here, data_dir, text, message):
     path = data_dir / "questions" / "questions_eval.json"
     rows = json.loads(path.read_text())
     for name, database in (("a", "shop"), ("b", "club")):
@@ -80,7 +75,7 @@ def test_a_text_of_no_question_or_of_several_is_refused(
         rollout_func([text], None, object(), here, client=FakeClient())
 
 
-def test_what_is_missing_is_named(here: GRPOConfig) -> None:
+def test_what_is_missing_is_named(here):
     call: Any = rollout_func
     with pytest.raises(ValueError, match=r"functools\.partial"):
         call(TEXTS, object())
@@ -97,13 +92,8 @@ def server_url(tiny_data: Path) -> Iterator[str]:
 
 
 def test_it_plays_on_the_servers_of_the_config(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    config: GRPOConfig,
-    here: GRPOConfig,
-    tiny_data: Path,
-    server_url: str,
-) -> None:
+    model, tokenizer, config, here, tiny_data, server_url
+):
     there = config.override(data_dir=tiny_data, server_urls=server_url)
     [one] = rollout_func(["How many customers are there?"], model, tokenizer, there)
     assert one["question_id"] == "shop-1"
@@ -114,11 +104,8 @@ def test_it_plays_on_the_servers_of_the_config(
 
 
 def test_it_starts_a_server_where_the_default_one_does_not_serve_the_data(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    here: GRPOConfig,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model, tokenizer, here, monkeypatch
+):
     url = "http://127.0.0.1:9"
     monkeypatch.setattr("trainer.rollout.servers.DEFAULT_SERVER_URL", url)
     monkeypatch.setattr("trainer.rollout.servers.DEFAULT_READY_S", 0.1)
@@ -127,17 +114,13 @@ def test_it_starts_a_server_where_the_default_one_does_not_serve_the_data(
     assert all(one["lost"] is None for one in results)
 
 
-def test_a_server_that_was_named_must_answer(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, here: GRPOConfig
-) -> None:
+def test_a_server_that_was_named_must_answer(model, tokenizer, here):
     nowhere = here.override(server_urls="http://127.0.0.1:9", server_wait_s=0.1)
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:9"):
         rollout_func(TEXTS, model, tokenizer, nowhere)
 
 
-def test_an_address_that_cannot_work_is_not_waited_for(
-    other_program: Start, here: GRPOConfig
-) -> None:
+def test_an_address_that_cannot_work_is_not_waited_for(other_program, here):
     for reason, url in wrong_urls(other_program).items():
         began = time.monotonic()
         with pytest.raises(SQLEnvError, match=reason):
@@ -145,7 +128,7 @@ def test_an_address_that_cannot_work_is_not_waited_for(
         assert time.monotonic() - began < 10
 
 
-def test_a_server_that_starts_is_waited_for(here: GRPOConfig) -> None:
+def test_a_server_that_starts_is_waited_for(here):
     digest = data_digest(here.data_dir)
     with running_server(here.data_dir) as server:
         config = here.override(server_urls=server.url, server_wait_s=60)
@@ -155,9 +138,7 @@ def test_a_server_that_starts_is_waited_for(here: GRPOConfig) -> None:
 
 
 @pytest.mark.parametrize("away", [0, 2])
-def test_the_first_server_is_waited_for(
-    away: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_server_is_waited_for(away, monkeypatch, caplog):
     """Each round has a client of its own, so that names are looked up again."""
     rounds: list[float] = []
     there = SimpleNamespace(data_digest="digest", standard="strict")

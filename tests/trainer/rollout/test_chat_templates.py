@@ -90,7 +90,7 @@ def played(tokenizer: PreTrainedTokenizerFast, form: str) -> Chat:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_tiny_tokenizers_have_the_published_templates(family: str) -> None:
+def test_the_tiny_tokenizers_have_the_published_templates(family):
     """Or later versions, which render a game the same."""
     for form in (form for form in THINKING if form.startswith(family)):
         chat = played(real_tokenizer(family), form)
@@ -98,9 +98,7 @@ def test_the_tiny_tokenizers_have_the_published_templates(family: str) -> None:
 
 
 @pytest.mark.parametrize("form", THINKING)
-def test_many_turns_are_the_templates_ids(
-    tokenizer_of: Callable[[str], PreTrainedTokenizerFast], form: str
-) -> None:
+def test_many_turns_are_the_templates_ids(tokenizer_of, form):
     """Of templates that rewrite no old turn, after every turn; for Qwen3, whose old turns lose the
     think blocks that the model saw, of TRL's variant that keeps them."""
     family = form.split()[0]
@@ -114,9 +112,7 @@ def test_many_turns_are_the_templates_ids(
 
 
 @pytest.mark.parametrize("form", THINKING[2:])
-def test_qwen3s_template_takes_only_the_thinking_out_of_old_turns(
-    tokenizer_of: Callable[[str], PreTrainedTokenizerFast], form: str
-) -> None:
+def test_qwen3s_template_takes_only_the_thinking_out_of_old_turns(tokenizer_of, form):
     """What a chat server shows of old turns is the row's text without think blocks."""
     chat = played(tokenizer_of("qwen3"), form)
     turns = chat.tokenizer.decode(chat.ids).split("<|im_start|>assistant\n")
@@ -129,9 +125,7 @@ def test_qwen3s_template_takes_only_the_thinking_out_of_old_turns(
 
 @pytest.mark.parametrize("form", THINKING)
 @pytest.mark.parametrize("kept", [1, 3])
-def test_a_cut_context_is_the_templates_ids(
-    tokenizer_of: Callable[[str], PreTrainedTokenizerFast], form: str, kept: int
-) -> None:
+def test_a_cut_context_is_the_templates_ids(tokenizer_of, form, kept):
     """Of the question and the last pairs: the messages that a server would be sent."""
     chat = played(tokenizer_of(form.split()[0]), form)
     context = [*chat.transcript.prompt_ids, *chat.transcript.truncate(kept, [])]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from shared.actions import SQLAction
 from shared.errors import SQLEnvError
@@ -88,9 +87,7 @@ def recorded(
 
 
 @pytest.mark.parametrize("template", [CHATML, QWEN3], ids=["chatml", "qwen3"])
-def test_what_is_trained_and_what_is_seen_are_exact(
-    model: Qwen3ForCausalLM, config: GRPOConfig, long: GRPOConfig, template: str
-) -> None:
+def test_what_is_trained_and_what_is_seen_are_exact(model, config, long, template):
     """Invariant 1; every turn after a cut is conditioned on the prompt and the last pairs' ids."""
     tokenizer = make_tokenizer(template)
     window = WINDOW if template == CHATML else WINDOW + 40
@@ -134,9 +131,7 @@ def pieces(
     return ids
 
 
-def test_an_episode_does_not_depend_on_its_batch(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
-) -> None:
+def test_an_episode_does_not_depend_on_its_batch(model, tokenizer, long):
     together, _ = recorded(model, tokenizer, long)
     alone, _ = recorded(model, tokenizer, long, NAMES[3:5])
     assert any(row.context_truncations for row in alone)
@@ -145,7 +140,7 @@ def test_an_episode_does_not_depend_on_its_batch(
         assert found == [getattr(row, name) for row in together[3:5]]
 
 
-def test_without_room_for_three_pairs_fewer_are_kept() -> None:
+def test_without_room_for_three_pairs_fewer_are_kept():
     def kept(*pairs: int, window: int = 1000) -> int:
         return pairs_kept(100, pairs, window, 50)
 
@@ -178,13 +173,7 @@ class HugeClient(FakeClient):
 
 
 @pytest.mark.parametrize(("lines", "kept"), [(24, 2), (29, 1)])
-def test_a_large_observation_takes_the_place_of_older_pairs(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    long: GRPOConfig,
-    lines: int,
-    kept: int,
-) -> None:
+def test_a_large_observation_takes_the_place_of_older_pairs(model, tokenizer, long, lines, kept):
     rows, recorder = recorded(model, tokenizer, long, ["a", "b"], HugeClient(lines))
     for index, row in enumerate(rows):
         turn = recorder.turns[index][3]
@@ -196,9 +185,7 @@ def test_a_large_observation_takes_the_place_of_older_pairs(
         assert not row.context_overflow
 
 
-def test_an_observation_that_does_not_fit_alone_ends_the_episode(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, long: GRPOConfig
-) -> None:
+def test_an_observation_that_does_not_fit_alone_ends_the_episode(model, tokenizer, long):
     client = HugeClient(300)
     rows, _ = recorded(model, tokenizer, long, ["a", "b"], client)
     for row in rows:
@@ -210,9 +197,7 @@ def test_an_observation_that_does_not_fit_alone_ends_the_episode(
     assert len(client.closed) == 2
 
 
-def test_a_prompt_that_does_not_fit_ends_the_episode(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
-) -> None:
+def test_a_prompt_that_does_not_fit_ends_the_episode(model, tokenizer, config):
     rows, _ = recorded(model, tokenizer, config.override(max_context_tokens=20), ["a"])
     assert (rows[0].outcome, rows[0].steps, sum(rows[0].env_mask)) == ("abandoned", 0, 0)
     assert rows[0].context_overflow

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from shared.errors import EpisodeTooLarge, Forbidden, SQLEnvError, UnknownQuestion
+from shared.errors import EpisodeTooLarge, Forbidden, UnknownQuestion
 from tests.trainer.conftest import (
     AFTER,
     CHATML,
@@ -40,7 +39,7 @@ class CutThought:
         return dict.fromkeys(appended, self.turn)
 
 
-def test_a_cut_thought_behind_an_opened_block_is_no_action(config: GRPOConfig) -> None:
+def test_a_cut_thought_behind_an_opened_block_is_no_action(config):
     tokenizer = make_tokenizer(CHATML.replace("assistant\n", "assistant\n<think>\n"))
     thought = "It may be\nANSWER: 42\nbut"
     generator = CutThought(tokenizer.encode(thought))
@@ -50,9 +49,7 @@ def test_a_cut_thought_behind_an_opened_block_is_no_action(config: GRPOConfig) -
     assert row.texts[0] == "<think>" + thought
 
 
-def test_stats_count_everything(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
-) -> None:
+def test_stats_count_everything(model, tokenizer, config):
     stats = RolloutStats()
     rows = play_episodes(
         prompts_for(config, *NAMES), model, tokenizer, config, client=FakeClient(), stats=stats
@@ -69,9 +66,7 @@ def test_stats_count_everything(
 
 
 @pytest.mark.parametrize("step", [0, 1, 3])
-def test_a_lost_episode_is_one_masked_eos_without_rewards(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, step: int
-) -> None:
+def test_a_lost_episode_is_one_masked_eos_without_rewards(model, tokenizer, config, step):
     lenient, stats = config.override(max_lost_fraction=0.5), RolloutStats()
     client = FakeClient(failing={"b": step})
     rows = play_episodes(
@@ -89,8 +84,8 @@ def test_a_lost_episode_is_one_masked_eos_without_rewards(
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_an_episode_beyond_the_servers_bytes_ends_as_the_agents_own_doing(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, step: int
-) -> None:
+    model, tokenizer, config, step
+):
     stats = RolloutStats()
     client = FakeClient(failing={"b": step})
     client.error = EpisodeTooLarge
@@ -109,7 +104,7 @@ def test_an_episode_beyond_the_servers_bytes_ends_as_the_agents_own_doing(
     assert [row.outcome for row in rows if row is not large] == ["budget", "budget"]
 
 
-def test_the_trainer_asks_for_the_reward_of_every_step(config: GRPOConfig) -> None:
+def test_the_trainer_asks_for_the_reward_of_every_step(config):
     asked: list[Any] = []
 
     class Asked(FakeClient):
@@ -122,9 +117,7 @@ def test_the_trainer_asks_for_the_reward_of_every_step(config: GRPOConfig) -> No
 
 
 @pytest.mark.parametrize("error", [UnknownQuestion, Forbidden])
-def test_what_all_other_episodes_would_meet_stops_the_run(
-    config: GRPOConfig, error: type[SQLEnvError]
-) -> None:
+def test_what_all_other_episodes_would_meet_stops_the_run(config, error):
     """An agent's key is forbidden the reward of every step, which a trainer needs."""
     client = FakeClient(failing={"a": 0})
     client.error = error
@@ -134,9 +127,7 @@ def test_what_all_other_episodes_would_meet_stops_the_run(
         )
 
 
-def test_prompts_must_name_their_question(
-    config: GRPOConfig, model: Qwen3ForCausalLM, tokenizer: Any
-) -> None:
+def test_prompts_must_name_their_question(config, model, tokenizer):
     for prompt in ([{"role": "user", "content": "How many?"}], "How many?"):
         with pytest.raises(PromptError, match="load_question_prompts"):
             play_episodes([prompt], model, tokenizer, config, client=FakeClient())  # type: ignore[list-item]
@@ -149,9 +140,7 @@ SCRIPTS = {
 }
 
 
-def test_scripted_rows_hold_the_scripts_ids(
-    tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
-) -> None:
+def test_scripted_rows_hold_the_scripts_ids(tokenizer, config):
     client = FakeClient()
     rows = play_scripted(SCRIPTS, tokenizer, config, client)
     assert [row.question_id for row in rows] == list(SCRIPTS)
@@ -178,9 +167,7 @@ class Scripted(CutThought):
         return {row: Sample(ids, [0.0] * len(ids)) for row, ids in turns.items()}
 
 
-def test_a_model_that_samples_a_script_has_the_scripts_rows(
-    tokenizer: PreTrainedTokenizerFast, config: GRPOConfig
-) -> None:
+def test_a_model_that_samples_a_script_has_the_scripts_rows(tokenizer, config):
     """So imitation trains on the contexts that are met in play."""
     answered = {name: SCRIPTS[name] for name in "ab"}
     scripted = play_scripted(answered, tokenizer, config, FakeClient())
@@ -192,7 +179,7 @@ def test_a_model_that_samples_a_script_has_the_scripts_rows(
             assert getattr(row, name) == getattr(expected, name)
 
 
-def test_random_baseline_needs_no_model(config: GRPOConfig) -> None:
+def test_random_baseline_needs_no_model(config):
     rows = sample_random_baseline(prompts_for(config, *NAMES), config, FakeClient())
     again = sample_random_baseline(prompts_for(config, *NAMES), config, FakeClient())
     assert [row.actions for row in rows] == [row.actions for row in again]
@@ -203,9 +190,7 @@ def test_random_baseline_needs_no_model(config: GRPOConfig) -> None:
 @pytest.mark.parametrize("window", [2048, 200], ids=["whole", "cut"])
 @pytest.mark.parametrize("thinking", [False, True], ids=["acts", "thinks"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_recorded_log_probabilities_are_those_of_one_pass(
-    config: GRPOConfig, family: str, thinking: bool, window: int
-) -> None:
+def test_recorded_log_probabilities_are_those_of_one_pass(config, family, thinking, window):
     model, tokenizer = tiny_model(family), tiny_tokenizer(family)
     config = config.override(thinking=thinking, max_context_tokens=window, step_budget=8)
     rows = play_episodes(

@@ -79,9 +79,7 @@ def one_step(
     return rows, advantages, next(row for row in trainer.state.log_history if "reward" in row)
 
 
-def test_a_lost_episode_leaves_its_groups_baseline_and_is_not_trained(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: GRPOConfig
-) -> None:
+def test_a_lost_episode_leaves_its_groups_baseline_and_is_not_trained(model, tokenizer, settings):
     settings = settings.override(max_lost_fraction=0.5)
     rows, advantages, logged = one_step(model, tokenizer, settings, LosesSome({1, 6}))
     assert [row.outcome == "infra_failed" for row in rows] == [
@@ -104,9 +102,7 @@ def test_a_lost_episode_leaves_its_groups_baseline_and_is_not_trained(
     assert logged["reward"] == pytest.approx(sum(rewards) / 6, abs=1e-5)
 
 
-def test_too_many_lost_stop_with_a_checkpoint(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: GRPOConfig
-) -> None:
+def test_too_many_lost_stop_with_a_checkpoint(model, tokenizer, settings):
     settings = settings.override(max_steps=2)
     client = LosesSome({11})  # the fourth of the second batch: more than 5 % of 8
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -93,7 +93,7 @@ _PIECES = st.sampled_from(
         ("**SAMPLE:**_meta", "SAMPLE: _meta"),
     ],
 )
-def test_parse_model_output_near_forms(text: str, expected: str) -> None:
+def test_parse_model_output_near_forms(text, expected):
     action = parse_model_output(text, strict=True)
     assert render_action(action) == expected
     assert parse_with_fallback(text).action == action
@@ -125,7 +125,7 @@ def test_parse_model_output_near_forms(text: str, expected: str) -> None:
         ('{"name": "ANSWER", "arguments": {"rows": [["a", 1]]}}', 'ANSWER: [["a", 1]]'),
     ],
 )  # fmt: skip
-def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text: str, expected: str) -> None:
+def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text, expected):
     parsed = parse_with_fallback(text)
     assert render_action(parsed.action) == expected
     assert (parsed.inferred, parsed.fallback) == (True, False)
@@ -178,7 +178,7 @@ def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text: str, expec
         ("<think>\nSELECT a FROM t;", None),
     ],
 )  # fmt: skip
-def test_a_turn_ends_with_its_first_line_or_statement(text: str, turn: str | None) -> None:
+def test_a_turn_ends_with_its_first_line_or_statement(text, turn):
     assert first_turn(text) == turn
 
 
@@ -195,18 +195,18 @@ def test_a_turn_ends_with_its_first_line_or_statement(text: str, turn: str | Non
         ("ANSWER: [1, 2", True),
     ],
 )
-def test_prose_has_not_come_to_an_action(text: str, begun: bool) -> None:
+def test_prose_has_not_come_to_an_action(text, begun):
     assert begins_action(text) is begun
 
 
-def test_a_strict_parse_refuses_text_that_is_no_action() -> None:
+def test_a_strict_parse_refuses_text_that_is_no_action():
     with pytest.raises(ActionParseError, match=r"no action in 'I am not sure'; expected"):
         parse_model_output("I am not sure", strict=True)
 
 
 @settings(max_examples=400)
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=14).map("".join)))
-def test_no_text_breaks_the_parser(text: str) -> None:
+def test_no_text_breaks_the_parser(text):
     parsed = parse_with_fallback(text)
     assert 1 <= len(parsed.action.argument) <= MAX_ARGUMENT_BYTES
     # what is sent is what was parsed
@@ -230,7 +230,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
         '{"a":' * 20_000 + '"action":"query"',
     ],
 )
-def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
+def test_long_hostile_text_takes_no_quadratic_time(text):
     assert len(parse_model_output(text).argument) <= MAX_ARGUMENT_BYTES
 
 
@@ -261,9 +261,7 @@ def test_long_hostile_text_takes_no_quadratic_time(text: str) -> None:
         ("DESCR\u0130BE: singer", "DESCR\u0130BE: singer"),
     ],
 )
-def test_parse_model_output_fallback(
-    text: str, argument: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_parse_model_output_fallback(text, argument, caplog):
     """Text that is no action is a QUERY with the raw text, and logged as a warning."""
     with caplog.at_level("WARNING", logger="trainer.rollout.parsing"):
         action = parse_model_output(text)
@@ -273,14 +271,14 @@ def test_parse_model_output_fallback(
 
 
 @pytest.mark.parametrize("key", ["action_type", "action"])
-def test_an_object_that_names_its_action_is_no_tool_call(key: str) -> None:
+def test_an_object_that_names_its_action_is_no_tool_call(key):
     query = SQLAction(action_type=ActionType.QUERY, argument="SELECT 1")
     written = f'{{"{key}": "query", "argument": "SELECT 1"}}'
     assert parse_with_fallback(written) == ParsedAction(query)
     assert parse_with_fallback(f'{{"{key}": "query_table", "argument": "a"}}').fallback
 
 
-def test_deep_arguments_are_texts() -> None:
+def test_deep_arguments_are_texts():
     deep = "[" * 100_000
     parsed = parse_with_fallback(f'{{"name": "answer", "arguments": "{deep}"}}')
     assert parsed.action.argument == deep[:MAX_ARGUMENT_BYTES]

@@ -37,17 +37,17 @@ ROOT = Path(__file__).parents[3]
         ),
     ],
 )
-def test_the_short_form_is_the_result_or_error_and_the_steps_left(shown: Any, text: str) -> None:
+def test_the_short_form_is_the_result_or_error_and_the_steps_left(shown, text):
     """The reward is never shown."""
     assert format_observation(shown, "short") == text
 
 
-def test_a_whole_reply_is_shown_as_its_observation() -> None:
+def test_a_whole_reply_is_shown_as_its_observation():
     [reply] = FakeClient().reset_many([{"question_id": "a", "step_budget": 4}])
     assert format_observation(reply) == format_observation(reply.observation)
 
 
-def test_the_full_prompt_shows_a_worked_example_with_every_action() -> None:
+def test_the_full_prompt_shows_a_worked_example_with_every_action():
     _, example = get_system_prompt("full").split("one per turn:\n")
     shown = [parse_action(line).action_type for line in example.split("\n\n")[0].splitlines()]
     assert shown == list(ActionType)
@@ -64,9 +64,7 @@ def test_the_full_prompt_shows_a_worked_example_with_every_action() -> None:
         (["QUERY: SELECT 1"], {"error": "no such column"}, "Send another action: the column may"),
     ],
 )
-def test_the_full_prompt_has_a_hint_at_the_next_action(
-    history: list[str], shown: dict[str, Any], hint: str
-) -> None:
+def test_the_full_prompt_has_a_hint_at_the_next_action(history, shown, hint):
     seen = observation(len(history), 9, **shown).model_copy(update={"action_history": history})
     text = format_observation(seen, "full")
     assert text.startswith(format_observation(seen, "short") + f"\n{hint}")
@@ -74,7 +72,7 @@ def test_the_full_prompt_has_a_hint_at_the_next_action(
 
 
 @pytest.mark.parametrize("end", [{"budget_remaining": 0}, {"done": True}])
-def test_an_episode_that_has_ended_gets_no_hint(end: dict[str, Any]) -> None:
+def test_an_episode_that_has_ended_gets_no_hint(end):
     shown = observation(1, 3, result="x").model_copy(update=end)
     assert format_observation(shown) == format_observation(shown, "short")
 
@@ -91,7 +89,7 @@ def config(tmp_path: Path) -> GRPOConfig:
     return GRPOConfig.preset("offline", data_dir=tmp_path)
 
 
-def test_difficulties_are_filtered_and_ids_travel_in_the_prompt(config: GRPOConfig) -> None:
+def test_difficulties_are_filtered_and_ids_travel_in_the_prompt(config):
     rows = load_question_prompts(config)
     assert [row["question_id"] for row in rows] == ["q1", "q3"]
     assert [question_id_of(row["prompt"]) for row in rows] == ["q1", "q3"]
@@ -101,7 +99,7 @@ def test_difficulties_are_filtered_and_ids_travel_in_the_prompt(config: GRPOConf
     assert "SELECT" not in json.dumps(rows[0]), "gold never enters a prompt"
 
 
-def test_nothing_left_names_the_file(config: GRPOConfig) -> None:
+def test_nothing_left_names_the_file(config):
     with pytest.raises(
         QuestionLoadError, match=r"questions_eval\.json has no question of difficulty hard .*easy"
     ):
@@ -109,7 +107,7 @@ def test_nothing_left_names_the_file(config: GRPOConfig) -> None:
     assert [row["question_id"] for row in load_question_prompts(config, "eval")] == ["e1"]
 
 
-def test_a_published_development_split_is_not_trained_on_without_a_flag(config: GRPOConfig) -> None:
+def test_a_published_development_split_is_not_trained_on_without_a_flag(config):
     check_training_questions(["spider-train-0001", "my-spider-dev-1"], config)
     ids = ["spider-train-0001", "spider-dev-0002", "spider-dev-0003"]
     with pytest.raises(
@@ -119,7 +117,7 @@ def test_a_published_development_split_is_not_trained_on_without_a_flag(config: 
     check_training_questions(ids, config.override(allow_dev_questions="true"))
 
 
-def test_a_file_is_a_system_prompt_and_its_text_is_what_is_kept(tmp_path: Path) -> None:
+def test_a_file_is_a_system_prompt_and_its_text_is_what_is_kept(tmp_path):
     path = tmp_path / "prompt.txt"
     path.write_text("Find the answer.\nBe brief.\n")
     config = GRPOConfig(system_prompt=path)
@@ -135,7 +133,7 @@ def test_a_file_is_a_system_prompt_and_its_text_is_what_is_kept(tmp_path: Path) 
         GRPOConfig(system_prompt=path)
 
 
-def test_a_model_says_what_it_was_trained_to_read(tmp_path: Path) -> None:
+def test_a_model_says_what_it_was_trained_to_read(tmp_path):
     trained = {"model_type": "qwen2", SAVED_AS: {"system_prompt": "short"}}
     (tmp_path / "config.json").write_text(json.dumps(trained))
     prompt = prompt_of(str(tmp_path))
@@ -146,7 +144,7 @@ def test_a_model_says_what_it_was_trained_to_read(tmp_path: Path) -> None:
     assert prompt_of("some/model").system == get_system_prompt("full"), "not of this trainer"
 
 
-def test_a_row_that_looks_like_a_remark_is_a_row() -> None:
+def test_a_row_that_looks_like_a_remark_is_a_row():
     result = "name\n(first aid kit)\nrope\n(first 2 rows)"
     assert result_rows(result) == [["(first aid kit)"], ["rope"]]
     assert read_result(result) == Table(["name"], [["(first aid kit)"], ["rope"]], cut=True)

@@ -2,18 +2,15 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
 from tests.trainer.conftest import AFTER, FakeClient, prompts_for
 from tests.trainer.small_job import trainer_of
-from trainer.config import GRPOConfig
 from trainer.grpo.train import trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import RolloutStats
@@ -35,14 +32,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-4), ("bfloat16", 0.1)])
-def test_rollout_func(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    config: GRPOConfig,
-    tmp_path: Path,
-    dtype: str,
-    bound: float,
-) -> None:
+def test_rollout_func(model, tokenizer, config, tmp_path, dtype, bound):
     """TRL trains on the rows: real GRPOTrainer steps, in which the policy's log-probabilities are
     the sampled ones."""
     config = config.override(dtype=dtype)
@@ -114,9 +104,7 @@ class SecondOfTwo(Ranks):
         return [[replace(row, correctness=float(row.question_id == "q0")) for row in value], value]
 
 
-def test_the_verdicts_of_a_group_are_those_of_all_processes(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, config: GRPOConfig, tmp_path: Path
-) -> None:
+def test_the_verdicts_of_a_group_are_those_of_all_processes(model, tokenizer, config, tmp_path):
     trainer = trainer_of(model, tokenizer, config)
     options = {"config": config, "client": FakeClient(), "ranks": SecondOfTwo()}
     columns = rollout_func(prompts_for(config, "q0", "q1"), trainer, **options)
@@ -124,7 +112,7 @@ def test_the_verdicts_of_a_group_are_those_of_all_processes(
     assert columns["both_verdicts"] == [True, False]
 
 
-def test_a_group_has_both_verdicts_whatever_was_lost() -> None:
+def test_a_group_has_both_verdicts_whatever_was_lost():
     groups = {"a": [1, 1], "b": [0, 0], "c": [1, None, 0], "d": [1, None], "e": [None, None]}
     episodes = [(name, correct) for name, verdicts in groups.items() for correct in verdicts]
     assert both_verdicts(episodes) == {"c"}
@@ -148,7 +136,7 @@ METADATA = [
 
 
 @pytest.mark.parametrize("given", [FIELDS, {"completions": TEXTS, "metadata": METADATA}])
-def test_reward_correctness(given: dict[str, Any]) -> None:
+def test_reward_correctness(given):
     assert reward_correctness(**given) == [1.0, 0.0, None]
     assert reward_progress(**given) == [1.0, 0.25, None]
     assert reward_operational(**given) == [-0.04, 0.01, None]
@@ -164,6 +152,6 @@ def test_reward_correctness(given: dict[str, Any]) -> None:
         ({"metadata": [{}, {}, {}]}, "needs correctness or correct"),
     ],
 )
-def test_missing_results_are_named(kwargs: dict[str, Any], message: str) -> None:
+def test_missing_results_are_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         reward_correctness(TEXTS, **kwargs)

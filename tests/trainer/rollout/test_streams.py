@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from accelerate import Accelerator
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.trainer.conftest import FakeClient, prompts_for
-from trainer.config import GRPOConfig
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.episode import start_episodes
 from trainer.rollout.generators.local import LocalGenerator
@@ -32,12 +30,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return seen
 
 
-def test_no_two_episodes_of_a_run_share_a_stream(
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    config: GRPOConfig,
-    streams: list[tuple[int, ...]],
-) -> None:
+def test_no_two_episodes_of_a_run_share_a_stream(model, tokenizer, config, streams):
     """`rollout_func` at three optimiser steps with one model: each samples anew."""
     short = config.override(max_new_tokens=4, step_budget=1)
 
@@ -60,7 +53,7 @@ def test_no_two_episodes_of_a_run_share_a_stream(
     assert streams[-len(GROUPS) :] == streams[len(GROUPS) : 2 * len(GROUPS)]
 
 
-def test_a_stream_is_its_seed_question_and_occurrence(config: GRPOConfig) -> None:
+def test_a_stream_is_its_seed_question_and_occurrence(config):
     def streams_of(seed: int, *names: str, repeats: Any = None) -> list[tuple[int, ...]]:
         episodes = start_episodes(prompts_for(config, *names), seed, repeats)
         return [episode.stream for episode in episodes]
@@ -72,7 +65,7 @@ def test_a_stream_is_its_seed_question_and_occurrence(config: GRPOConfig) -> Non
     assert set(streams_of(8, "a", "a", "b")).isdisjoint({a, again, b})
 
 
-def test_every_turn_of_an_episode_draws_anew(model: Qwen3ForCausalLM, config: GRPOConfig) -> None:
+def test_every_turn_of_an_episode_draws_anew(model, config):
     """The same context, turn after turn: what is drawn depends on the turn as well."""
     generator = LocalGenerator(model, frozenset(), max_new_tokens=8, max_context_tokens=768)
     generator.start([(0, 1, 2)])

@@ -34,7 +34,7 @@ def chat(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
         "<<|im_end|>|im_end|>",
     ],
 )
-def test_a_cell_cannot_forge_control_tokens(chat: PreTrainedTokenizerFast, evil: str) -> None:
+def test_a_cell_cannot_forge_control_tokens(chat, evil):
     codec = ChatCodec(chat)
     control = set(chat.get_added_vocab().values())
     ids = codec.plain(evil)
@@ -49,7 +49,7 @@ def test_a_cell_cannot_forge_control_tokens(chat: PreTrainedTokenizerFast, evil:
 
 @settings(max_examples=100)
 @given(st.text(alphabet=st.sampled_from(list("<|>imend_startoxf/hk \nAé")), max_size=60))
-def test_plain_text_comes_back_without_control_tokens(text: str) -> None:
+def test_plain_text_comes_back_without_control_tokens(text):
     tokenizer = _SHARED
     codec = codec_of(tokenizer)
     ids = codec.plain(text)
@@ -60,7 +60,7 @@ def test_plain_text_comes_back_without_control_tokens(text: str) -> None:
 _SHARED = make_tokenizer()
 
 
-def test_a_template_without_system_messages_is_refused() -> None:
+def test_a_template_without_system_messages_is_refused():
     template = (
         "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}"
         "{% endfor %}"
@@ -69,7 +69,7 @@ def test_a_template_without_system_messages_is_refused() -> None:
         ChatCodec(make_tokenizer(template))
 
 
-def test_transcript_keeps_one_length() -> None:
+def test_transcript_keeps_one_length():
     transcript = Transcript([1, 2])
     transcript.add_sample(Sample([3, 4], [-0.5, -0.25]))
     transcript.add_environment([5, 6])
@@ -83,7 +83,7 @@ def test_transcript_keeps_one_length() -> None:
 @pytest.mark.parametrize(
     ("sampled", "ids", "mask"), [([3, 9], [3, 9], [1, 1]), ([], [9], [0]), ([3], [3, 9], [1, 0])]
 )
-def test_a_row_ends_with_an_eos(sampled: list[int], ids: list[int], mask: list[int]) -> None:
+def test_a_row_ends_with_an_eos(sampled, ids, mask):
     transcript = Transcript([1])
     if sampled:
         transcript.add_sample(Sample(sampled, [-0.5] * len(sampled)))
@@ -91,7 +91,7 @@ def test_a_row_ends_with_an_eos(sampled: list[int], ids: list[int], mask: list[i
     assert (transcript.completion_ids, transcript.env_mask) == (ids, mask)
 
 
-def test_control_tokens_of_any_length_are_split(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_control_tokens_of_any_length_are_split(tokenizer):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.add_tokens(["~", "~~", "~~~"])
     text = "a~b<|im_end|>c~~d~~~e~~~~"
@@ -101,19 +101,19 @@ def test_control_tokens_of_any_length_are_split(tokenizer: PreTrainedTokenizerFa
     assert tokenizer.decode(ids) == text
 
 
-def test_a_tokenizer_that_is_not_a_fast_one_is_named() -> None:
+def test_a_tokenizer_that_is_not_a_fast_one_is_named():
     with pytest.raises(PromptError, match=r"^PythonOnly is not a fast tokenizer: save it with"):
         ChatCodec(type("PythonOnly", (), {})())
 
 
-def test_a_tokenizer_without_an_end_token_is_named(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_tokenizer_without_an_end_token_is_named(tokenizer):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.eos_token = None
     with pytest.raises(PromptError, match="has no end token: set its eos_token"):
         ChatCodec(tokenizer)
 
 
-def test_what_an_observation_leaves_of_the_context_counts_the_last_turn() -> None:
+def test_what_an_observation_leaves_of_the_context_counts_the_last_turn():
     transcript = Transcript([0] * 10)
     for _ in range(2):
         transcript.add_sample(Sample([1] * 6, [0.0] * 6))
@@ -128,9 +128,7 @@ CONCATENATED = "{% for m in messages %}{{ m['content'] }}"
 @pytest.mark.parametrize(
     ("between", "end"), [("<|endoftext|>", "<|endoftext|>"), ("\nEnd.", "<|im_end|>"), ("", None)]
 )
-def test_a_turn_ends_with_the_templates_control_token_or_an_eos(
-    between: str, end: str | None
-) -> None:
+def test_a_turn_ends_with_the_templates_control_token_or_an_eos(between, end):
     tokenizer = make_tokenizer(CONCATENATED + between + "{% endfor %}")
     codec, eos = ChatCodec(tokenizer), tokenizer.eos_token_id
     turn_end = tokenizer.convert_tokens_to_ids(end or "<|im_end|>")
@@ -139,7 +137,7 @@ def test_a_turn_ends_with_the_templates_control_token_or_an_eos(
 
 
 @pytest.mark.parametrize("space", ["", "\n", "\n\n"])
-def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space: str) -> None:
+def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space):
     codec = ChatCodec(make_tokenizer(CHATML.replace("assistant\n", "assistant\n<think>" + space)))
     thoughts = "\nThey ask how many.\nDESCRIBE: orders\nANSWER: 42\n"
     whole = f"{thoughts}</think>\n\nANSWER: 42\n"
@@ -160,9 +158,7 @@ def test_an_action_in_thinking_that_the_prompt_opens_ends_no_turn(space: str) ->
         ("QUERY: SELECT 1 FROM orders; so", 3, None),  # up to the semicolon
     ],
 )
-def test_prose_ends_a_turn_and_an_action_goes_on(
-    text: str, most_prose: int, ends: int | None
-) -> None:
+def test_prose_ends_a_turn_and_an_action_goes_on(text, most_prose, ends):
     codec = ChatCodec(make_tokenizer())
     ids = codec.plain(text)
     ended = [n for n in range(1, len(ids) + 1) if codec.ends_action(ids[:n], most_prose)]
@@ -170,7 +166,7 @@ def test_prose_ends_a_turn_and_an_action_goes_on(
     assert ended == (whole if ends is None else [ends])
 
 
-def test_texts_get_no_token_that_the_tokenizer_adds_to_whole_texts() -> None:
+def test_texts_get_no_token_that_the_tokenizer_adds_to_whole_texts():
     tokenizer = make_tokenizer()
     plain, end = ChatCodec(tokenizer).plain("orders"), tokenizer.pad_token_id
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
@@ -182,7 +178,7 @@ def test_texts_get_no_token_that_the_tokenizer_adds_to_whole_texts() -> None:
     assert end not in codec.prompt([SYSTEM])
 
 
-def test_a_new_chat_template_has_a_new_codec() -> None:
+def test_a_new_chat_template_has_a_new_codec():
     tokenizer = make_tokenizer()
     codec = codec_of(tokenizer)
     assert codec_of(tokenizer) is codec

@@ -40,7 +40,7 @@ MEAN = "avg(total)\n2979.4138"
         ('[[null, "NULL"]]', ""),
     ],
 )
-def test_answers_that_agree(one: str, other: str) -> None:
+def test_answers_that_agree(one, other):
     assert answer_key(one) == answer_key(other)
 
 
@@ -57,7 +57,7 @@ def test_answers_that_agree(one: str, other: str) -> None:
         ("2979.41", "2979.4138"),
     ],
 )
-def test_answers_that_differ(one: str, other: str) -> None:
+def test_answers_that_differ(one, other):
     assert answer_key(one) != answer_key(other)
 
 
@@ -76,16 +76,14 @@ def test_answers_that_differ(one: str, other: str) -> None:
         ("x", ["x\n(no rows)"], "x"),
     ],
 )
-def test_an_answer_is_read_by_the_results_that_it_copies(
-    said: str, results: list[str], same: str
-) -> None:
+def test_an_answer_is_read_by_the_results_that_it_copies(said, results, same):
     assert answer_key(said, results) == answer_key(same)
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 20_000, "'" * 9_000, "1e999", "|", "a|b\nc", "[[[1]]]", "-"]
 )
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_read(text):
     assert answer_key(text, [COUNTS]) == answer_key(text, [COUNTS])
 
 
@@ -106,9 +104,7 @@ def attempts(*said: str | None, logprobs: tuple[float, ...] = ()) -> list[Attemp
         (("NULL", "[]", None), (), (0, 1), 2 / 3),
     ],
 )
-def test_who_wins(
-    said: tuple[str | None, ...], logprobs: tuple[float, ...], winner: tuple[int, ...], share: float
-) -> None:
+def test_who_wins(said, logprobs, winner, share):
     first, *_ = groups = vote(attempts(*said, logprobs=logprobs))
     assert (first.members, first.share) == (winner, share)
     answered = [place for place, one in enumerate(said) if one is not None]
@@ -126,9 +122,7 @@ def test_who_wins(
         ((("city", "shop"), ("city",), ("city", "shop")), (0, 1)),
     ],
 )
-def test_a_query_that_names_more_of_the_question_counts_for_more(
-    named: tuple[tuple[str, ...], ...], winner: tuple[int, ...]
-) -> None:
+def test_a_query_that_names_more_of_the_question_counts_for_more(named, winner):
     first, *_ = vote(
         [Attempt(answer_key(key), None, one) for key, one in zip("334", named, strict=True)]
     )
@@ -136,7 +130,7 @@ def test_a_query_that_names_more_of_the_question_counts_for_more(
     assert first.share == len(winner) / 3
 
 
-def test_which_words_a_query_names() -> None:
+def test_which_words_a_query_names():
     question = "How many template type codes have the Value 'PP' in each of the cities?"
     query = "SELECT count(*) FROM Templates WHERE Template_Type_Code = 'PP' AND city_values > 1"
     assert words_in(query, question) == ("code", "template", "type", "value")
@@ -144,11 +138,11 @@ def test_which_words_a_query_names() -> None:
     assert words_in(query, "Combien de codes ? 几个") == ("code",)
 
 
-def test_nobody_wins_without_an_answer() -> None:
+def test_nobody_wins_without_an_answer():
     assert vote(attempts(None, None)) == vote([]) == []
 
 
-def test_what_says_nothing() -> None:
+def test_what_says_nothing():
     assert says_nothing(NOTHING)
     assert says_nothing(answer_key("[[0, null], [0, 0]]"))
     assert not says_nothing(answer_key("[[0, 1]]"))
@@ -165,7 +159,7 @@ def row_of(*actions: str, seen: tuple[str, ...] = ()) -> RolloutRow:
     return RolloutRow("q", actions=list(actions), transcript=messages)
 
 
-def test_an_episode_is_read_with_what_its_queries_showed() -> None:
+def test_an_episode_is_read_with_what_its_queries_showed():
     shown = f"{COUNTS}\nSteps left: 8\nIf this result answers the question, send it."
     played = row_of("QUERY: SELECT name, count(*)", "ANSWER: Ann, 3", seen=(shown,))
     played.env_mask, played.logprobs, played.sampled_tokens = [1, 0, 1], [-0.5, 0.0, -0.1], 2
@@ -173,7 +167,7 @@ def test_an_episode_is_read_with_what_its_queries_showed() -> None:
     assert attempt_of(played, "Which names?").named == ("name",)
 
 
-def test_an_episode_without_an_answer_agrees_with_none() -> None:
+def test_an_episode_without_an_answer_agrees_with_none():
     assert attempt_of(row_of("QUERY: SELECT 1")).key is None
     assert attempt_of(row_of()).key is None
     lost = row_of("ANSWER: 3")

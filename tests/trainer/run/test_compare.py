@@ -38,7 +38,7 @@ def compared(*arguments: object) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.split())
 
 
-def test_runs_are_compared_question_by_question(runs: list[Path], tmp_path: Path) -> None:
+def test_runs_are_compared_question_by_question(runs, tmp_path):
     code, text = compared(*runs, "--out", tmp_path / "curves.png")
     assert code == 0, text
     before, after = (read_measured(run).success for run in runs)
@@ -51,7 +51,7 @@ def test_runs_are_compared_question_by_question(runs: list[Path], tmp_path: Path
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_no_run_is_named(runs: list[Path], tmp_path: Path) -> None:
+def test_what_is_no_run_is_named(runs, tmp_path):
     assert compared(runs[0]) == (1, "error: name 2 to 4 runs or evaluations to compare")
     config = json.loads((runs[1] / "config.json").read_text())
     (runs[1] / "config.json").write_text(json.dumps({**config, "data_digest": "other"}))

@@ -1,7 +1,6 @@
 """What training costs: sums over steps in metrics.jsonl, and what summary.json says of them."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +14,7 @@ from trainer.run.records import Book
 from trainer.runtime.interrupt import Interrupts
 
 
-def test_the_cost_splits_a_step_into_parts_that_add_up() -> None:
+def test_the_cost_splits_a_step_into_parts_that_add_up():
     times = {"rollout_s": 18.0, "generate_s": 12.0, "env_wait_s": 4.5, "update_s": 12.0}
     rows = [
         {"step": 15, **times, "train_s": 30.0, "cpu_s": 48.0, "server_cpu_s": 6.0},
@@ -47,9 +46,7 @@ class Clock:
         self.wall, self.cpu = self.wall + wall, self.cpu + cpu
 
 
-def test_rows_hold_what_training_cost_also_after_a_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_hold_what_training_cost_also_after_a_resume(tmp_path, monkeypatch):
     """Two steps with an evaluation before each, then a callback that resumes from there."""
     clock, run = Clock(), Run(tmp_path)
     monkeypatch.setattr("trainer.run.metrics_log.time", clock)
@@ -87,7 +84,7 @@ def test_rows_hold_what_training_cost_also_after_a_resume(
 @pytest.mark.parametrize(
     ("every", "measured"), [(None, [10, 20, 30, 40, 50]), (20, [20, 40]), (0, [])]
 )
-def test_the_curve_is_measured_at_its_interval(every: int | None, measured: list[int]) -> None:
+def test_the_curve_is_measured_at_its_interval(every, measured):
     seen: list[int] = []
     callback = EvalCallback(every, Interrupts(), seen.append)
     for step in range(60):

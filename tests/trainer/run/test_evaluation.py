@@ -97,9 +97,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
     return list(read_lines(out / "episodes.jsonl"))
 
 
-def test_samples_give_success_and_unbiased_pass_at_k_by_group(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
-) -> None:
+def test_samples_give_success_and_unbiased_pass_at_k_by_group(bench, fake, chat, tmp_path):
     result = bench.run(tmp_path / "out", **api(chat, samples=4))
     played = lines(tmp_path / "out")
     assert len(played) == result["episodes"] == 12 * 4
@@ -138,9 +136,7 @@ def test_samples_give_success_and_unbiased_pass_at_k_by_group(
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text()) == result
 
 
-def test_a_resumed_evaluation_gives_the_result_of_an_uninterrupted_one(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
-) -> None:
+def test_a_resumed_evaluation_gives_the_result_of_an_uninterrupted_one(bench, fake, chat, tmp_path):
     whole = bench.run(tmp_path / "whole", **api(chat, samples=3))
     bench.client = StoppingClient(at=4, error=Interrupted())
     with pytest.raises(KeyboardInterrupt):
@@ -177,7 +173,7 @@ class InterruptedInStep(FakeClient):
         return super().step_many(steps)
 
 
-def test_an_interruption_loses_only_the_episodes_under_way(bench: Bench, tmp_path: Path) -> None:
+def test_an_interruption_loses_only_the_episodes_under_way(bench, tmp_path):
     """All 12 are in one batch; three of them end after one step and are there before the second."""
     ended = {f"eval-farm-{number}": 1 for number in (0, 1, 3)}
     bench.client = InterruptedInStep(2, ended)
@@ -195,9 +191,7 @@ def without_times(result: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if name not in ("wall_s", "model_server")}
 
 
-def test_more_samples_are_added_to_the_stored_ones(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
-) -> None:
+def test_more_samples_are_added_to_the_stored_ones(bench, fake, chat, tmp_path):
     bench.run(tmp_path / "out", **api(chat, samples=1))
     result = bench.run(tmp_path / "out", **api(chat, samples=3))
     assert len(chat.requests) == 36
@@ -205,9 +199,7 @@ def test_more_samples_are_added_to_the_stored_ones(
     assert without_times(result) == without_times(whole)
 
 
-def test_training_takes_the_questions_of_mixed_success(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, small: GRPOConfig, tmp_path: Path
-) -> None:
+def test_training_takes_the_questions_of_mixed_success(bench, fake, chat, small, tmp_path):
     bench.run(tmp_path / "out", **api(chat, split="train", samples=4))
     right = Counter({one["question_id"]: 0 for one in lines(tmp_path / "out")})
     right.update(one["question_id"] for one in lines(tmp_path / "out") if one["reward"] > 0.5)
@@ -237,14 +229,7 @@ def test_training_takes_the_questions_of_mixed_success(
         ({"policy": "random", "base_url": ""}, "policy was 'openai' and is 'random'"),
     ],
 )
-def test_another_measurement_is_refused_in_its_folder(
-    bench: Bench,
-    fake: GRPOConfig,
-    chat: ChatServer,
-    tmp_path: Path,
-    change: dict[str, Any],
-    named: str,
-) -> None:
+def test_another_measurement_is_refused_in_its_folder(bench, fake, chat, tmp_path, change, named):
     bench.run(tmp_path / "out", **api(chat))
     before = lines(tmp_path / "out")
     with pytest.raises(RunError, match="was begun with other settings") as caught:
@@ -254,8 +239,8 @@ def test_another_measurement_is_refused_in_its_folder(
 
 
 def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
-    bench: Bench, small: GRPOConfig, tmp_path: Path, model: Any
-) -> None:
+    bench, small, tmp_path, model
+):
     settings = {"policy": "model", "temperature": None, "limit": 2}
     bench.run(tmp_path / "out", **settings)
     bench.digest = "others"
@@ -271,7 +256,7 @@ def test_other_rules_another_model_and_another_kind_of_folder_are_refused(
         bench.run(tmp_path)
 
 
-def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> None:
+def test_a_line_that_was_changed_is_refused(bench, tmp_path):
     bench.run(tmp_path / "out", limit=4)
     path = tmp_path / "out" / "episodes.jsonl"
     path.write_text(path.read_text().replace('"steps": ', '"steps": 1', 1))
@@ -279,7 +264,7 @@ def test_a_line_that_was_changed_is_refused(bench: Bench, tmp_path: Path) -> Non
         bench.run(tmp_path / "out", limit=4)
 
 
-def test_two_evaluations_do_not_write_to_one_folder(bench: Bench, tmp_path: Path) -> None:
+def test_two_evaluations_do_not_write_to_one_folder(bench, tmp_path):
     bench.run(tmp_path / "out")
     played = lines(tmp_path / "out")
     with held(tmp_path / "out"), pytest.raises(RunError, match="another process uses"):
@@ -287,7 +272,7 @@ def test_two_evaluations_do_not_write_to_one_folder(bench: Bench, tmp_path: Path
     assert lines(tmp_path / "out") == played
 
 
-def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> None:
+def test_lost_episodes_are_played_when_resumed(bench, tmp_path):
     bench.config = bench.config.override(max_lost_fraction=0.1)
     bench.client = FakeClient(failing={"eval-shop-0": 0})
     result = bench.run(tmp_path / "out")
@@ -302,9 +287,7 @@ def test_lost_episodes_are_played_when_resumed(bench: Bench, tmp_path: Path) -> 
     assert len(lines(tmp_path / "other")) == 10
 
 
-def test_one_sample_plays_what_a_training_job_measures(
-    bench: Bench, small: GRPOConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_sample_plays_what_a_training_job_measures(bench, small, tmp_path, monkeypatch):
     inputs = load_inputs(small, JobOptions(), training=False)
     client: Any = FakeClient()
     for name, settings, play in [
@@ -330,8 +313,8 @@ def test_one_sample_plays_what_a_training_job_measures(
 
 
 def test_token_ids_through_a_server_give_the_episodes_of_the_model_in_this_process(
-    bench: Bench, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
+    bench, model, tokenizer, tmp_path
+):
     base = bench.config.model_name
     bench.run(tmp_path / "local", policy="model", temperature=None)
     bench.config = bench.config.override(model_name="fake")
@@ -349,7 +332,7 @@ def test_token_ids_through_a_server_give_the_episodes_of_the_model_in_this_proce
     assert other == local
 
 
-def test_questions_are_chosen_by_database_and_difficulty(bench: Bench) -> None:
+def test_questions_are_chosen_by_database_and_difficulty(bench):
     groups = bench.run(databases=("farm", "shop"))["success"]
     assert list(groups["by_database"]) == ["farm", "shop"]
     assert bench.run(limit=5)["questions"] == 5
@@ -359,9 +342,7 @@ def test_questions_are_chosen_by_database_and_difficulty(bench: Bench) -> None:
         bench.run(databases=("ship",))
 
 
-def test_two_evaluations_are_compared_in_pairs(
-    bench: Bench, fake: GRPOConfig, chat: ChatServer, tmp_path: Path
-) -> None:
+def test_two_evaluations_are_compared_in_pairs(bench, fake, chat, tmp_path):
     before = bench.run(tmp_path / "before", **api(chat))
     chat.complete = lambda body: ChatServer.complete(chat, body)  # type: ignore[method-assign]
     chat.answer = lambda messages: RIGHT
@@ -380,7 +361,7 @@ def test_two_evaluations_are_compared_in_pairs(
     assert same["paired"]["differs"] == {}
 
 
-def test_incomparable_measurements_are_refused_before_playing(bench: Bench, tmp_path: Path) -> None:
+def test_incomparable_measurements_are_refused_before_playing(bench, tmp_path):
     bench.run(tmp_path / "farm", databases=("farm",))
     with pytest.raises(RunError, match="has none of these questions"):
         bench.run(tmp_path / "out", databases=("shop",), against=tmp_path / "farm")

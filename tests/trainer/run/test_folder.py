@@ -28,7 +28,7 @@ from trainer.run.folder import (
 from trainer.run.records import append_records, keep_records, read_observations, read_records
 
 
-def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
+def test_latest_is_a_relative_link_to_the_newest_run(tmp_path):
     first = create_run(tmp_path / "runs", "offline")
     point_latest(first)
     second = create_run(tmp_path / "runs", "offline")
@@ -45,7 +45,7 @@ def test_latest_is_a_relative_link_to_the_newest_run(tmp_path: Path) -> None:
     assert not link.is_symlink()  # a folder of that name is left alone
 
 
-def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path: Path) -> None:
+def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path):
     path = tmp_path / "a" / "summary.json"
     write_json(path, {"rate": math.nan, "high": math.inf, "path": Path("x"), "text": "Zürich"})
     written = {"rate": None, "high": None, "path": "x", "text": "Zürich"}
@@ -56,7 +56,7 @@ def test_write_json_replaces_atomically_and_leaves_no_temporary_file(tmp_path: P
     assert [entry.name for entry in path.parent.iterdir()] == ["summary.json"]
 
 
-def test_a_line_cut_by_a_crash_is_skipped(tmp_path: Path) -> None:
+def test_a_line_cut_by_a_crash_is_skipped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     append_lines(path, [{"step": 1, "loss": math.nan}, {"step": 2}])
     with path.open("a") as file:
@@ -71,7 +71,7 @@ def test_a_line_cut_by_a_crash_is_skipped(tmp_path: Path) -> None:
     assert list(read_lines(tmp_path / "nothing.jsonl")) == []
 
 
-def test_an_unwritable_file_is_reported_before_the_work(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported_before_the_work(tmp_path):
     check_writable(tmp_path / "new" / "result.json")
     assert list((tmp_path / "new").iterdir()) == []
     (tmp_path / "file").write_text("kept")
@@ -82,7 +82,7 @@ def test_an_unwritable_file_is_reported_before_the_work(tmp_path: Path) -> None:
             check_writable(path)
 
 
-def test_last_checkpoint_is_the_highest_complete_one(tmp_path: Path) -> None:
+def test_last_checkpoint_is_the_highest_complete_one(tmp_path):
     run = create_run(tmp_path, "offline")
     assert run.last_checkpoint() is None
     for step, whole in ((2, True), (10, True), (12, False)):
@@ -93,7 +93,7 @@ def test_last_checkpoint_is_the_highest_complete_one(tmp_path: Path) -> None:
     assert run.last_checkpoint().name == "checkpoint-10"
 
 
-def test_open_run_follows_latest_and_names_what_is_missing(tmp_path: Path) -> None:
+def test_open_run_follows_latest_and_names_what_is_missing(tmp_path):
     run = create_run(tmp_path, "offline")
     point_latest(run)
     with pytest.raises(RunError, match=r"config\.json"):
@@ -121,7 +121,7 @@ RECORD = record(
 )
 
 
-def test_a_line_has_what_an_audit_compares() -> None:
+def test_a_line_has_what_an_audit_compares():
     line = to_json(RECORD.sealed()).encode() + b"\n"
     check_seal(line)
     episode = read_episode(line)
@@ -132,7 +132,7 @@ def test_a_line_has_what_an_audit_compares() -> None:
     assert (episode.correct, episode.finished) == (True, True)
 
 
-def test_records_are_read_back(tmp_path: Path) -> None:
+def test_records_are_read_back(tmp_path):
     run, lost = Run(tmp_path / "run"), record(sample=1, outcome="infra_failed")
     append_records(run, [RECORD])
     append_records(run, [lost])
@@ -144,16 +144,14 @@ def test_records_are_read_back(tmp_path: Path) -> None:
     assert [observation for _, observation in without.turns] == ["", ""]
 
 
-def test_observations_of_an_older_version_are_refused(tmp_path: Path) -> None:
+def test_observations_of_an_older_version_are_refused(tmp_path):
     path = tmp_path / "old.gz"
     path.write_bytes(gzip.compress(b'{"step": 1, "question_id": "q", "observations": []}\n'))
     with pytest.raises(RunError, match=r"is of an older version .* play the episodes again"):
         list(read_observations(path))
 
 
-def test_a_line_of_observations_has_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_of_observations_has_a_limit(tmp_path, monkeypatch):
     with gzip.open(tmp_path / "bomb.gz", "wb") as file:
         file.write(b" " * 20_000)
     monkeypatch.setattr("shared.run_files.MAX_LINE_BYTES", 10_000)
@@ -161,7 +159,7 @@ def test_a_line_of_observations_has_a_limit(
         list(read_observations(tmp_path / "bomb.gz"))
 
 
-def test_observations_belong_to_the_training_lines(tmp_path: Path) -> None:
+def test_observations_belong_to_the_training_lines(tmp_path):
     run = Run(record_run(tmp_path, until="train", steps=2))
     lines = [line for line in read_lines(run.episodes) if line["phase"] == "train"]
     kept = [one for one in read_observations(run.observations) if one["phase"] == "train"]
@@ -175,7 +173,7 @@ def test_observations_belong_to_the_training_lines(tmp_path: Path) -> None:
         assert len(one["observations"]) == len(line["actions"]) + (not answered)
 
 
-def test_a_cut_file_keeps_its_whole_members(tmp_path: Path) -> None:
+def test_a_cut_file_keeps_its_whole_members(tmp_path):
     run = Run(record_run(tmp_path, until="train", steps=2))
     first = [one for one in read_observations(run.observations) if one["step"] <= 1]
     path = run.observations

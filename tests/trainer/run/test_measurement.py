@@ -82,9 +82,7 @@ def player(outcomes: Mapping[str, str]) -> Any:
     return play
 
 
-def test_success_is_counted_overall_on_seen_and_on_unseen_databases(
-    book: Book, prompts: list[dict[str, Any]]
-) -> None:
+def test_success_is_counted_overall_on_seen_and_on_unseen_databases(book, prompts):
     outcomes = {
         "eval-shop-0": "correct",
         "eval-shop-1": "correct",
@@ -106,17 +104,13 @@ def test_success_is_counted_overall_on_seen_and_on_unseen_databases(
     assert found["behaviour"]["unseen"]["accuracy_when_answered"] == pytest.approx(1 / 3)
 
 
-def test_a_result_is_read_back_unchanged(
-    tmp_path: Path, book: Book, prompts: list[dict[str, Any]]
-) -> None:
+def test_a_result_is_read_back_unchanged(tmp_path, book, prompts):
     result = evaluate(player({"eval-shop-0": "correct"}), prompts, book, mode="sampled")
     append_records(Run(tmp_path), result.episodes)
     assert tuple(read_records(Run(tmp_path))) == result.episodes
 
 
-def test_the_lost_fraction_is_of_the_whole_evaluation(
-    config: GRPOConfig, book: Book, prompts: Any
-) -> None:
+def test_the_lost_fraction_is_of_the_whole_evaluation(config, book, prompts):
     """One lost episode is a fifth of its batch, but a twelfth of the evaluation."""
     client = FakeClient(failing={"eval-shop-0": 0})
     play = play_with(config, client, policy=RandomPolicy())
@@ -134,7 +128,7 @@ def cells(rows: Sequence[Mapping[str, Any]], *names: str) -> Counter[tuple[str, 
 
 
 @pytest.mark.parametrize("limit", [8, 48, 100])
-def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> None:
+def test_choose_keeps_the_shares_of_difficulties_and_databases(limit):
     """The order is that of the shipped files: by database, and easy questions first."""
     sizes = {f"seen{number}": (8, 11) for number in range(8)} | {
         f"unseen{number}": (24, 27) for number in range(5)
@@ -160,7 +154,7 @@ def test_choose_keeps_the_shares_of_difficulties_and_databases(limit: int) -> No
             assert abs(found[cell] - limit * size / len(rows)) <= 1, cell
 
 
-def test_choose_draws_from_the_whole_of_a_cell() -> None:
+def test_choose_draws_from_the_whole_of_a_cell():
     """Shipped files are sorted by form: the first questions of each cell are of the same few."""
     rows = load_question_prompts(GRPOConfig.preset("offline"), "eval")
     ranks: dict[tuple[str, str], int] = defaultdict(int)
@@ -174,7 +168,7 @@ def test_choose_draws_from_the_whole_of_a_cell() -> None:
     assert 0.4 < sum(shares) / len(shares) < 0.6, "on average from the middle"
 
 
-def test_the_batch_is_limited_by_the_memory_of_the_caches(model: Any) -> None:
+def test_the_batch_is_limited_by_the_memory_of_the_caches(model):
     """The tiny model: 2 layers x 2 heads x 16 x (key, value) x 4 bytes is 512 bytes per token."""
     config = GRPOConfig(device="cpu", dtype="float32", max_context_tokens=1024)
     full = 512 * 1024
@@ -185,7 +179,7 @@ def test_the_batch_is_limited_by_the_memory_of_the_caches(model: Any) -> None:
     assert batch_of(model, config) >= 1
 
 
-def test_measuring_needs_no_training_question_of_the_difficulty(small: GRPOConfig) -> None:
+def test_measuring_needs_no_training_question_of_the_difficulty(small):
     path = Path(small.questions_path)
     path.write_text(
         json.dumps([one for one in json.loads(path.read_text()) if one["difficulty"] != "hard"])
@@ -208,7 +202,7 @@ def dev(tmp_path: Path) -> Path:
     return tmp_path / "dev"
 
 
-def test_training_on_it_is_refused_with_a_remedy(dev: Path, small: GRPOConfig) -> None:
+def test_training_on_it_is_refused_with_a_remedy(dev, small):
     original = small.override(data_dir=dev.parent / "spider")
     (original.data_dir / "tables.json").write_text("[]")
     with pytest.raises(QuestionLoadError, match=r"data import spider .*--data"):
@@ -219,9 +213,7 @@ def test_training_on_it_is_refused_with_a_remedy(dev: Path, small: GRPOConfig) -
     assert load_inputs(config, JobOptions(), training=False, with_model=False).train == []
 
 
-def test_data_without_eval_questions_is_refused_with_a_remedy(
-    tmp_path: Path, small: GRPOConfig
-) -> None:
+def test_data_without_eval_questions_is_refused_with_a_remedy(tmp_path, small):
     source = make_spider(tmp_path / "spider")
     (source / "dev.json").unlink()
     import_spider(source, tmp_path / "train")
@@ -248,11 +240,11 @@ def pairs(both: int, first: int, second: int, neither: int) -> list[tuple[float,
         (10, 2, 158 / 4096),
     ],
 )
-def test_mcnemars_exact_test_sums_binomial_tails(gained: int, lost: int, p: float) -> None:
+def test_mcnemars_exact_test_sums_binomial_tails(gained, lost, p):
     assert mcnemar_exact(gained, lost) == pytest.approx(p, rel=1e-12)
 
 
-def test_the_test_is_exact_for_thousands() -> None:
+def test_the_test_is_exact_for_thousands():
     assert mcnemar_exact(3000, 0) == 0.0  # 2^-2999 underflows
     assert mcnemar_exact(1000, 1000) == 1.0
     # the normal approximation, continuity-corrected
@@ -267,16 +259,14 @@ def test_the_test_is_exact_for_thousands() -> None:
         ((1, 1, 7, 12), (0.026, 0.507)),  # Fagerland, Lydersen and Laake 2014
     ],
 )
-def test_the_interval_is_the_published_one(
-    table: tuple[int, int, int, int], expected: tuple[float, float]
-) -> None:
+def test_the_interval_is_the_published_one(table, expected):
     assert difference_interval(pairs(*table)) == pytest.approx(expected, abs=5e-4)
     both, first, second, neither = table
     turned = difference_interval(pairs(both, second, first, neither))
     assert turned == pytest.approx((-expected[1], -expected[0]), abs=5e-4)
 
 
-def test_a_comparison_covers_the_questions_of_both_sides() -> None:
+def test_a_comparison_covers_the_questions_of_both_sides():
     before = {"a": 0.0, "b": 1.0, "c": 0.0, "only before": 1.0}
     after = {"a": 1.0, "b": 1.0, "c": 1.0, "only after": 0.0}
     found = compare(before, after)
@@ -290,7 +280,7 @@ def test_a_comparison_covers_the_questions_of_both_sides() -> None:
     assert (nothing["n"], nothing["difference"], nothing["ci95"]) == (0, None, [-1.0, 1.0])
 
 
-def test_rates_count_for_the_higher_side() -> None:
+def test_rates_count_for_the_higher_side():
     before = {"a": 0.25, "b": 0.5, "c": 0.75, "d": 1.0}
     after = {"a": 0.5, "b": 0.75, "c": 0.5, "d": 1.0}
     found = compare(before, after)
@@ -300,7 +290,7 @@ def test_rates_count_for_the_higher_side() -> None:
 
 
 @pytest.mark.parametrize(("n", "c"), [(5, 0), (5, 1), (5, 3), (6, 5), (4, 4)])
-def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n: int, c: int) -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one(n, c):
     tries = [index < c for index in range(n)]
     for k in range(1, n + 1):
         draws = list(itertools.combinations(tries, k))
@@ -315,7 +305,7 @@ def episode(sample: int, answer: str | None, right: bool = False) -> EpisodeReco
     return record(outcome=outcome, actions=said, sample=sample, answer=key)
 
 
-def test_a_vote_counts_attempts_without_an_answer() -> None:
+def test_a_vote_counts_attempts_without_an_answer():
     split = [episode(0, None), episode(1, "7"), episode(2, "42", True), episode(3, "42.0", True)]
     assert voted(split) == (2, True)
     assert voted([episode(0, None)]) == (0, False)
@@ -324,7 +314,7 @@ def test_a_vote_counts_attempts_without_an_answer() -> None:
     assert voted([episode(0, "NULL"), episode(1, "NULL"), episode(2, "42", True)]) == (1, True)
 
 
-def test_a_label_is_the_answer_of_most_attempts() -> None:
+def test_a_label_is_the_answer_of_most_attempts():
     agreeing = [episode(0, "42"), episode(1, "42.0"), episode(2, "42", True)]
     split = [*agreeing, episode(3, "7")]
     assert (label_of(split), winning_share(split)) == (answer_key("42"), 0.75)
@@ -335,14 +325,14 @@ def test_a_label_is_the_answer_of_most_attempts() -> None:
     assert (label_of(nothing), winning_share(nothing)) == (None, 0.0)
 
 
-def test_an_attempt_whose_query_names_more_words_counts_more_for_a_label() -> None:
+def test_an_attempt_whose_query_names_more_words_counts_more_for_a_label():
     named = [episode(0, "42").model_copy(update={"named": ("city", "name")}), episode(1, "42")]
     others = [episode(sample, "7") for sample in (2, 3, 4)]
     assert label_of([*named, *others]) == answer_key("42")
     assert label_of([episode(0, "42"), *others]) == answer_key("7")
 
 
-def test_of_open_questions_only_agreement_is_known() -> None:
+def test_of_open_questions_only_agreement_is_known():
     played = [episode(sample, "42") for sample in range(3)]
     asked = [one.model_copy(update={"difficulty": OPEN}) for one in played]
     group = measure_group(asked, [1, 2, 3])
@@ -353,7 +343,7 @@ def test_of_open_questions_only_agreement_is_known() -> None:
     assert (judged["success"]["rate"], judged["labels"]["rate"]) == (0.0, 0.0)
 
 
-def test_coverage_is_of_all_questions() -> None:
+def test_coverage_is_of_all_questions():
     group = measure_group(
         [episode(0, "42", True), episode(1, None), episode(2, "42.", True)], [1, 2, 3]
     )

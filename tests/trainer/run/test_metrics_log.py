@@ -4,7 +4,7 @@ from tests.trainer.conftest import record
 from trainer.run.metrics_log import one_verdict_groups
 
 
-def test_a_group_is_the_episodes_of_a_question_in_a_step() -> None:
+def test_a_group_is_the_episodes_of_a_question_in_a_step():
     right, wrong, lost = "correct", "wrong", "infra_failed"
     groups = {
         (1, "a"): (right, wrong),

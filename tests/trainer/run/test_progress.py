@@ -45,7 +45,7 @@ def row(name: str, turns: int, outcome: Outcome = Outcome.WRONG, repeat: int = 0
     return RolloutRow(name, repeat, outcome=outcome, correctness=correct, texts=texts, lost=lost)
 
 
-def test_a_log_has_a_line_a_minute_and_one_at_the_end(clock: Clock) -> None:
+def test_a_log_has_a_line_a_minute_and_one_at_the_end(clock):
     console = log()
     with bar(console, "SFT", 10) as shown:
         for step in range(1, 11):
@@ -59,7 +59,7 @@ def test_a_log_has_a_line_a_minute_and_one_at_the_end(clock: Clock) -> None:
     ]
 
 
-def test_what_was_done_before_took_no_time(clock: Clock) -> None:
+def test_what_was_done_before_took_no_time(clock):
     """A resumed run of 90 steps did 2 of its last 10 in a minute."""
     console = log()
     with bar(console, "GRPO", None, 90) as shown:
@@ -68,7 +68,7 @@ def test_what_was_done_before_took_no_time(clock: Clock) -> None:
     assert lines(console) == ["GRPO: 92/100, 4 min 0 s left"]
 
 
-def test_the_first_minute_of_play_has_a_line_before_any_episode_has_ended(clock: Clock) -> None:
+def test_the_first_minute_of_play_has_a_line_before_any_episode_has_ended(clock):
     console = log()
     paces: list[Pace] = []
     shown = Bar(console, "train (model)", 20)
@@ -90,7 +90,7 @@ def test_the_first_minute_of_play_has_a_line_before_any_episode_has_ended(clock:
     assert len(paces) == 1
 
 
-def test_episodes_are_kept_as_they_end_without_those_that_were_lost(clock: Clock) -> None:
+def test_episodes_are_kept_as_they_end_without_those_that_were_lost(clock):
     kept: list[str] = []
     play = PlayProgress(
         Bar(log(), "", 4), 8, total=4, done=1, keep=lambda rows: kept.extend(map(name, rows))
@@ -108,7 +108,7 @@ def name(one: RolloutRow) -> str:
     return one.question_id
 
 
-def test_a_terminal_shows_one_bar(clock: Clock) -> None:
+def test_a_terminal_shows_one_bar(clock):
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with bar(console, "eval (model)", 4) as shown:
         clock.now += 5.0
@@ -122,7 +122,7 @@ def test_a_terminal_shows_one_bar(clock: Clock) -> None:
     assert "  9 turns" in shown_text
 
 
-def test_counts_begin_again_with_each_step(clock: Clock) -> None:
+def test_counts_begin_again_with_each_step(clock):
     changes: list[bool] = []
     counts = PlayCounts(changes.append, processes=2)
     view: Any = None

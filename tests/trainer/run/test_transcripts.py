@@ -34,7 +34,7 @@ def many(
         ((2, 1, 0, 0), [2, 1, 0, 0]),
     ],
 )
-def test_failures_keep_their_quota(counts: tuple[int, int, int, int], shown: list[int]) -> None:
+def test_failures_keep_their_quota(counts, shown):
     before, after = many(*counts)
     chosen = pick(before, after)
     kinds = [kind.split(":")[0] for _, kind in chosen]
@@ -45,12 +45,12 @@ def test_failures_keep_their_quota(counts: tuple[int, int, int, int], shown: lis
     assert len(chosen) == len({key for key, _ in chosen}) <= COUNT
 
 
-def test_lost_episodes_are_not_shown() -> None:
+def test_lost_episodes_are_not_shown():
     before = {"a": episode("a", "infra_failed"), "b": episode("b")}
     assert [key for key, _ in pick(before, {"a": episode("a"), "b": episode("b")})] == ["b"]
 
 
-def test_the_page_shows_all_three_side_by_side() -> None:
+def test_the_page_shows_all_three_side_by_side():
     failed = (("QUERY: SELECT `x|y` FROM *a*_b", "Error: no such column: `x|y`"),)
     turns = (("DESCRIBE: orders", "id | total\n1 | 2.5\nSteps left: 9"), ("ANSWER: 42", ""))
     ended = [("a", "budget"), ("a", "wrong", failed), ("a", "correct", turns)]

@@ -1,6 +1,5 @@
 import importlib.metadata
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,9 +30,7 @@ from trainer.runtime.doctor import (
         ("trl", None, Status.FAIL),
     ],
 )
-def test_versions_are_compared_as_versions(
-    monkeypatch: pytest.MonkeyPatch, package: str, version: str | None, status: Status
-) -> None:
+def test_versions_are_compared_as_versions(monkeypatch, package, version, status):
     def installed(name: str) -> str:
         if version is None:
             raise importlib.metadata.PackageNotFoundError(name)
@@ -45,21 +42,21 @@ def test_versions_are_compared_as_versions(
     assert ("make install" in found.remedy) == (status is not Status.OK)
 
 
-def test_data_is_counted_and_digested(tmp_path: Path) -> None:
+def test_data_is_counted_and_digested(tmp_path):
     diagnoses = list(check_data(make_data(tmp_path)))
     assert {one.status for one in diagnoses} == {Status.OK}
     assert "12 (4 easy, 4 medium, 4 hard) on 2 databases" in diagnoses[0].detail
     assert len(diagnoses[-1].detail) == 64
 
 
-def test_missing_data_names_the_path_and_the_command(tmp_path: Path) -> None:
+def test_missing_data_names_the_path_and_the_command(tmp_path):
     for missing in check_data(tmp_path / "nowhere"):
         assert missing.status is Status.FAIL
         assert str(tmp_path / "nowhere") in missing.detail
         assert missing.detail.count("python -m data build") == 1
 
 
-def test_the_model_is_checked(base: Path) -> None:
+def test_the_model_is_checked(base):
     (found,) = check_model(str(base))
     assert found.status is Status.OK
     assert "MiB" in found.detail
@@ -70,9 +67,7 @@ def test_the_model_is_checked(base: Path) -> None:
         assert problem in failed.detail
 
 
-def test_the_memory_of_training_is_compared_with_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_training_is_compared_with_the_machine(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["qwen2.5-coder-0.5b"]))
     preset, fits = check_memory(str(tmp_path))
     assert preset.detail.startswith("qwen2.5-coder-0.5b: nearest in size")
@@ -91,9 +86,7 @@ def test_the_memory_of_training_is_compared_with_the_machine(
     assert unknown.detail == "unknown: Qwen/Qwen3-0.6B has no config.json here"
 
 
-def test_one_broken_check_does_not_end_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_broken_check_does_not_end_the_others(tmp_path, monkeypatch):
     def broken() -> Any:
         raise RuntimeError("driver mismatch")
 

@@ -56,27 +56,25 @@ def default_for(
     ],
 )
 def test_the_offline_model_trains_in_one_process_per_core_that_the_memory_allows(
-    machine: Any, cores: int, memory: float, processes: int
-) -> None:
+    machine, cores, memory, processes
+):
     machine(cores, memory)
     assert default_for(GRPOConfig.preset("offline")) == processes
 
 
-def test_a_containers_limit_on_memory_counts(machine: Any, tmp_path: Path) -> None:
+def test_a_containers_limit_on_memory_counts(machine, tmp_path):
     (tmp_path / "memory.max").write_text("4294967296\n")
     assert machine_memory() == 4 * GIB
     (tmp_path / "memory.max").write_text("max\n")
     assert machine_memory() == 32 * GIB
 
 
-def test_a_model_of_another_preset_trains_in_one_process(machine: Any) -> None:
+def test_a_model_of_another_preset_trains_in_one_process(machine):
     config = GRPOConfig.preset("smollm2-135m", device="cpu")
     assert default_processes(config, "smollm2-135m", environment={}) == 1
 
 
-def test_a_gpu_another_system_a_launcher_and_chosen_threads_leave_one_process(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_another_system_a_launcher_and_chosen_threads_leave_one_process(machine, monkeypatch):
     config = GRPOConfig.preset("offline")
     assert default_for(config, environment={"RANK": "0"}) == 2  # set by another program
     assert default_for(config, environment={"OMP_NUM_THREADS": "2"}) == 1
@@ -88,7 +86,7 @@ def test_a_gpu_another_system_a_launcher_and_chosen_threads_leave_one_process(
     assert default_for(config) == 1
 
 
-def test_a_resumed_run_keeps_its_number(machine: Any) -> None:
+def test_a_resumed_run_keeps_its_number(machine):
     config, threads = GRPOConfig.preset("offline"), {"OMP_NUM_THREADS": "1"}
     assert default_for(config, 1, {}) == 1
     assert default_for(config, 4, threads) == 4
@@ -122,8 +120,8 @@ def train(*arguments: str, **environment: str | None) -> str:
 
 
 def test_every_way_to_resume_keeps_the_number_unless_another_is_given(
-    small: GRPOConfig, tmp_path: Path, machine: Any, started: list[int]
-) -> None:
+    small, tmp_path, machine, started
+):
     begin(small, tmp_path, FakeClient())
     run = latest(tmp_path)
     assert read_json(run.config)["processes"] == 1
@@ -137,8 +135,8 @@ def test_every_way_to_resume_keeps_the_number_unless_another_is_given(
 
 
 def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
-    tmp_path: Path, machine: Any, started: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, machine, started, monkeypatch
+):
     run = Run(tmp_path)
     write_json(run.config, {"processes": 2})
     monkeypatch.setattr("trainer.run.resume.find_run", lambda *_: (run, "found it"))
@@ -152,9 +150,7 @@ def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
 @pytest.mark.parametrize(
     ("limit", "cores"), [("150000 100000", 2), ("20000 100000", 1), ("max 100000", 64), ("", 64)]
 )
-def test_a_containers_quota_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int
-) -> None:
+def test_a_containers_quota_counts(tmp_path, monkeypatch, limit, cores):
     (tmp_path / "cpu.max").write_text(f"{limit}\n")
     monkeypatch.setattr("trainer.runtime.cpu_budget.CGROUP_CPU_MAX", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)

@@ -79,7 +79,7 @@ def logits(model: Any) -> torch.Tensor:
     return found
 
 
-def test_an_adapter_is_merged_into_its_base_in_float32(home: Path, adapter: Path) -> None:
+def test_an_adapter_is_merged_into_its_base_in_float32(home, adapter):
     base = AutoModelForCausalLM.from_pretrained(home / "qwen2.5-coder-0.5b", dtype=torch.float32)
     before = logits(base)
     expected = logits(peft.PeftModel.from_pretrained(base, adapter).eval())
@@ -92,7 +92,7 @@ def test_an_adapter_is_merged_into_its_base_in_float32(home: Path, adapter: Path
     assert tokenizer.chat_template
 
 
-def test_an_adapter_gets_the_preset_of_its_base_and_its_own_settings(adapter: Path) -> None:
+def test_an_adapter_gets_the_preset_of_its_base_and_its_own_settings(adapter):
     assert preset_of(str(adapter)).preset == "qwen2.5-coder-0.5b"
     (adapter / "sqlenv.json").write_text(json.dumps({"system_prompt": "short", "step_budget": 7}))
     choice = preset_of(str(adapter))
@@ -104,7 +104,7 @@ def test_an_adapter_gets_the_preset_of_its_base_and_its_own_settings(adapter: Pa
     assert "of its training" in choice.why
 
 
-def test_another_base_may_be_named(home: Path, adapter: Path) -> None:
+def test_another_base_may_be_named(home, adapter):
     wider = config_of(adapter, base_model=str(home / "wider"))
     with pytest.raises(ModelLoadError, match=r"does not fit its base .*wider.*--model BASE"):
         load_model_and_tokenizer(wider)
@@ -117,7 +117,7 @@ def test_another_base_may_be_named(home: Path, adapter: Path) -> None:
     load_model_and_tokenizer(config_of(adapter, base_model=right))
 
 
-def test_an_adapter_of_more_layers_is_refused(home: Path, adapter: Path) -> None:
+def test_an_adapter_of_more_layers_is_refused(home, adapter):
     """PEFT ignores layers that the base lacks."""
     config = json.loads((home / "qwen2.5-coder-0.5b/config.json").read_text())
     config |= {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
@@ -128,7 +128,7 @@ def test_an_adapter_of_more_layers_is_refused(home: Path, adapter: Path) -> None
 
 
 @pytest.mark.parametrize("name", [HUB_NAME, "qwen2.5-coder-0.5b", "wider"])
-def test_any_model_is_found_in_models_home(home: Path, name: str) -> None:
+def test_any_model_is_found_in_models_home(home, name):
     folder = home / ("wider" if name == "wider" else "qwen2.5-coder-0.5b")
     assert find_model(name) == str(folder)
     assert load_model_and_tokenizer(GRPOConfig(model_name=name, device="cpu"))[0].num_parameters()
@@ -136,9 +136,7 @@ def test_any_model_is_found_in_models_home(home: Path, name: str) -> None:
         find_model("another")
 
 
-def test_a_base_that_is_nowhere_is_named_with_the_remedy(
-    adapter: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_that_is_nowhere_is_named_with_the_remedy(adapter, monkeypatch):
     monkeypatch.delenv("MODELS_HOME")
 
     def unreachable(*_: object, **__: object) -> None:
@@ -151,7 +149,7 @@ def test_a_base_that_is_nowhere_is_named_with_the_remedy(
 
 
 @pytest.mark.parametrize("command", ["evaluate", "train", "sft", "improve", "play"])
-def test_a_folder_without_an_adapter_is_refused(command: str, home: Path) -> None:
+def test_a_folder_without_an_adapter_is_refused(command, home):
     arguments = ["--adapter", str(home / "wider"), *(["--db", "x"] if command == "play" else [])]
     result = CliRunner().invoke(app, [command, *arguments])
     assert result.exit_code == 2
@@ -164,8 +162,8 @@ def test_a_folder_without_an_adapter_is_refused(command: str, home: Path) -> Non
 
 @pytest.mark.parametrize(("on_an_adapter", "rank"), [(False, 4), (True, 4), (True, 2)])
 def test_training_saves_its_adapter_beside_the_merged_model(
-    config: GRPOConfig, home: Path, adapter: Path, tmp_path: Path, on_an_adapter: bool, rank: int
-) -> None:
+    config, home, adapter, tmp_path, on_an_adapter, rank
+):
     base = adapter if on_an_adapter else home / "qwen2.5-coder-0.5b"
     settings = {
         "step_budget": 2,
@@ -207,8 +205,8 @@ def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
 
 
 def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
-    settings: GRPOConfig, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
+    settings, model, tokenizer, tmp_path
+):
     before = {name: one.bfloat16().float() for name, one in model.state_dict().items()}
     # a bfloat16 weight, of 3 digits, would not change
     config = settings.override(**LORA, dtype="bfloat16", learning_rate=1e-5)
@@ -241,9 +239,7 @@ def test_frozen_weights_are_bfloat16_and_the_saved_model_keeps_every_change(
         ({"lora_rank": "8"}, r"lora_rank is 8, which needs the package peft: pip install peft"),
     ],
 )
-def test_a_missing_package_is_named_before_a_run_starts(
-    small: GRPOConfig, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], problem: str
-) -> None:
+def test_a_missing_package_is_named_before_a_run_starts(small, monkeypatch, asked, problem):
     find, missing = importlib.util.find_spec, ("wandb", "trackio", "peft")
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name in missing else find(name)
@@ -262,9 +258,7 @@ def test_a_missing_package_is_named_before_a_run_starts(
         ({"r": 8}, False),
     ],
 )
-def test_training_goes_on_with_an_adapter_like_its_own_only(
-    adapter: Path, changed: dict[str, Any], goes_on: bool
-) -> None:
+def test_training_goes_on_with_an_adapter_like_its_own_only(adapter, changed, goes_on):
     path = adapter / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     assert lora.continues(config_of(adapter, lora_rank=4)) == goes_on

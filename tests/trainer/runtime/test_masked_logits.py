@@ -62,7 +62,7 @@ def gradients(model: Any, logps: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_scores_and_gradients_are_those_of_the_model(family: str, checkpointing: bool) -> None:
+def test_scores_and_gradients_are_those_of_the_model(family, checkpointing):
     model = tiny(family)
     prepare(model, temperature=0.7)
     expected, entropies = plain_scores(model, *batch(), 0.7)
@@ -76,9 +76,7 @@ def test_scores_and_gradients_are_those_of_the_model(family: str, checkpointing:
         torch.testing.assert_close(one, wanted[name], atol=1e-4, rtol=1e-3)
 
 
-def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(monkeypatch):
     model, passed, projected = tiny("qwen3"), [], []
     prepare(model)
     model.model.layers[0].register_forward_pre_hook(
@@ -100,7 +98,7 @@ def test_a_shared_prompt_passes_the_layers_once_and_only_scored_ids_the_head(
     assert projected == [int(scored.sum())]
 
 
-def test_a_batch_without_a_scored_token_has_gradients_of_zero() -> None:
+def test_a_batch_without_a_scored_token_has_gradients_of_zero():
     model = tiny("smollm2")
     prepare(model)
     ids, attention, scored = batch()
@@ -113,8 +111,8 @@ def test_a_batch_without_a_scored_token_has_gradients_of_zero() -> None:
 
 @pytest.mark.parametrize(("compiler", "uses"), [("", False), ("gcc", True), ("clang", True)])
 def test_a_gpu_computes_without_triton_where_nothing_can_compile_its_kernels(
-    compiler: str, uses: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    compiler, uses, monkeypatch
+):
     monkeypatch.setattr(chunked_logprob, "_TRITON_AVAILABLE", True)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("shutil.which", lambda name: name if name == compiler else None)

@@ -85,7 +85,7 @@ def settings(**overrides: Any) -> GRPOConfig:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_parameters_are_those_of_the_model(preset: str) -> None:
+def test_the_parameters_are_those_of_the_model(preset):
     with torch.device("meta"):
         model = build({k: v for k, v in CONFIGS[preset].items() if k != SAVED_AS})
     assert model.num_parameters() == NEEDS[preset].parameters
@@ -93,7 +93,7 @@ def test_the_parameters_are_those_of_the_model(preset: str) -> None:
     assert found.measuring - PROCESS == pytest.approx(4 * NEEDS[preset].parameters, rel=1e-3)
 
 
-def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
+def test_a_large_model_with_lora_needs_most_to_be_measured():
     """In float32, with autocast's copies: its adapters and frozen 16-bit weights take less."""
     large = GRPOConfig.preset("qwen3-8b")
     found = training_memory(CONFIGS["qwen3-8b"], large, torch.bfloat16, gpu=True)
@@ -113,9 +113,7 @@ def test_a_large_model_with_lora_needs_most_to_be_measured() -> None:
         ("qwen2.5-coder-0.5b", 8, False, torch.float32),
     ],
 )
-def test_an_update_takes_what_was_calculated(
-    name: str, rank: int, checkpointing: bool, compute: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_takes_what_was_calculated(name, rank, checkpointing, compute, monkeypatch):
     """Two updates of two micro-batches with AdamW."""
     # tiles that don't hide the rest
     monkeypatch.setattr("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 128)
@@ -155,7 +153,7 @@ def test_an_update_takes_what_was_calculated(
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
+def test_a_preset_fits_in_the_memory_that_it_states(preset):
     config, gpu = GRPOConfig.preset(preset), preset.startswith("qwen3")
     # what needs most: a CPU without bfloat16, a GPU without it (a T4)
     compute = torch.float16 if gpu else torch.float32
@@ -168,7 +166,7 @@ def test_a_preset_fits_in_the_memory_that_it_states(preset: str) -> None:
     assert needs == f"{kind}, {NEEDS[preset].memory_gb} GB ({found.peak / GIB:.1f} GiB)"
 
 
-def test_a_job_that_the_system_might_kill_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_the_system_might_kill_is_warned_of(monkeypatch):
     model, config = CONFIGS["smollm2-135m"], GRPOConfig.preset("smollm2-135m", device="cpu")
     memory = SimpleNamespace(total=64 * GIB, available=64 * GIB)
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory)

@@ -8,12 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import torch
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -35,7 +34,7 @@ def config_of(path: object) -> GRPOConfig:
     return GRPOConfig(model_name=str(path), device="cpu", dtype="float32")
 
 
-def test_a_saved_model_comes_back_in_float32(saved: Path, model: Qwen3ForCausalLM) -> None:
+def test_a_saved_model_comes_back_in_float32(saved, model):
     loaded, tokenizer = load_model_and_tokenizer(config_of(saved))
     assert loaded.dtype is torch.float32
     assert loaded.config._attn_implementation == "sdpa"
@@ -46,9 +45,7 @@ def test_a_saved_model_comes_back_in_float32(saved: Path, model: Qwen3ForCausalL
 
 
 @pytest.mark.parametrize("read", ["short", "full"])
-def test_another_system_prompt_than_that_of_the_training_is_told(
-    saved: Path, read: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_system_prompt_than_that_of_the_training_is_told(saved, read, caplog):
     path = saved / "config.json"
     trained = {**json.loads(path.read_text()), "sqlenv": {"system_prompt": "short"}}
     path.write_text(json.dumps(trained))
@@ -56,9 +53,7 @@ def test_another_system_prompt_than_that_of_the_training_is_told(
     assert ("trained with the system prompt 'short'" in caplog.text) == (read == "full")
 
 
-def test_code_in_a_models_folder_is_run_only_if_asked(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_in_a_models_folder_is_run_only_if_asked(saved, monkeypatch):
     """transformers itself would ask on the terminal, and take an answer from there."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks"))
     described = json.loads((saved / "config.json").read_text())
@@ -75,7 +70,7 @@ def test_code_in_a_models_folder_is_run_only_if_asked(
 
 
 @pytest.mark.parametrize("content", [b"x", b"", b"cos\nsystem\n(S'true'\ntR."])
-def test_a_pickle_that_cannot_be_read_safely_is_refused(saved: Path, content: bytes) -> None:
+def test_a_pickle_that_cannot_be_read_safely_is_refused(saved, content):
     (saved / "model.safetensors").unlink()
     (saved / "pytorch_model.bin").write_bytes(content)
     with pytest.raises(ModelLoadError, match=r"pickle|damaged"):
@@ -184,9 +179,7 @@ FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
         (with_more_tokens, "don't belong together"),
     ],
 )
-def test_an_unusable_folder_is_refused_in_one_line_with_a_remedy(
-    saved: Path, change: Callable[[Path], None], message: str
-) -> None:
+def test_an_unusable_folder_is_refused_in_one_line_with_a_remedy(saved, change, message):
     change(saved)
     with pytest.raises(ModelLoadError, match=message) as caught:
         load_model_and_tokenizer(config_of(saved))
@@ -207,9 +200,7 @@ def hub_at(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [GatedRepoError, RepositoryNotFoundError])
-def test_a_refusal_of_the_hub_names_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, kind: type[HfHubHTTPError]
-) -> None:
+def test_a_refusal_of_the_hub_names_the_remedy(monkeypatch, kind):
     def refuse(url: str, timeout: float) -> None:
         raise kind("not for you", response=httpx.Response(401, request=httpx.Request("HEAD", url)))
 
@@ -224,14 +215,14 @@ UNREACHABLE = (
 )
 
 
-def test_a_name_without_an_owner_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_an_owner_is_not_looked_up(monkeypatch):
     asked = "huggingface_hub.get_hf_file_metadata"
     monkeypatch.setattr(asked, lambda *_, **__: pytest.fail("asked the hub"))
     with pytest.raises(ModelLoadError, match="is named OWNER/qwen3; pass a folder"):
         find_model("qwen3")
 
 
-def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("trainer.runtime.models.HUB_WAIT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hub_at(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -240,9 +231,7 @@ def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monkey
     assert preset_of(GATED, served=True).why == f"the size of {GATED} is unknown"
 
 
-def test_a_cached_model_is_loaded_without_the_hub(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_cached_model_is_loaded_without_the_hub(saved, monkeypatch, tmp_path_factory):
     cache = tmp_path_factory.mktemp("hub")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
     hub_at(monkeypatch, "http://127.0.0.1:9")
@@ -258,9 +247,7 @@ def test_a_cached_model_is_loaded_without_the_hub(
 
 
 @pytest.mark.parametrize("name", ["no/such", "./no/such", "nosuch"])
-def test_every_command_refuses_a_missing_model_before_torch_is_imported(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_refuses_a_missing_model_before_torch_is_imported(name, monkeypatch):
     """The imports alone take seconds: a missing model is refused within 5 s offline."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     commands = [
@@ -291,7 +278,7 @@ def test_every_command_refuses_a_missing_model_before_torch_is_imported(
         assert re.search(r"hf download|save_pretrained|is named OWNER/nosuch", error), command
 
 
-def test_a_missing_pad_token_becomes_the_eos(saved: Path) -> None:
+def test_a_missing_pad_token_becomes_the_eos(saved):
     other = make_tokenizer()
     other.pad_token = None
     other.save_pretrained(saved)
@@ -312,14 +299,7 @@ def test_a_missing_pad_token_becomes_the_eos(saved: Path) -> None:
         (True, True, "cuda:1", "float32", ("cuda:1", torch.float32)),
     ],
 )
-def test_precision(
-    monkeypatch: pytest.MonkeyPatch,
-    cuda: bool,
-    native: bool,
-    device: str,
-    dtype: Any,
-    expected: tuple[str, torch.dtype],
-) -> None:
+def test_precision(monkeypatch, cuda, native, device, dtype, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(
@@ -333,7 +313,7 @@ def test_precision(
     assert precision(device, dtype) == expected
 
 
-def test_an_impossible_device_or_dtype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_device_or_dtype_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="use device=cpu"):
         precision("cuda", "auto")
@@ -346,7 +326,7 @@ def test_an_impossible_device_or_dtype_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_logits_are_float32_in_every_number_format(saved: Path, dtype: Any) -> None:
+def test_logits_are_float32_in_every_number_format(saved, dtype):
     config = config_of(saved).override(dtype=dtype)
     model, _ = load_model_and_tokenizer(config)
     ids = torch.arange(3, 40)[None]

@@ -54,7 +54,7 @@ def in_a_fork() -> None:
 
 
 @pytest.mark.parametrize("run_out", [torchs_own, numpys_own, on_a_gpu, in_a_kernel, in_a_fork])
-def test_every_kind_is_reported_with_remedies(config: GRPOConfig, run_out: Any) -> None:
+def test_every_kind_is_reported_with_remedies(config, run_out):
     with (
         pytest.raises(OOMError, match=rf"^out of memory while thinking: .*{REMEDIES}") as caught,
         reporting_out_of_memory(config, "thinking"),
@@ -66,7 +66,7 @@ def test_every_kind_is_reported_with_remedies(config: GRPOConfig, run_out: Any) 
 @pytest.mark.parametrize(
     "error", [RuntimeError("shapes differ"), OSError(errno.ENOENT, "gone"), ValueError("memory")]
 )
-def test_other_errors_stay_what_they_are(config: GRPOConfig, error: Exception) -> None:
+def test_other_errors_stay_what_they_are(config, error):
     assert not is_out_of_memory(error)
     with pytest.raises(type(error)) as caught, reporting_out_of_memory(config, "thinking"):
         raise error
@@ -74,15 +74,13 @@ def test_other_errors_stay_what_they_are(config: GRPOConfig, error: Exception) -
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_every_proposed_remedy_is_a_valid_setting(config: GRPOConfig, index: int) -> None:
+def test_every_proposed_remedy_is_a_valid_setting(config, index):
     typed = remedies(config)[index].split("--set ")[1:]
     assert typed
     config.override(**dict(one.split()[0].split("=") for one in typed))
 
 
-def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(
-    small: GRPOConfig, tmp_path: Path
-) -> None:
+def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(small, tmp_path):
     with pytest.raises(
         OOMError, match=r"playing the 8 episodes of step 2: .*can't allocate memory"
     ):
@@ -103,9 +101,7 @@ def settings(config: GRPOConfig, tmp_path: Path) -> GRPOConfig:
     )
 
 
-def test_an_update_out_of_memory_keeps_the_last_complete_step(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_an_update_out_of_memory_keeps_the_last_complete_step(settings, model, tokenizer):
     trainer = trainer_of(model, tokenizer, settings)
     compute, calls = trainer._compute_loss, []
 
@@ -124,8 +120,8 @@ def test_an_update_out_of_memory_keeps_the_last_complete_step(
 
 
 def test_a_process_that_does_not_print_results_prints_its_lack_of_memory(
-    settings: GRPOConfig, model: Any, tokenizer: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+    settings, model, tokenizer, capsys
+):
     """Process 0 only sees that this one is gone."""
     client, other = FakeClient(), Ranks(index=3)
     trainer = trainer_of(model, tokenizer, settings, client=client)
@@ -136,9 +132,7 @@ def test_a_process_that_does_not_print_results_prints_its_lack_of_memory(
     assert "error: process 3: out of memory while updating the weights" in capsys.readouterr().err
 
 
-def test_an_incomplete_update_leaves_no_checkpoint(
-    settings: GRPOConfig, model: Any, tokenizer: Any
-) -> None:
+def test_an_incomplete_update_leaves_no_checkpoint(settings, model, tokenizer):
     """The optimizer failed among the weights: the last complete state is an earlier checkpoint."""
     trainer = trainer_of(model, tokenizer, settings.override(save_steps=1))
     trainer.create_optimizer()
@@ -159,9 +153,7 @@ def test_an_incomplete_update_leaves_no_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_run_resumes_with_settings_that_need_less_memory(
-    small: GRPOConfig, tmp_path: Path
-) -> None:
+def test_a_run_resumes_with_settings_that_need_less_memory(small, tmp_path):
     """Smaller micro-batches with checkpointing: the same episodes, the same updates to rounding."""
     begin(small, tmp_path / "whole", FakeClient()).run()
     with pytest.raises(OOMError):

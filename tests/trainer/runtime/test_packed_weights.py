@@ -53,7 +53,7 @@ def is_packed(layer: Any) -> bool:
     return "forward" in vars(layer)
 
 
-def test_the_logits_are_the_same(model: Any) -> None:
+def test_the_logits_are_the_same(model):
     with packed_weights(model):  # float32 is left as it is
         assert not any(map(is_packed, model.modules()))
     compute_logits_in_float32(model, BFLOAT16)
@@ -66,7 +66,7 @@ def test_the_logits_are_the_same(model: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
 
 
-def test_adapters_stay_in_effect(model: Any) -> None:
+def test_adapters_stay_in_effect(model):
     from peft import get_peft_model
 
     plain = logits(model)
@@ -84,7 +84,7 @@ def test_adapters_stay_in_effect(model: Any) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-2)
 
 
-def test_sampling_uses_copies_and_leaves_the_layers_as_they_were(model: Any) -> None:
+def test_sampling_uses_copies_and_leaves_the_layers_as_they_were(model):
     compute_logits_in_float32(model, BFLOAT16)
     layer, head = model.model.layers[0].mlp.up_proj, model.lm_head
     small = model.model.layers[0].self_attn.k_proj

@@ -17,7 +17,7 @@ from torch.distributed import DistNetworkError
 
 from shared.errors import ServerUnreachable
 from tests.trainer.conftest import FakeClient, prompts
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config import ConfigError
 from trainer.errors import RankLost, RolloutError
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import play_episodes
@@ -80,7 +80,7 @@ def on_each(count: int, work: Callable[[Ranks], Any]) -> list[Any]:
     return found
 
 
-def test_results_are_in_the_order_of_the_processes() -> None:
+def test_results_are_in_the_order_of_the_processes():
     assert on_each(3, lambda ranks: ranks.each(lambda: ranks.index * 10)) == [[0, 10, 20]] * 3
     assert on_each(3, lambda ranks: ranks.first(lambda: ranks.index)) == [0] * 3
     assert on_each(3, lambda ranks: ranks.anywhere(ranks.index == 1)) == [True] * 3
@@ -88,7 +88,7 @@ def test_results_are_in_the_order_of_the_processes() -> None:
     assert [ranks.main for ranks in on_each(2, lambda ranks: ranks)] == [True, False]
 
 
-def test_all_processes_raise_the_error_of_one() -> None:
+def test_all_processes_raise_the_error_of_one():
     def work(ranks: Ranks) -> str:
         def play() -> str:
             if ranks.index == 1:
@@ -106,7 +106,7 @@ def test_all_processes_raise_the_error_of_one() -> None:
     assert found[0].message.endswith(found[1].message)
 
 
-def test_an_interruption_takes_precedence_over_an_error() -> None:
+def test_an_interruption_takes_precedence_over_an_error():
     def work(ranks: Ranks) -> None:
         def play() -> None:
             if ranks.index == 0:
@@ -121,7 +121,7 @@ def test_an_interruption_takes_precedence_over_an_error() -> None:
     assert all(one.clean for one in found)
 
 
-def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, tokenizer: Any) -> None:
+def test_a_shared_measurement_has_all_rows(config, model, tokenizer):
     """Three ranks play 4 questions: the same rows as from one rank, in order, without ids."""
     asked = [row["prompt"] for row in prompts(config, 4)]
 
@@ -144,9 +144,7 @@ def test_a_shared_measurement_has_all_rows(config: GRPOConfig, model: Any, token
 
 
 @pytest.mark.parametrize("allowed", [0.5, 0.4])
-def test_max_lost_fraction_applies_to_the_whole_batch(
-    config: GRPOConfig, model: Any, tokenizer: Any, allowed: float
-) -> None:
+def test_max_lost_fraction_applies_to_the_whole_batch(config, model, tokenizer, allowed):
     """One of two ranks loses all its episodes, half of the batch; both get all rows, in order."""
     settings, accelerator = config.override(max_lost_fraction=allowed), Accelerator(cpu=True)
     seen: dict[int, list[RolloutRow]] = {}
@@ -185,7 +183,7 @@ def test_max_lost_fraction_applies_to_the_whole_batch(
     assert found[1]["correctness"] == [None] * 4
 
 
-def test_a_broken_connection_is_recognized() -> None:
+def test_a_broken_connection_is_recognized():
     gloo = RuntimeError(
         "[/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:18357."
     )
@@ -216,15 +214,15 @@ def eight_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_settings_that_do_not_allow_so_many_processes_are_refused(
-    config: GRPOConfig, device: str, count: int, gpus: int, message: str
-) -> None:
+    config, device, count, gpus, message
+):
     settings = config.override(device=device)
     with pytest.raises(ConfigError, match=message):
         check_settings(settings, count, count, gpus) if count > 1 else check_one_gpu(settings, gpus)
 
 
 @pytest.mark.usefixtures("eight_gpus")
-def test_a_single_process_uses_one_gpu(config: GRPOConfig) -> None:
+def test_a_single_process_uses_one_gpu(config):
     assert check_settings(config, 2, 2, gpus=0) == "cpu"
     for device, gpus in (("cuda", 1), ("cpu", 8)):
         check_one_gpu(config.override(device=device), gpus)
@@ -244,9 +242,7 @@ def test_a_single_process_uses_one_gpu(config: GRPOConfig) -> None:
         ({"model_name": "/elsewhere", "db_dir": "/mnt"}, {"out": Path("/mnt/runs")}, None, ""),
     ],
 )
-def test_different_options_on_machines_are_refused(
-    config: GRPOConfig, changes: Any, options: Any, resume: Run | None, names: str
-) -> None:
+def test_different_options_on_machines_are_refused(config, changes, options, resume, names):
     given = [
         shared_settings(config, JobOptions(), None),
         shared_settings(config.override(**changes), JobOptions(**options), resume),
@@ -256,9 +252,7 @@ def test_different_options_on_machines_are_refused(
         assert not names or f"different settings ({names})" in error.message
 
 
-def test_bad_settings_are_reported_once_per_machine(
-    config: GRPOConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_settings_are_reported_once_per_machine(config, monkeypatch):
     for name, value in LAUNCHED.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
@@ -275,7 +269,7 @@ def test_bad_settings_are_reported_once_per_machine(
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.glob("*.yaml")))
-def test_the_launcher_files_start_several_processes(name: str) -> None:
+def test_the_launcher_files_start_several_processes(name):
     """MULTI_CPU would start a single process without MPI."""
     found = load_config_from_file(str(FILES / name))
     assert found.distributed_type == "MULTI_GPU"
@@ -292,7 +286,7 @@ def test_the_launcher_files_start_several_processes(name: str) -> None:
         ("lambda: 1 / 0", 1, "ZeroDivisionError"),
     ],
 )
-def test_a_process_ends_with_its_code_after_what_it_printed(work: str, code: int, said: str):
+def test_a_process_ends_with_its_code_after_what_it_printed(work, code, said):
     """Its threads and the interpreter's tear-down have no say; exit handlers have."""
     script = f"""
 import atexit, os, sys, threading, time

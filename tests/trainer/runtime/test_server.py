@@ -58,7 +58,7 @@ def worker_of(running: SupervisedServer) -> int:
     return int(running.log_path.read_text().split("worker ")[-1].split()[0])
 
 
-def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path: Path) -> None:
+def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path):
     with server(tmp_path) as running:
         assert answers(running.url)
         pid, worker = running.pid, worker_of(running)
@@ -67,9 +67,7 @@ def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path: Path) -
     eventually(lambda: gone(worker))
 
 
-def test_a_server_that_dies_comes_back_at_the_same_url(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_that_dies_comes_back_at_the_same_url(tmp_path, caplog):
     with server(tmp_path) as running:
         worker, pid = worker_of(running), running.pid
         os.kill(pid, signal.SIGKILL)
@@ -78,9 +76,7 @@ def test_a_server_that_dies_comes_back_at_the_same_url(
         assert "restart 1" in caplog.text
 
 
-def test_a_restart_that_fails_is_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_that_fails_is_tried_again(tmp_path, caplog, monkeypatch):
     start, failures = SupervisedServer.start, [OSError("cannot fork")]
 
     def flaky(running: SupervisedServer) -> None:
@@ -96,7 +92,7 @@ def test_a_restart_that_fails_is_tried_again(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a Linux facility")
-def test_a_killed_trainer_leaves_no_server_behind(tmp_path: Path) -> None:
+def test_a_killed_trainer_leaves_no_server_behind(tmp_path):
     (tmp_path / "server.py").write_text(STAND_IN)
     code = (
         "import os, signal, sys; from pathlib import Path\n"

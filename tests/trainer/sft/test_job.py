@@ -55,8 +55,8 @@ def config(small: GRPOConfig) -> GRPOConfig:
 
 
 def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
-    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    config, tmp_path, client, monkeypatch
+):
     options = SftOptions(out=tmp_path / "runs", rows=6)
     monkeypatch.setattr("trainer.sft.sft_job.BATCH", 4)
     shown = run_here(config, options, client, monkeypatch, kind=SftJob)
@@ -97,8 +97,8 @@ def test_a_warm_start_writes_a_model_that_has_learnt_the_demonstrations(
 
 
 def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
-    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    config, tmp_path, client, monkeypatch
+):
     options = SftOptions(out=tmp_path / "runs", rows=6)
     monkeypatch.setattr("trainer.sft.sft_job.BATCH", 2)
     train = "trainer.run.job.train_from"
@@ -124,9 +124,7 @@ def test_an_interrupted_warm_start_resumes_with_its_demonstrations(
     assert [row["step"] for row in read_lines(run.metrics) if "loss" in row] == [1, 2, 3, 4, 5, 6]
 
 
-def test_demonstrations_that_cannot_be_taught_are_counted(
-    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demonstrations_that_cannot_be_taught_are_counted(config, tmp_path, client, monkeypatch):
     path = Path(config.questions_path)
     questions = json.loads(path.read_text())
     questions[0]["gold_sql"] = "SELECT 'no such answer' FROM nowhere"
@@ -152,9 +150,7 @@ def keep(folder: Path, *episodes: EpisodeRecord) -> None:
     append_records(Run(folder), episodes)
 
 
-def test_the_demonstrations_of_two_sources(
-    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demonstrations_of_two_sources(config, tmp_path, client, monkeypatch):
     """Each episode once, and no more than the rows."""
     recorded = tmp_path / "recorded"
     actions = ["QUERY: SELECT COUNT(*) FROM orders WHERE price > 0.0", "ANSWER: 40"]
@@ -172,9 +168,7 @@ def test_the_demonstrations_of_two_sources(
         assert read_json(latest(tmp_path).summary)["sft"]["demonstrations"] == expected
 
 
-def test_a_failed_query_of_a_recorded_episode_is_corrected(
-    config: GRPOConfig, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_query_of_a_recorded_episode_is_corrected(config, tmp_path, client, monkeypatch):
     recorded = tmp_path / "recorded"
     failed = "QUERY: SELECT COUNT(cost) FROM orders WHERE price > 0.0"
     line = {
@@ -195,9 +189,7 @@ def test_a_failed_query_of_a_recorded_episode_is_corrected(
 
 @pytest.mark.parametrize("tokenizer_of", [tiny_tokenizer, real_tokenizer])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_failed_actions_and_the_context_are_not_learnt(
-    config: GRPOConfig, family: str, tokenizer_of: Any, client: EpisodeClient
-) -> None:
+def test_failed_actions_and_the_context_are_not_learnt(config, family, tokenizer_of, client):
     tokenizer = tokenizer_of(family)
     actions = (
         "QUERY: SELECT cost FROM orders",
@@ -216,7 +208,7 @@ def test_failed_actions_and_the_context_are_not_learnt(
         assert len(row.ids) == len(row.learn)
 
 
-def test_the_settings_are_those_of_a_warm_start() -> None:
+def test_the_settings_are_those_of_a_warm_start():
     choice, full = warm_start_config(None, {})
     assert choice.preset == "offline"
     assert (full.learning_rate, full.lr_scheduler, full.max_steps) == (LEARNING_RATE, "linear", -1)
@@ -228,7 +220,7 @@ def test_the_settings_are_those_of_a_warm_start() -> None:
     assert warm_start_config(None, {"learning_rate": "1e-5"})[1].learning_rate == 1e-5
 
 
-def test_an_adapter_that_goes_on_learns_slower(tmp_path: Path) -> None:
+def test_an_adapter_that_goes_on_learns_slower(tmp_path):
     config = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}
     (tmp_path / "adapter_model.safetensors").touch()
     for rank, rate in ((16, FURTHER_LEARNING_RATE), (8, LEARNING_RATE)):  # of 8, a new one begins

@@ -36,7 +36,7 @@ def question(**changes: Any) -> Question:
     return Question(**question_row(*asked, "orders", "buyers") | changes)
 
 
-def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() -> None:
+def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text():
     assert oracle_script(question()) == (
         "DESCRIBE: orders",
         "DESCRIBE: buyers",
@@ -62,7 +62,7 @@ def test_the_oracle_describes_all_tables_and_samples_those_compared_with_text() 
         ("SELECT 'x' FROM t", []),
     ],
 )
-def test_tables_whose_text_is_compared(sql: str, tables: list[str]) -> None:
+def test_tables_whose_text_is_compared(sql, tables):
     assert compared_tables(sql, ["t", "u"]) == tables
 
 
@@ -77,13 +77,11 @@ def test_tables_whose_text_is_compared(sql: str, tables: list[str]) -> None:
          "SELECT '--  a', \"/* b  */\" - -1 FROM [--  t]"),
     ],
 )  # fmt: skip
-def test_a_query_is_put_on_one_line_without_comments_outside_its_quoted_text(
-    sql: str, line: str
-) -> None:
+def test_a_query_is_put_on_one_line_without_comments_outside_its_quoted_text(sql, line):
     assert one_line(sql) == line
 
 
-def test_any_first_part_is_balanced_over_databases() -> None:
+def test_any_first_part_is_balanced_over_databases():
     scripts = [
         Script("oracle", f"{database}-{number}", database, ("ANSWER: 1",))
         for database, count in (("a", 50), ("b", 5), ("c", 20))
@@ -104,12 +102,12 @@ def test_any_first_part_is_balanced_over_databases() -> None:
         ("run:/missing", "has no episodes.jsonl: name the folder of a run"),
     ],
 )
-def test_bad_sources_are_refused(text: str, message: str) -> None:
+def test_bad_sources_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         check_source(text)
 
 
-def test_questions_of_a_development_split_are_not_taught(tmp_path: Path) -> None:
+def test_questions_of_a_development_split_are_not_taught(tmp_path):
     config = GRPOConfig().override(data_dir=make_data(tmp_path / "data"))
     path = Path(config.questions_path)
     path.write_text(path.read_text().replace("train-shop-0", "spider-dev-0"))
@@ -117,7 +115,7 @@ def test_questions_of_a_development_split_are_not_taught(tmp_path: Path) -> None
         load_inputs(config, SftOptions(), SftJob.split, with_model=False)
 
 
-def test_the_oracle_answers_the_shipped_questions() -> None:
+def test_the_oracle_answers_the_shipped_questions():
     data_dir, config = Path("data"), GRPOConfig.preset("offline")
     questions = load_questions(data_dir / "questions" / "questions_train.json")[::8]
     scripts = {one.question_id: oracle_script(one) for one in questions}
@@ -159,7 +157,7 @@ def scripts(folder: Path, kind: str, *episodes: tuple[str, list[Step]], **change
     return recorded_scripts(f"{kind}:x", kind, folder, [QUESTION])
 
 
-def test_the_two_shortest_successes_are_taught_without_repeats(tmp_path: Path) -> None:
+def test_the_two_shortest_successes_are_taught_without_repeats(tmp_path):
     long, short = [LOOK, LOOK, FAIL, FOUND, SAID], [LOOK, FOUND, SAID]
     played = [("correct", steps) for steps in (long, short, short, [LOOK, HALF, FOUND, SAID])]
     first, second = scripts(tmp_path, "run", *played, ("wrong", [SAID]))
@@ -167,12 +165,12 @@ def test_the_two_shortest_successes_are_taught_without_repeats(tmp_path: Path) -
     assert second.actions == ("DESCRIBE: buyers", HALF[0], FOUND_QUERY, ANSWER)
 
 
-def test_a_success_whose_query_was_not_recorded_keeps_its_answer(tmp_path: Path) -> None:
+def test_a_success_whose_query_was_not_recorded_keeps_its_answer(tmp_path):
     (script,) = scripts(tmp_path, "run", ("correct", [LOOK, HALF, SAID]))
     assert script.actions == ("DESCRIBE: buyers", HALF[0], "ANSWER: Ann and Bo")
 
 
-def test_an_unanswered_right_query_is_completed(tmp_path: Path) -> None:
+def test_an_unanswered_right_query_is_completed(tmp_path):
     played = [
         ("wrong", [LOOK, FAIL, FOUND, HALF, SAID]),
         ("budget", [LOOK, FOUND]),
@@ -186,7 +184,7 @@ def test_an_unanswered_right_query_is_completed(tmp_path: Path) -> None:
     assert second.actions == ("DESCRIBE: buyers", FOUND_QUERY, ANSWER)
 
 
-def test_a_failure_is_mended_by_another_episode_of_its_question(tmp_path: Path) -> None:
+def test_a_failure_is_mended_by_another_episode_of_its_question(tmp_path):
     failed = ("budget", [FAIL, HALF, FAIL])
     described = ("wrong", [LOOK, FAIL])
     solved = ("wrong", [LOOK, FOUND, HALF])  # found the rows, and did not say them
@@ -198,7 +196,7 @@ def test_a_failure_is_mended_by_another_episode_of_its_question(tmp_path: Path) 
     assert not scripts(tmp_path, "recovered", failed, ("wrong", [LOOK, HALF]))
 
 
-def test_a_failure_is_mended_by_the_gold_query(tmp_path: Path) -> None:
+def test_a_failure_is_mended_by_the_gold_query(tmp_path):
     bad_look: Step = ("DESCRIBE: buyer", FAILED, "Error: no such table")
     other: Step = ("QUERY: SELECT b", FAILED, "Error")
     wrong = [("DESCRIBE: Buyers", RAN, ""), bad_look, HALF, HALF, FAIL, other, SAID]
@@ -209,14 +207,14 @@ def test_a_failure_is_mended_by_the_gold_query(tmp_path: Path) -> None:
     assert script.context == 4
 
 
-def test_the_shortest_failure_that_did_not_run_the_gold_query_is_mended(tmp_path: Path) -> None:
+def test_the_shortest_failure_that_did_not_run_the_gold_query_is_mended(tmp_path):
     mended, long = ("wrong", [FAIL, SAID]), ("wrong", [LOOK, FAIL, HALF, SAID])
     played = [("wrong", [(GOLD, RIGHT, ROWS), FAIL]), long, mended, ("wrong", [SAID])]
     (script,) = scripts(tmp_path, "corrected", *played)
     assert script.actions[:2] == (FAILED_QUERY, "DESCRIBE: orders")
 
 
-def test_tables_whose_text_the_gold_query_compares_are_sampled(tmp_path: Path) -> None:
+def test_tables_whose_text_the_gold_query_compares_are_sampled(tmp_path):
     lower = ("QUERY: SELECT a FROM buyers WHERE name = 'ann'", RAN, "a\n(no rows)\nSteps left: 7")
     gold = lower[0].replace("'ann'", "'Ann'")
     question = QUESTION.model_copy(
@@ -228,7 +226,7 @@ def test_tables_whose_text_the_gold_query_compares_are_sampled(tmp_path: Path) -
     assert script.actions == (lower[0], *looks, gold, ANSWER)
 
 
-def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path: Path) -> None:
+def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path):
     buyers, orders = "DESCRIBE: buyers", "DESCRIBE: orders"
     for steps, context in (([LOOK, HALF, SAID], (buyers,)), ([LOOK], (buyers,)), ([SAID], ())):
         (script,) = scripts(tmp_path, "corrected", ("wrong", steps))
@@ -243,7 +241,7 @@ TOLD: Step = ("ANSWER: Bo, Ann", RAN, "")
 
 
 @pytest.mark.parametrize("outcome", ["answered", "wrong"])
-def test_the_two_shortest_attempts_that_agree_are_taught(tmp_path: Path, outcome: str) -> None:
+def test_the_two_shortest_attempts_that_agree_are_taught(tmp_path, outcome):
     long, short, guess = [LOOK, LOOK, FAIL, MADE, TOLD], [LOOK, MADE, GAVE], [HALF, GAVE]
     other: Step = ("ANSWER: Zoe", RAN, "")
     played = [(outcome, steps) for steps in (long, guess, short, short)]
@@ -257,7 +255,7 @@ def test_the_two_shortest_attempts_that_agree_are_taught(tmp_path: Path, outcome
     assert one.actions == (HALF[0], ANSWER), "all agree"
 
 
-def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path: Path) -> None:
+def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path):
     agreeing = [("answered", steps) for steps in ([LOOK, MADE, TOLD], [LOOK, LOOK, MADE, GAVE])]
     played = [*agreeing, ("answered", [GAVE]), ("budget", [FAIL, HALF])]
     (script,) = scripts(tmp_path, "mended", *played)
@@ -269,7 +267,7 @@ def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path: Path
     assert not scripts(tmp_path, "mended", *[("answered", [MADE, GAVE])] * 3)
 
 
-def test_a_question_keeps_its_first_label() -> None:
+def test_a_question_keeps_its_first_label():
     labels: dict[str, str] = {}
     first, other, gold = (Script("x", "q", "shop", (), label=label) for label in ("1", "2", None))
     assert list(consistent([first, other, gold], labels)) == [first, gold]
@@ -284,7 +282,7 @@ def test_a_question_keeps_its_first_label() -> None:
         ("ANSWER: Bo", None, NOT_CORRECT),
     ],
 )
-def test_a_demonstration_gives_its_label(said: str, label: str | None, problem: Any) -> None:
+def test_a_demonstration_gives_its_label(said, label, problem):
     row = RolloutRow("q", outcome=Outcome.ANSWERED, actions=[said])
     script = Script("agreed:x", "q", "shop", (said,), label=label)
     assert problem_of(row, script, GRPOConfig(), 9) == problem
@@ -302,7 +300,7 @@ def test_a_demonstration_gives_its_label(said: str, label: str | None, problem: 
         ("", False),
     ],
 )
-def test_a_query_that_found_nothing_has_failed(tmp_path: Path, reply: str, nothing: bool) -> None:
+def test_a_query_that_found_nothing_has_failed(tmp_path, reply, nothing):
     empty: Step = ("QUERY: SELECT name FROM buyers WHERE 0", RAN, f"{reply}\nSteps left: 6")
     played = [("wrong", [LOOK, empty, SAID]), ("correct", [LOOK, FOUND, SAID])]
     assert len(scripts(tmp_path, "recovered", *played)) == nothing
@@ -313,7 +311,7 @@ def test_a_query_that_found_nothing_has_failed(tmp_path: Path, reply: str, nothi
 
 
 @pytest.mark.parametrize("kind", RECORDED)
-def test_other_questions_are_never_taught(kind: str, tmp_path: Path) -> None:
+def test_other_questions_are_never_taught(kind, tmp_path):
     right = ("correct", [LOOK, FOUND, GAVE])
     played = [*[right] * 6, ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]
     assert scripts(tmp_path, kind, *played)
@@ -335,7 +333,5 @@ def test_other_questions_are_never_taught(kind: str, tmp_path: Path) -> None:
         ("Error: no such table", None),
     ],
 )
-def test_the_rows_that_were_read_are_written_as_an_answer(
-    observation: str, answer: str | None
-) -> None:
+def test_the_rows_that_were_read_are_written_as_an_answer(observation, answer):
     assert answer_shown(observation) == answer

@@ -60,9 +60,7 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_the_masked_loss_is_the_full_loss_at_the_demonstrators_tokens(
-    family: str, lora_rank: int
-) -> None:
+def test_the_masked_loss_is_the_full_loss_at_the_demonstrators_tokens(family, lora_rank):
     model = tiny_model(family)
     prepare(model)
     if lora_rank:
@@ -84,7 +82,7 @@ def test_the_masked_loss_is_the_full_loss_at_the_demonstrators_tokens(
         assert torch.allclose(gradient, expected[name], atol=1e-4), name
 
 
-def test_batches_hold_rows_of_similar_length_in_an_order_of_each_epoch() -> None:
+def test_batches_hold_rows_of_similar_length_in_an_order_of_each_epoch():
     lengths = [(37 * index) % 101 for index in range(67)]
     updates = [0]
     order = LengthBuckets(lengths, batch=4, seed=0, updates_done=lambda: updates[0])
@@ -118,8 +116,8 @@ def settings(tmp_path: Path, **options: Any) -> GRPOConfig:
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
-    tokenizer: Any, tmp_path: Path, lora_rank: int
-) -> None:
+    tokenizer, tmp_path, lora_rank
+):
     rows = demonstrations(10)
 
     def trainer(folder: Path, ranks: Ranks | None = None) -> Any:
@@ -155,9 +153,7 @@ def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
         assert torch.equal(weight, second[name]), name
 
 
-def test_an_update_takes_the_mean_over_all_tokens_of_its_rows(
-    tokenizer: Any, tmp_path: Path
-) -> None:
+def test_an_update_takes_the_mean_over_all_tokens_of_its_rows(tokenizer, tmp_path):
     """A short row's tokens weigh as much as a long one's, however the rows are split."""
     rows = demonstrations(4)
 

@@ -53,7 +53,7 @@ def sample_of(server: ChatServer, **options: Any) -> Any:
     return generator.sample({0: [5]})[0]
 
 
-def test_ids_are_sent_and_ids_come_back(server: IdsServer) -> None:
+def test_ids_are_sent_and_ids_come_back(server):
     generator = generator_of(server, temperature=0.5)
     generator.start([(1, 2), (1, 3)])
     samples = generator.sample({0: [5, 6], 1: [7]})
@@ -76,7 +76,7 @@ def test_ids_are_sent_and_ids_come_back(server: IdsServer) -> None:
         assert body["repetition_penalty"] == 1
 
 
-def test_a_turn_ends_where_a_local_one_would(server: IdsServer) -> None:
+def test_a_turn_ends_where_a_local_one_would(server):
     newline = len(CODEC.plain("DESCRIBE: orders\n"))
     sample = sample_of(server, ends_action=lambda ids: len(ids) == newline)
     assert sample.ids == TURN[:newline]
@@ -84,7 +84,7 @@ def test_a_turn_ends_where_a_local_one_would(server: IdsServer) -> None:
     assert sample_of(server).ids == TURN
 
 
-def test_the_limits_of_a_turn_and_of_the_context(server: IdsServer) -> None:
+def test_the_limits_of_a_turn_and_of_the_context(server):
     generator = generator_of(server, max_tokens=4, max_context_tokens=11)
     generator.start([(1,)])
     samples = [generator.sample({0: ids})[0] for ids in ([5], [5, 5, 5])]
@@ -97,9 +97,7 @@ def test_the_limits_of_a_turn_and_of_the_context(server: IdsServer) -> None:
     ("listed", "window"),
     [({"max_model_len": 64}, 64), ({"meta": {"n_ctx": 64}}, 64), ({"meta": None}, 200)],
 )
-def test_the_window_that_the_server_lists_is_kept(
-    server: IdsServer, listed: dict[str, Any], window: int
-) -> None:
+def test_the_window_that_the_server_lists_is_kept(server, listed, window):
     server.listed = listed
     generator = generator_of(server)
     generator.check()
@@ -108,27 +106,25 @@ def test_the_window_that_the_server_lists_is_kept(
 
 
 @pytest.mark.parametrize("choice", [{"token_ids": None}, {"logprobs": None}])
-def test_a_server_without_ids_is_told_what_to_use(
-    server: IdsServer, choice: dict[str, Any]
-) -> None:
+def test_a_server_without_ids_is_told_what_to_use(server, choice):
     server.choice = choice
     with pytest.raises(ModelServerError, match="--api chat"):
         sample_of(server)
 
 
-def test_another_models_ids_are_refused(server: IdsServer) -> None:
+def test_another_models_ids_are_refused(server):
     server.choice = {"text": "Something else"}
     with pytest.raises(ModelServerError, match="--tokenizer"):
         sample_of(server)
 
 
-def test_a_smaller_window_names_the_setting(server: IdsServer) -> None:
+def test_a_smaller_window_names_the_setting(server):
     server.faults.append(refusal(400, "This model's maximum context length is 16 tokens."))
     with pytest.raises(ModelServerError, match=r"16 tokens.*lower --set max_context_tokens=200"):
         sample_of(server)
 
 
-def test_a_server_without_completions_is_told_what_to_use(server: IdsServer) -> None:
+def test_a_server_without_completions_is_told_what_to_use(server):
     server.paths = {CHAT}
     with pytest.raises(ModelServerError, match="use --api chat"):
         sample_of(server)

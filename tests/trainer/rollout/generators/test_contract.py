@@ -70,9 +70,7 @@ def read(row: RolloutRow, tokenizer: Any, config: GRPOConfig) -> list[list[int]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_server_reads_and_writes_what_the_model_in_this_process_does(
-    config: GRPOConfig, kind: str
-) -> None:
+def test_a_server_reads_and_writes_what_the_model_in_this_process_does(config, kind):
     model, tokenizer = tiny_model("qwen3"), tiny_tokenizer("qwen3")
     prompts = prompts_for(config, "b")
     (local,) = play_episodes(prompts, model, tokenizer, config, client=FakeClient(), greedy=True)

@@ -82,13 +82,11 @@ def check_contexts(
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_logprobs_are_those_of_one_pass_over_the_row(
-    model: Qwen3ForCausalLM, temperature: float
-) -> None:
+def test_logprobs_are_those_of_one_pass_over_the_row(model, temperature):
     check_logprobs(model, temperature=temperature)
 
 
-def test_other_number_formats_attention_and_architectures(model: Qwen3ForCausalLM) -> None:
+def test_other_number_formats_attention_and_architectures(model):
     with torch.autocast("cpu", torch.bfloat16):
         check_logprobs(model, bound=0.1)
     eager = Qwen3ForCausalLM._from_config(model.config, attn_implementation="eager").eval()
@@ -99,9 +97,7 @@ def test_other_number_formats_attention_and_architectures(model: Qwen3ForCausalL
     check_logprobs(model.bfloat16(), bound=0.1)
 
 
-def test_what_prompts_share_is_read_once_and_passes_are_small(
-    model: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_prompts_share_is_read_once_and_passes_are_small(model, monkeypatch):
     monkeypatch.setattr("trainer.rollout.generators.local.PASS_TOKENS", 40)
     shared = [50 + n * 7 % 300 for n in range(SHORTEST_SHARED + 3)]
     prompts = {row: [*shared, *ids] for row, ids in prompts_of(8).items()}
@@ -121,7 +117,7 @@ def test_what_prompts_share_is_read_once_and_passes_are_small(
     assert read < whole - 8 * (len(shared) - 1)
 
 
-def test_the_cache_grows_with_a_long_turn(model: Qwen3ForCausalLM) -> None:
+def test_the_cache_grows_with_a_long_turn(model):
     generator = generator_of(model, frozenset(), max_new_tokens=150)
     generator.start([(1, row) for row in range(3)])
     prompts = {row: [50 + row + n for n in range(40 + row)] for row in range(3)}
@@ -142,7 +138,7 @@ def test_the_cache_grows_with_a_long_turn(model: Qwen3ForCausalLM) -> None:
         assert sample.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM) -> None:
+def test_what_rows_of_one_context_read_is_computed_once(model):
     """Six greedy rows of two prompts: each context is that of three rows, up to the third turn."""
     counts: list[int] = []
     generator = generator_of(model, greedy=True, on_tokens=lambda read, *_: counts.append(read))
@@ -164,7 +160,7 @@ def test_what_rows_of_one_context_read_is_computed_once(model: Qwen3ForCausalLM)
             contexts[row] += ids
 
 
-def test_a_row_can_be_drawn_again_at_another_temperature(model: Qwen3ForCausalLM) -> None:
+def test_a_row_can_be_drawn_again_at_another_temperature(model):
     generator = generator_of(model, greedy=True, temperature=0.5)
     generator.start([(1,), (2,)])
     prompt = [50, 51, 52]
@@ -186,7 +182,7 @@ def test_a_row_can_be_drawn_again_at_another_temperature(model: Qwen3ForCausalLM
     )
 
 
-def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
+def test_greedy_takes_the_most_likely_id(model):
     generator = generator_of(model, greedy=True)
     generator.start([(1,), (2,)])
     samples = generator.sample({0: [60, 61, 62], 1: [60, 61, 62]})
@@ -198,7 +194,7 @@ def test_greedy_takes_the_most_likely_id(model: Qwen3ForCausalLM) -> None:
         ids.append(sampled)
 
 
-def test_sampling_follows_the_distribution(model: Qwen3ForCausalLM) -> None:
+def test_sampling_follows_the_distribution(model):
     rows = 3000
     generator = LocalGenerator(model, frozenset(), max_new_tokens=1, max_context_tokens=64)
     generator.start([(3, row) for row in range(rows)])
@@ -216,7 +212,7 @@ def test_sampling_follows_the_distribution(model: Qwen3ForCausalLM) -> None:
     assert torch.allclose(counts[top], expected[top], atol=0.03)
 
 
-def test_what_ends_a_turn(model: Qwen3ForCausalLM) -> None:
+def test_what_ends_a_turn(model):
     generator = LocalGenerator(model, frozenset(), max_new_tokens=5, max_context_tokens=8)
     generator.start([(1,), (2,)])
     samples = generator.sample({0: [60], 1: [60, 61, 62, 63, 64]})
@@ -231,9 +227,7 @@ def test_what_ends_a_turn(model: Qwen3ForCausalLM) -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.25, 0.6])
 @pytest.mark.parametrize("greedy", [False, True])
-def test_turns_that_end_early_are_those_of_a_whole_round(
-    model: Qwen3ForCausalLM, share: float, greedy: bool
-) -> None:
+def test_turns_that_end_early_are_those_of_a_whole_round(model, share, greedy):
     """Each row plays 1 to 5 turns; a row's next turn starts while others are under way."""
     rows = 12
 
@@ -259,7 +253,7 @@ def test_turns_that_end_early_are_those_of_a_whole_round(
             assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_sliding_window_attention_is_refused() -> None:
+def test_sliding_window_attention_is_refused():
     config = Qwen3Config(
         vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, head_dim=8,
         num_key_value_heads=2, intermediate_size=16, use_sliding_window=True, sliding_window=8,
@@ -274,7 +268,7 @@ def view(question_id: str = "q", **latest: object) -> Episode:
     return Episode(RolloutRow(question_id), np.random.default_rng(0), shown)
 
 
-def test_random_policy_writes_valid_actions_of_every_kind() -> None:
+def test_random_policy_writes_valid_actions_of_every_kind():
     policy = RandomPolicy()
     seen = view()
     seen.observations += [
@@ -293,7 +287,7 @@ def test_random_policy_writes_valid_actions_of_every_kind() -> None:
     assert policy.act([last]) == ["ANSWER: 1"]
 
 
-def test_read_schema_and_cells() -> None:
+def test_read_schema_and_cells():
     assert read_schema("Tables: a, b c\na(x, y)\nb c(z)") == (
         ["a", "b c"],
         {"a": ["x", "y"], "b c": ["z"]},

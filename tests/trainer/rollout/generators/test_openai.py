@@ -4,23 +4,20 @@ are busy, broken, unreachable or refuse."""
 import json
 import signal
 import socket
-from typing import Any
 
 import pytest
 
-from tests.trainer.chat_server import AT_ONCE, ChatServer, Fault, refusal
+from tests.trainer.chat_server import AT_ONCE, Fault, refusal
 from tests.trainer.conftest import observation
 from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, seen, view_of
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config import ConfigError
 from trainer.errors import ModelServerError, RolloutError
 from trainer.rollout.generators.openai import OpenAIPolicy
 
 BROKEN: Fault = (0, None, {})  # connection
 
 
-def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
-    chat: ChatServer, config: GRPOConfig
-) -> None:
+def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(chat, config):
     policy = policy_of(chat)
     rows = play(policy, config, "aba")
     assert [row.outcome for row in rows] == ["correct"] * 3
@@ -36,9 +33,7 @@ def test_episodes_are_played_and_the_server_reads_what_a_local_model_would(
     )
 
 
-def test_requests_carry_the_settings_and_the_key(
-    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_carry_the_settings_and_the_key(chat, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     policy = policy_of(chat, temperature=0.5, max_tokens=33, thinking=True)
     assert act(policy, [view_of()]) == [TURNS[0]]
@@ -54,7 +49,7 @@ def test_requests_carry_the_settings_and_the_key(
 
 
 @pytest.mark.parametrize("one", [True, False])
-def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, one: bool) -> None:
+def test_a_turn_ends_with_the_newline_after_its_first_action(chat, one):
     """As a turn of sampled ids does; the next turn reads it so."""
     wrote = "DESCRIBE: orders\nQUERY: SELECT 1\nANSWER: 1"
     chat.answer = lambda messages: wrote
@@ -62,7 +57,7 @@ def test_a_turn_ends_with_the_newline_after_its_first_action(chat: ChatServer, o
     assert act(policy_of(chat, one_action_per_turn=one), [view]) == [ended]
 
 
-def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None:
+def test_the_seed_follows_from_the_episodes_own_stream(chat):
     for _ in range(2):
         view, policy = view_of(), policy_of(chat)
         act(policy, [view])
@@ -72,7 +67,7 @@ def test_the_seed_follows_from_the_episodes_own_stream(chat: ChatServer) -> None
     assert again == [first, second]
 
 
-def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: ChatServer) -> None:
+def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat):
     chat.delay_s = 0.02
     chat.answer = lambda messages: "ANSWER: " + messages[-1]["content"].split("\n")[0]
     views = [view_of() for _ in range(12)]
@@ -90,9 +85,7 @@ def test_at_most_so_many_requests_at_once_and_replies_keep_their_order(chat: Cha
         {"detail": "Unexpected keys in the request: {'chat_template_kwargs', 'top_k'}"},
     ],
 )
-def test_parameters_that_a_server_does_not_know_are_left_out_with_one_warning(
-    chat: ChatServer, body: dict[str, object], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_parameters_that_a_server_does_not_know_are_left_out_with_one_warning(chat, body, caplog):
     name = "chat_template_kwargs"
     answer, refused = chat.complete, (422 if "detail" in body else 400, body, dict[str, str]())
     chat.complete = lambda sent: refused if name in sent else answer(sent)  # type: ignore[method-assign]
@@ -105,7 +98,7 @@ def test_parameters_that_a_server_does_not_know_are_left_out_with_one_warning(
     assert ("top_k" in chat.requests[-1]) == ("top_k" not in str(body))
 
 
-def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServer) -> None:
+def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat):
     chat.faults += [
         refusal(400, "Unsupported parameter: use 'max_completion_tokens'", param="max_tokens"),
         refusal(400, "Unsupported parameter", param="seed"),
@@ -121,8 +114,8 @@ def test_parameters_that_a_server_refuses_are_left_out_or_renamed(chat: ChatServ
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thinking_that_the_server_separates_is_in_the_text_and_not_in_the_history(
-    chat: ChatServer, config: GRPOConfig, field: str
-) -> None:
+    chat, config, field
+):
     chat.message = {field: "I look first."}
     policy = policy_of(chat, thinking=True)
     [row] = play(policy, config, "a")
@@ -133,7 +126,7 @@ def test_thinking_that_the_server_separates_is_in_the_text_and_not_in_the_histor
     assert not any("think" in text for text in shown)
 
 
-def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat: ChatServer) -> None:
+def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat):
     """vLLM's parsers do so where no thinking was asked for; a cut thought is no text."""
     chat.answer, chat.message = lambda messages: None, {"reasoning_content": "ANSWER: 42"}
     assert act(policy_of(chat), [view_of()]) == ["ANSWER: 42"]
@@ -141,9 +134,7 @@ def test_a_text_that_the_server_takes_for_thinking_is_the_text(chat: ChatServer)
     assert act(policy_of(chat), [view_of()]) == ["<think>\nANSWER: 42\n</think>\n\n"]
 
 
-def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(
-    chat: ChatServer,
-) -> None:
+def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pairs(chat):
     """The server accepts 6 messages: the system prompt, the question and two pairs."""
     answer = chat.complete
     full = refusal(400, "too long", code="context_length_exceeded")
@@ -166,9 +157,7 @@ def test_a_conversation_that_overflows_goes_on_with_the_question_and_its_last_pa
         {"error": {"message": "too long", "code": "context_length_exceeded"}},
     ],
 )
-def test_a_conversation_beyond_the_context_window_ends_the_episode(
-    chat: ChatServer, config: GRPOConfig, body: object
-) -> None:
+def test_a_conversation_beyond_the_context_window_ends_the_episode(chat, config, body):
     """By the words of vLLM, llama.cpp, SGLang and OpenAI."""
     chat.faults.append((400, body, {}))
     policy = policy_of(chat)
@@ -177,9 +166,7 @@ def test_a_conversation_beyond_the_context_window_ends_the_episode(
     assert policy.usage.overflows == 1
 
 
-def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
-    chat: ChatServer, config: GRPOConfig
-) -> None:
+def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(chat, config):
     chat.answer, chat.finish_reason = lambda messages: None, "length"
     policy = policy_of(chat)
     [row] = play(policy, config.override(step_budget=2), "a")
@@ -187,7 +174,7 @@ def test_no_text_is_a_counted_fall_back_and_a_cut_text_is_counted(
     assert policy.usage.cut == 2
 
 
-def test_half_a_surrogate_pair_ends_no_episode(chat: ChatServer, config: GRPOConfig) -> None:
+def test_half_a_surrogate_pair_ends_no_episode(chat, config):
     turns = ["QUERY: SELECT '\ud83d'", "ANSWER: 42"]
     chat.answer = lambda messages: turns[len(messages) // 2 - 1]
     [row] = play(policy_of(chat), config, "a")
@@ -195,7 +182,7 @@ def test_half_a_surrogate_pair_ends_no_episode(chat: ChatServer, config: GRPOCon
     json.dumps(row.transcript, ensure_ascii=False).encode()  # as the run's files hold it
 
 
-def test_an_address_is_a_whole_url() -> None:
+def test_an_address_is_a_whole_url():
     with pytest.raises(ConfigError, match="whole URL"):
         OpenAIPolicy("m", "host:8000")
 
@@ -203,16 +190,14 @@ def test_an_address_is_a_whole_url() -> None:
 @pytest.mark.parametrize(
     "fault", [*(refusal(n, "", AT_ONCE) for n in (408, 409, 429, 500)), BROKEN]
 )
-def test_a_request_that_fails_is_repeated(chat: ChatServer, fault: Fault) -> None:
+def test_a_request_that_fails_is_repeated(chat, fault):
     chat.faults += [fault] * 2
     policy = policy_of(chat)
     assert act(policy, [view_of()]) == [TURNS[0]]
     assert (len(chat.requests), policy.usage.retries, policy.usage.requests) == (3, 2, 1)
 
 
-def test_one_request_that_always_fails_loses_its_episode_and_no_other(
-    chat: ChatServer, config: GRPOConfig
-) -> None:
+def test_one_request_that_always_fails_loses_its_episode_and_no_other(chat, config):
     chat.faults += [refusal(500, "out of memory", AT_ONCE)] * 3
     policy = policy_of(chat, concurrency=1)
     rows = play(policy, config, "ab", check_lost=False)
@@ -225,14 +210,14 @@ def test_one_request_that_always_fails_loses_its_episode_and_no_other(
         play(policy, config, "ab")
 
 
-def test_a_request_may_take_so_long(chat: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_may_take_so_long(chat, monkeypatch):
     monkeypatch.setattr("trainer.rollout.generators.model_server.TIMEOUT_S", 0.05)
     chat.delay_s = 0.5
     [error] = act(policy_of(chat, max_attempts=1), [view_of()])
     assert "no answer in 0.05 s" in error.message
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_nobody_there_is_said_with_the_address():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
@@ -243,9 +228,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
             policy.check()
 
 
-def test_a_refused_key_names_the_variable(
-    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_key_names_the_variable(chat, monkeypatch):
     chat.key = "right"
     policy = policy_of(chat)
     with pytest.raises(ModelServerError, match=r"Incorrect API key.*OPENAI_API_KEY"):
@@ -256,7 +239,7 @@ def test_a_refused_key_names_the_variable(
     policy_of(chat).check()
 
 
-def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
+def test_a_model_that_is_not_there_is_named(chat):
     policy = OpenAIPolicy("other", chat.url)
     with pytest.raises(ModelServerError, match=r"'other'.*/models lists"):
         act(policy, [view_of()])
@@ -276,21 +259,21 @@ def test_a_model_that_is_not_there_is_named(chat: ChatServer) -> None:
         (418, "no such thing"),
     ],
 )
-def test_the_error_bodies_of_servers_are_shown(chat: ChatServer, status: int, body: Any) -> None:
+def test_the_error_bodies_of_servers_are_shown(chat, status, body):
     chat.faults += [(status, body, AT_ONCE)] * 3
     with pytest.raises(ModelServerError, match=f"{chat.url}[^\n]*no such thing[^\n]*$"):
         act(policy_of(chat), [view_of()])
 
 
 @pytest.mark.parametrize("body", ["<html>hello</html>", {"hello": 1}, {"choices": []}])
-def test_what_is_no_completion_is_said(chat: ChatServer, body: object) -> None:
+def test_what_is_no_completion_is_said(chat, body):
     chat.faults.append((200, body, {}))
     with pytest.raises(ModelServerError, match=r"/v1"):
         act(policy_of(chat), [view_of()])
 
 
 @pytest.mark.timeout(30)
-def test_an_interruption_does_not_wait_for_the_server(chat: ChatServer) -> None:
+def test_an_interruption_does_not_wait_for_the_server(chat):
     chat.delay_s = 300.0
 
     def interrupt(number: int, frame: object) -> None:

@@ -6,10 +6,9 @@ from concurrent.futures import Future
 from shared.actions import SQLAction
 from shared.errors import ServerUnreachable
 from shared.models import StepResult
-from tests.trainer.chat_server import ChatServer, Messages
+from tests.trainer.chat_server import Messages
 from tests.trainer.conftest import FakeClient
 from tests.trainer.rollout.generators.conftest import TURNS, in_turn, play, policy_of
-from trainer.config import GRPOConfig
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.row import RolloutStats
 
@@ -33,7 +32,7 @@ class Held:
         self.released_in_time = self._ended.wait(LONGEST_S)
 
 
-def test_a_slow_turn_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
+def test_a_slow_turn_holds_up_its_own_episode_only(chat, config):
     held, first = Held(others=3), threading.Lock()
 
     def answer(messages: Messages) -> str:
@@ -74,23 +73,21 @@ class SlowStep(FakeClient):
         return reply
 
 
-def test_a_slow_step_holds_up_its_own_episode_only(chat: ChatServer, config: GRPOConfig) -> None:
+def test_a_slow_step_holds_up_its_own_episode_only(chat, config):
     held = Held(others=2)
     rows = play(policy_of(chat), config, "abc", SlowStep(held))
     assert held.released_in_time
     assert [row.outcome for row in rows] == ["correct"] * 3
 
 
-def test_a_lost_step_loses_its_own_episode(chat: ChatServer, config: GRPOConfig) -> None:
+def test_a_lost_step_loses_its_own_episode(chat, config):
     client = FakeClient(failing={"b": 2})
     rows = play(policy_of(chat), config, "abc", client, check_lost=False)
     assert [row.outcome for row in rows] == ["correct", "infra_failed", "correct"]
     assert "does not answer" in rows[1].lost
 
 
-def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(
-    chat: ChatServer, config: GRPOConfig
-) -> None:
+def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(chat, config):
     class Closing(FakeClient):
         def close_episode(self, episode_id: str) -> None:
             super().close_episode(episode_id)
@@ -106,7 +103,7 @@ def test_abandoned_episodes_are_closed_until_a_server_does_not_answer(
     assert len(client.closed) == 1
 
 
-def test_every_second_is_counted_once(chat: ChatServer, config: GRPOConfig) -> None:
+def test_every_second_is_counted_once(chat, config):
     stats = RolloutStats()
     play(policy_of(chat), config, "abcdefgh", stats=stats)
     assert stats.steps == 3 * 8

@@ -193,7 +193,6 @@ def test_a_search_without_an_end_is_given_up():
 SPIDER = Path(os.environ.get("SPIDER_DIR", "missing"))
 MAX_ROWS = 100_000  # of one result; the official evaluator has no limit
 LIMITS = SqlLimits(gold_rows=MAX_ROWS, max_result_bytes=500_000_000, max_result_cells=100_000_000)
-MAX_CELLS = 20_000_000  # of one search for an order of columns
 
 
 @pytest.mark.slow

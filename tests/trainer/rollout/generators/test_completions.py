@@ -1,6 +1,7 @@
 """Token ids from a server: what is sent, what is made of the reply, and what other servers are
 told. `test_contract.py` beside it plays whole episodes."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from trainer.rollout.generators.openai import CompletionsGenerator
 from trainer.rollout.tokens import Sample, codec_of
 
 CODEC = codec_of(tiny_tokenizer("qwen2.5"))
+TOO_LONG = refusal(400, "This model's maximum context length is 16 tokens.")
 TURN = [*CODEC.plain("DESCRIBE: orders\nANSWER: 1"), CODEC.turn_end]
 
 
@@ -105,26 +107,17 @@ def test_the_window_that_the_server_lists_is_kept(server, listed, window):
     assert generator.room(0) == window
 
 
-@pytest.mark.parametrize("choice", [{"token_ids": None}, {"logprobs": None}])
-def test_a_server_without_ids_is_told_what_to_use(server, choice):
-    server.choice = choice
-    with pytest.raises(ModelServerError, match="--api chat"):
-        sample_of(server)
-
-
-def test_another_models_ids_are_refused(server):
-    server.choice = {"text": "Something else"}
-    with pytest.raises(ModelServerError, match="--tokenizer"):
-        sample_of(server)
-
-
-def test_a_smaller_window_names_the_setting(server):
-    server.faults.append(refusal(400, "This model's maximum context length is 16 tokens."))
-    with pytest.raises(ModelServerError, match=r"16 tokens.*lower --set max_context_tokens=200"):
-        sample_of(server)
-
-
-def test_a_server_without_completions_is_told_what_to_use(server):
-    server.paths = {CHAT}
-    with pytest.raises(ModelServerError, match="use --api chat"):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"choice": {"token_ids": None}}, "--api chat"),
+        ({"choice": {"logprobs": None}}, "--api chat"),
+        ({"choice": {"text": "Something else"}}, "--tokenizer"),  # another model's ids
+        ({"faults": deque([TOO_LONG])}, r"16 tokens.*lower --set max_context_tokens=200"),
+        ({"paths": {CHAT}}, "use --api chat"),  # no completions
+    ],
+)
+def test_what_a_server_lacks_is_an_error_that_names_the_option(server, changes, message):
+    vars(server).update(changes)
+    with pytest.raises(ModelServerError, match=message):
         sample_of(server)

@@ -126,11 +126,11 @@ def only_adapters(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
-def with_template(template: str | None) -> Callable[[Path], None]:
+def with_tokenizer(**fields: str | None) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        tokenizer = make_tokenizer(template or CHATML)
-        if template is None:
-            tokenizer.chat_template = None
+        tokenizer = make_tokenizer()
+        for name, value in fields.items():
+            setattr(tokenizer, name, value)
         for path in folder.glob("chat_template*"):
             path.unlink()
         tokenizer.save_pretrained(folder)
@@ -144,13 +144,8 @@ def with_more_tokens(folder: Path) -> None:
     other.save_pretrained(folder)
 
 
-def without_end(folder: Path) -> None:
-    other = make_tokenizer()
-    other.eos_token = None
-    other.save_pretrained(folder)
-
-
 SYSTEM = "{% if messages[0]['role'] == 'system' %}"
+# as Gemma's does
 REFUSING = SYSTEM + "{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
 FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
 
@@ -172,10 +167,13 @@ FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
         (shorten, r"can't load the model .*damaged"),
         (widen, r"another shape: model\.layers\.0\.mlp\.\S+, .*download"),
         (forget_a_tensor, r"config\.json, missing .*: model\.layers\.1\.mlp\.up_proj\.weight;"),
-        (without_end, r"no end token, .*eos_token in tokenizer_config\.json"),
-        (with_template(None), r"no chat template; .*, or put .*\.jinja"),
-        (with_template(REFUSING), r"System role not supported.*chat_template\.jinja"),  # Gemma's
-        (with_template(FORGETTING), r"leaves out the system message.*\.jinja"),
+        (with_tokenizer(eos_token=None), r"no end token, .*eos_token in tokenizer_config\.json"),
+        (with_tokenizer(chat_template=None), r"no chat template; .*, or put .*\.jinja"),
+        (
+            with_tokenizer(chat_template=REFUSING),
+            r"System role not supported.*chat_template\.jinja",
+        ),
+        (with_tokenizer(chat_template=FORGETTING), r"leaves out the system message.*\.jinja"),
         (with_more_tokens, "don't belong together"),
     ],
 )
@@ -279,9 +277,7 @@ def test_every_command_refuses_a_missing_model_before_torch_is_imported(name, mo
 
 
 def test_a_missing_pad_token_becomes_the_eos(saved):
-    other = make_tokenizer()
-    other.pad_token = None
-    other.save_pretrained(saved)
+    with_tokenizer(pad_token=None)(saved)
     _, tokenizer = load_model_and_tokenizer(config_of(saved))
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
 

@@ -118,7 +118,7 @@ def climbs(module: str, names: Iterable[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
-def test_a_package_imports_only_what_it_may(package):
+def test_a_package_imports_only_what_it_may(package: str) -> None:
     broken = [
         f"{module} imports {name}"
         for module in modules(package)
@@ -128,19 +128,19 @@ def test_a_package_imports_only_what_it_may(package):
     assert broken == []
 
 
-def test_every_unit_has_a_floor():
+def test_every_unit_has_a_floor() -> None:
     assert sorted(UNITS - FLOOR.keys()) == [], "add it to FLOORS"
     assert sorted(FLOOR.keys() - UNITS) == [], "remove it from FLOORS"
 
 
 @pytest.mark.parametrize("package", OURS)
-def test_units_import_only_lower_floors(package):
+def test_units_import_only_lower_floors(package: str) -> None:
     own = [one for one in MODULES if one.startswith(f"{package}.") and unit_of(one) in UNITS]
     assert [line for module in own for line in climbs(module, imports_of(module))] == []
 
 
 @pytest.mark.parametrize("package", SELF_CONTAINED)
-def test_some_packages_import_nothing_around_them(package):
+def test_some_packages_import_nothing_around_them(package: str) -> None:
     around = {package.split(".")[0], "env_server"}
     broken = [
         f"{module} imports {name}"
@@ -152,7 +152,7 @@ def test_some_packages_import_nothing_around_them(package):
     assert broken == []
 
 
-def test_no_cycle():
+def test_no_cycle() -> None:
     """No module imports itself through others, also not by imports inside functions."""
     graphlib.TopologicalSorter({module: set(edges(module)) for module in MODULES}).prepare()
 
@@ -175,7 +175,7 @@ def edges(module: str) -> Iterator[str]:
         ("shared.client.limits", "shared.errors.SQLEnvError", False),
     ],
 )
-def test_the_floors_see_a_violation(module, name, climbing):
+def test_the_floors_see_a_violation(module: str, name: str, climbing: bool) -> None:
     assert bool(climbs(module, iter([name]))) is climbing
 
 
@@ -201,7 +201,7 @@ def declared(extras: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("package", EXTRAS)
-def test_every_import_is_declared(package):
+def test_every_import_is_declared(package: str) -> None:
     modules = {
         name.split(".")[0]
         for module in MODULES
@@ -219,7 +219,7 @@ def test_every_import_is_declared(package):
     assert names  # the check sees something
 
 
-def test_training_and_play_need_no_library_of_an_optional_extra():
+def test_training_and_play_need_no_library_of_an_optional_extra() -> None:
     """In a process of its own, in which the libraries of `api` and `lora` cannot be imported."""
     code = (
         "import sys; sys.modules |= dict.fromkeys(['openai', 'peft'])\n"

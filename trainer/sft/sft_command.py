@@ -17,7 +17,8 @@ from trainer.runtime.ranks import check_not_launched
 # settings that differ from those of reinforcement learning
 LEARNING_RATE = 5e-4  # measured: adapters of Qwen2.5-Coder-0.5B, all weights of SmolLM2-135M
 LARGE_LEARNING_RATE = 1e-4  # all weights of a larger model
-# an adapter that goes on: at 2e-4 the loss on its own episodes rose from 0.03 to 3.2 in six steps
+# an adapter that learns further: the loss on its own episodes fell from 0.08 to 0.04 in two epochs;
+# at 5e-5 it rose to 0.32 in 13 steps, at 2e-4 to 3.2 in six
 FURTHER_LEARNING_RATE = 2e-5
 SMALL = ("offline", "smollm2-135m")  # presets
 DEFAULTS: dict[str, Any] = {

@@ -113,7 +113,8 @@ class QuestionBank:
         return question
 
     def question_for(self, request: ResetRequest, episode_id: str) -> AnyQuestion:
-        """Return the question that a reset asks for, or draw one: the same on every replica."""
+        """Return the question that a reset asks for, or draw one: the same on every replica, by the
+        seed or else the episode's id. `UnknownQuestion` if none matches."""
         if request.question_id is not None:
             return self.get(request.question_id)
         matches = self.matching(request.split, request.difficulty, request.db_id)

@@ -79,7 +79,8 @@ _ISO = re.compile(
 
 
 def iso_moment(text: str) -> datetime | None:
-    """Return the moment of an ISO date (its midnight) or date and time; None for any other text."""
+    """Return the moment of an ISO date (its midnight) or date and time; None for any other text.
+    With an offset it is in UTC; without one it never equals a moment that has one."""
     if not _ISO.fullmatch(text):
         return None
     try:
@@ -146,7 +147,8 @@ def read_number(text: str, words: frozenset[str] = frozenset()) -> Decimal | Non
 
 
 def is_value(given: Decimal, gold: float) -> bool:
-    """Return whether `given` is the gold, up to the tolerance, or rounded to the decimals given."""
+    """Return whether `given` is the gold, up to the tolerance, or rounded to the decimals given,
+    which needs three significant digits or more."""
     if abs(float(given) - gold) <= FLOAT_TOLERANCE * abs(gold):
         return True
     half_unit = rounding(given)

@@ -46,7 +46,8 @@ def can_pair(
 
 
 def can_fill(rows: Sequence[Sequence[frozenset[int]]], gold: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether each of `rows`, whose cells are sets of values, can have its own of `gold`."""
+    """Return whether each of `rows`, whose cells are sets of values, can have its own of `gold`;
+    False if that takes a look at more than `MAX_UNLIKE_PAIRS` of the gold's rows."""
     left = Counter(gold)
     unclear = []
     for row in rows:

@@ -41,7 +41,8 @@ class SQLEnvToolsFactory:
 
 
 class SQLEnvTools:
-    """One episode at a time. The names of its public methods are those of the tools."""
+    """One episode at a time. The names of its public methods are those of the tools. `reward` is
+    the sum so far, and `outcome` how the episode ended, None before."""
 
     def __init__(self, client: SyncSQLEnvClient, **options: Any) -> None:
         """`options` are those of `SQLEnvClient.reset`; a row of the data set has precedence."""

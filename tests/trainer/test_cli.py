@@ -46,6 +46,7 @@ def test_what_is_missing_is_named_and_leaves_no_run(tmp_path, base, data_dir, op
 
 
 def test_a_development_split_is_trained_on_with_a_flag_alone(tmp_path, base, data_dir, monkeypatch):
+    monkeypatch.setattr("trainer.rollout.servers.LOOK_S", 0.1)
     path = data_dir / "questions" / "questions_train.json"
     path.write_text(path.read_text().replace("train-shop-", "spider-dev-000"))
     common = ("--model", base, "--data", data_dir, "--server", "http://127.0.0.1:9")
@@ -74,18 +75,24 @@ def test_a_wrong_address_is_reported_before_torch_is_imported(command, other_pro
     script = f"""if True:
         import sys
         from trainer.__main__ import app
-        try:
-            app(["{command}", "--model", "{base}", "--server", sys.argv[1]])
-        finally:
-            print("torch" in sys.modules)
+        from trainer.rollout import servers
+        servers.LOOK_S = 0.1
+        for url in sys.argv[1:]:
+            try:
+                app(["{command}", "--model", "{base}", "--server", url])
+            except SystemExit as end:
+                print(end.code, "torch" in sys.modules, flush=True)
     """
-    wrong = [sys.executable, "-c", script, f"http://127.0.0.1:{moved}"]
-    done = subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "False")
-    assert "redirects to https://other/: write that URL" in done.stderr
-    wrong[-1] = refused
-    with subprocess.Popen(wrong, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert f"{refused} (connection refused)" in process.stderr.readline()
+    wrong = [sys.executable, "-c", script, f"http://127.0.0.1:{moved}", refused]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(wrong, **pipes, text=True, cwd=ROOT) as process:
+        assert process.stdout.readline() == "1 False\n"
+        said = ""
+        while refused not in said:
+            said += (line := process.stderr.readline())
+            assert line, said
+        assert "redirects to https://other/: write that URL" in " ".join(said.split())
+        assert f"{refused} (connection refused)" in said
         process.kill()
 
 
@@ -241,7 +248,8 @@ def start(*arguments: str, **environment: str) -> tuple[int, str]:
     ("command", "out"),
     [("train", "runs"), ("sft", "runs"), ("improve", "runs/improve"), ("evaluate", None)],
 )
-def test_options_and_the_environment_are_obeyed(started, command, out):
+def test_options_and_the_environment_are_obeyed(started, monkeypatch, command, out):
+    monkeypatch.setattr("trainer.rollout.servers.LOOK_S", 0.1)
     assert start(command)[0] == 0
     assert start(command, "--out", "x", "--server", "http://a:1", "--server", "http://b:2")[0] == 0
     assert start(command, SQLENV_SERVER_URL="http://c:3")[0] == 0

@@ -110,11 +110,20 @@ def read_config(model: str, base: str = "", *, download: bool) -> dict[str, Any]
     path = folder / "config.json"
     try:
         if not path.is_file():
-            from huggingface_hub import hf_hub_download, try_to_load_from_cache
+            from huggingface_hub import (
+                get_hf_file_metadata,
+                hf_hub_download,
+                hf_hub_url,
+                try_to_load_from_cache,
+            )
 
             found = try_to_load_from_cache(model, "config.json")  # at once, also without a network
             if not isinstance(found, str):
-                found = hf_hub_download(model, "config.json", local_files_only=not download)
+                if not download:
+                    return None
+                # a download tries for 20 s before it gives up
+                get_hf_file_metadata(hf_hub_url(model, "config.json"), timeout=HUB_WAIT_S)
+                found = hf_hub_download(model, "config.json")
             path = Path(found)
         config = json.loads(path.read_bytes())
     except Exception:  # of the hub's many; finding or loading the model says what is wrong

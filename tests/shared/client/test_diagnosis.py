@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from shared.client import SQLEnvClient
+from shared.client.limits import ClientLimits
 from shared.errors import ServerUnreachable, SQLEnvError, WrongAddress
 
 PEM = Path(__file__).with_name("localhost.pem")
@@ -55,7 +56,7 @@ def other_program() -> Iterator[Start]:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(PEM)
                 server.socket = context.wrap_socket(server.socket, server_side=True)
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
             stack.callback(server.shutdown)
             return server.server_port
 
@@ -103,9 +104,11 @@ def wrong_urls(other_program: Start) -> dict[str, str]:
 
 
 def test_an_address_that_cannot_work_is_reported_with_the_reason(other_program):
+    limits = ClientLimits(max_attempts=2)
     for reason, url in wrong_urls(other_program).items():
         began = time.monotonic()
-        with SQLEnvClient(url).sync() as client, pytest.raises(SQLEnvError, match=reason) as caught:
+        client = SQLEnvClient(url, limits).sync()
+        with client, pytest.raises(SQLEnvError, match=reason) as caught:
             client.metadata()
         assert url in str(caught.value)
         assert time.monotonic() - began < 10

@@ -120,7 +120,8 @@ def test_a_server_that_was_named_must_answer(model, tokenizer, here):
         rollout_func(TEXTS, model, tokenizer, nowhere)
 
 
-def test_an_address_that_cannot_work_is_not_waited_for(other_program, here):
+def test_an_address_that_cannot_work_is_not_waited_for(other_program, here, monkeypatch):
+    monkeypatch.setattr(servers, "ROUND_S", 0.5)
     for reason, url in wrong_urls(other_program).items():
         began = time.monotonic()
         with pytest.raises(SQLEnvError, match=reason):
@@ -133,7 +134,7 @@ def test_a_server_that_starts_is_waited_for(here):
     with running_server(here.data_dir) as server:
         config = here.override(server_urls=server.url, server_wait_s=60)
         server.stop()
-        threading.Timer(2.0, server.start).start()
+        threading.Timer(0.5, server.start).start()
         assert servers.check_servers(config, digest).data_digest == digest
 
 

@@ -226,6 +226,9 @@ def test_a_hub_that_does_not_answer_is_not_waited_for(monkeypatch):
         hub_at(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(ModelLoadError, match=UNREACHABLE):
             find_model(GATED)
+        download = "huggingface_hub.hf_hub_download"  # it would try for 20 s
+        monkeypatch.setattr(download, lambda *_, **__: pytest.fail("downloads"))
+        assert preset_of(GATED).why == f"the size of {GATED} is unknown"
     assert preset_of(GATED, served=True).why == f"the size of {GATED} is unknown"
 
 

@@ -1,6 +1,7 @@
 """`tiny_data`: a data directory with two small databases and ten questions; and helpers."""
 
 import asyncio
+import gc
 import json
 import os
 import time
@@ -18,6 +19,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # no test depends on how fast the machine is
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of garbage collections, of which a trainer makes one per run."""
+    gc.collect()
+    gc.freeze()
 
 
 def needs_program(name: str, missing: str | None) -> pytest.MarkDecorator:

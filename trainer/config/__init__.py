@@ -12,7 +12,6 @@ from shared.errors import SQLEnvError
 from shared.models import (
     DEFAULT_STANDARD,
     DEFAULT_STEP_BUDGET,
-    EXPLANATIONS,
     MAX_STEP_BUDGET,
     Difficulty,
     Explanation,
@@ -107,7 +106,7 @@ class GRPOConfig:
     max_lost_fraction: Annotated[_NotNegative, Field(lt=1)] = 0.05
     # the name of one of `PROMPTS`, or the text of a file
     system_prompt: Annotated[str, Field(min_length=1), BeforeValidator(_prompt)] = "full"
-    explain: Annotated[list[Explanation], _Split] = field(default_factory=lambda: [*EXPLANATIONS])
+    explain: Annotated[list[Explanation], _Split] = field(default_factory=lambda: ["errors"])
     one_action_per_turn: bool = True  # otherwise a turn ends only at the model's end of turn
     max_prose_tokens: _Natural = 96  # 0: any number
     thinking: bool = False

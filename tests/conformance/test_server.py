@@ -19,6 +19,7 @@ from env_server.app import create_app
 from env_server.settings import Settings
 from shared.server_process import running_server
 from tests.conformance import __main__ as command
+from tests.conformance import fairness
 from tests.conformance.check import CheckResult, run
 from tests.conformance.corpus import DIRECTORY, SHOWN, HostileQuery, join, load
 from tests.conformance.episodes import determinism, play
@@ -119,7 +120,10 @@ def test_hostile_queries_cost_little_and_harm_nobody(tmp_path: Path) -> None:
     assert digests(tmp_path) == before
 
 
-def test_the_command_passes_and_prints_each_check(tmp_path: Path, tiny_data: Path) -> None:
+def test_the_command_passes_and_prints_each_check(
+    tmp_path: Path, tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairness, "ATTACK_S", 1.0)
     report = tmp_path / "report.json"
     groups = ["--only", ", ".join(group for group in GROUPS if group != "hostile")]
     with running_server(tiny_data, "--workers", "2", head_timeout_s=2) as server:

@@ -24,7 +24,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, name: str) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.name, self.ready = name, True
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self) -> str:

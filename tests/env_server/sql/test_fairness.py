@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Coroutine
 from contextvars import copy_context
+from functools import cache
 from typing import Any, TypeVar
 
 import pytest
@@ -86,12 +87,17 @@ def test_the_last_worker_takes_turns(shop, workers):
     in_pool(body, 1, lost=workers - 1, max_vm_steps=20_000_000, max_cpu_s=1e9)
 
 
+@cache
+def undisturbed(shop: str) -> tuple[SqlResult, SqlResult]:
+    # a CPU limit could end the queries first, at another number of steps each time
+    with SqlRunner(SqlLimits(max_cpu_s=1e9)) as runner:
+        return runner.run(slow(shop, 1_500_000)), runner.run(endless(shop))
+
+
 @pools
 def test_a_slow_query_is_finished_however_many_fresh_ones_come(shop, workers, lost):
     """Its result is that of an undisturbed run, to the number of steps."""
-    # a CPU limit could end the queries first, at another number of steps each time
-    with SqlRunner(SqlLimits(max_cpu_s=1e9)) as runner:
-        expected, over = runner.run(slow(shop, 1_500_000)), runner.run(endless(shop))
+    expected, over = undisturbed(shop)
     assert over.error_code == "sql_budget"
 
     async def body(pool: SqlPool) -> None:

@@ -52,7 +52,7 @@ class Recorder(ThreadingHTTPServer):
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
     with Recorder() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()

@@ -176,7 +176,7 @@ class Boundless:
 async def slow_parser(request: httpx.Request, send: Send) -> httpx.Response:
     """A server that does nothing else while it parses many keys or arrays."""
     if request.content.count(b'":') > 100 or request.content.count(b"[") > 100:
-        time.sleep(1.0)
+        time.sleep(0.4)
     return await send(request)
 
 

@@ -1,8 +1,10 @@
 """docker/k8s: each object against the schema of the Kubernetes API, and against the others."""
 
+import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,12 @@ def strict(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def validate(one: dict[str, Any], version: str) -> None:
+    _validate(json.dumps(one, sort_keys=True), version)
+
+
+@cache  # most objects are the same with all options
+def _validate(text: str, version: str) -> None:
+    one = json.loads(text)
     if one["kind"] in CUSTOM:
         body = {key: one[key] for key in one if key not in ("apiVersion", "kind", "metadata")}
         jsonschema.validate(body, strict(CUSTOM[one["kind"]]))

@@ -58,6 +58,7 @@ def check_same(run: Run, other: Run) -> None:
         assert row == pytest.approx(theirs, rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_end_and_as_one_does(small, tmp_path, data_dir):
     """Each process plays its own episodes; the gradients of a step's two updates go over gloo, and
     the run's folder passes the audit."""

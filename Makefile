@@ -58,10 +58,10 @@ notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs
 	$(BIN)/python -m trainer.runtime.notebook notebooks/train_grpo.ipynb
 
 test: $(STAMP)  ## run the tests, except the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m "not slow"
 
 test-all: $(STAMP)  ## run the slow tests, which `make test` skips
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m slow
 
 mutate: $(STAMP)  ## mutate modules and list what no test notices: FILES=env_server/rewards.py
 	nice $(BIN)/python -m tests.mutation $(FILES)

@@ -32,6 +32,7 @@ def test_unknown_names_end_the_benchmark(capsys):
     assert "no part 'c'; the parts are a, b" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_rate_of_one_core_is_measured(tiny_data, capsys):
     sizing.main(tiny_data, seconds=0.1)
     printed = re.findall(r"([\d,]+) steps per second", capsys.readouterr().out)

@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 from shared.server_process import ServerProcess
-from tests.browser.test_report import CHROMIUM, DESKTOP, FLAGS, MISSING, sync_api
+from tests.browser.test_report import DESKTOP, MISSING, browser, sync_api
 from tests.conftest import needs_program
 
 pytestmark = needs_program("chromium", MISSING)
+__all__ = ["browser"]  # a fixture
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 KEY = "operator-key-0123456789"
 PHONE = {"width": 400, "height": 850}
@@ -31,29 +32,26 @@ def server(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(params=["light", "dark"])
-def page(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Any]:
+def page(browser: Any, server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A page of the operator's: light on a desktop, dark on a phone."""
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        context = browser.new_context(
-            base_url=server.url,
-            color_scheme=request.param,
-            viewport=DESKTOP if request.param == "light" else PHONE,
-            http_credentials={"username": "me", "password": KEY},
-        )
-        page = context.new_page()
-        messages: list[str] = []
-        page.on("console", lambda one: messages.append(one.text))
-        page.on("pageerror", lambda one: messages.append(str(one)))
-        page.on("dialog", lambda one: messages.append(one.message))
-        page.on(
-            "request",
-            lambda one: one.url.startswith((server.url, "data:")) or messages.append(one.url),
-        )
-        page.goto("/signin")
-        yield page
-        browser.close()
-        assert messages == []
+    context = browser.new_context(
+        base_url=server.url,
+        color_scheme=request.param,
+        viewport=DESKTOP if request.param == "light" else PHONE,
+        http_credentials={"username": "me", "password": KEY},
+    )
+    page = context.new_page()
+    messages: list[str] = []
+    page.on("console", lambda one: messages.append(one.text))
+    page.on("pageerror", lambda one: messages.append(str(one)))
+    page.on("dialog", lambda one: messages.append(one.message))
+    page.on(
+        "request", lambda one: one.url.startswith((server.url, "data:")) or messages.append(one.url)
+    )
+    page.goto("/signin")
+    yield page
+    context.close()
+    assert messages == []
 
 
 def fits(page: Any) -> None:
@@ -90,6 +88,11 @@ def test_an_episode_is_played_with_the_keyboard_and_the_board_counts_it(page):
     page.wait_for_selector(".spark polyline[points]")
 
 
+# how they look is tested above and below
+without_dark = pytest.mark.parametrize("page", ["light"], indirect=True)
+
+
+@without_dark
 def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page):
     page.goto("/")
     feed = page.locator("#feed")
@@ -100,6 +103,7 @@ def test_the_board_says_when_the_server_is_gone_and_goes_on_when_it_is_back(page
     sync_api.expect(feed).to_have_text("Live.")
 
 
+@without_dark
 def test_the_api_is_read_and_called_on_the_page_of_its_description(page):
     pytest.importorskip("fastapi_offline")
     page.goto("/docs")

@@ -35,10 +35,11 @@ def results_of(
     """
     questions = [question for split in load_splits(data_dir).values() for question in split]
     checks = [one for one in all_checks(load()) if one.group in groups and name in one.name]
+    settings = {"sql_workers": 1, **settings}
     settings |= {"api_key": broken.TRAINER, "agent_keys": broken.AGENT}
 
     async def main() -> list[CheckResult]:
-        app = create_app(Settings(data_dir=data_dir, sql_workers=2, **settings))
+        app = create_app(Settings(data_dir=data_dir, **settings))
         served = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         first, second = (
             httpx.AsyncClient(
@@ -157,7 +158,7 @@ def test_a_slow_parser_is_found(tiny_data: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_a_leaking_jail_is_found(tiny_data: Path, fault: Fault, query: str, message: str) -> None:
-    results = results_of(tiny_data, fault, "hostile", name=query)
+    results = results_of(tiny_data, fault, "hostile", name=query, sql_workers=2)
     (found,) = (result for result in results if result.name == query)
     assert (found.status, message in found.detail) == ("FAIL", True)
 

@@ -120,6 +120,7 @@ def test_hostile_queries_cost_little_and_harm_nobody(tmp_path: Path) -> None:
     assert digests(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_the_command_passes_and_prints_each_check(
     tmp_path: Path, tiny_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

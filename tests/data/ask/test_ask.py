@@ -9,6 +9,8 @@ from shared.dataset import load_questions
 from tests.data.ask.databases import PARCELS, QUESTIONS, make
 from tests.data.sources.importing import run_import
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:

@@ -73,7 +73,7 @@ def small() -> ByForm:
     domain = Domain("small", (SHOPS, SALES))
     connection = open_memory(domain, ROWS)
     found: dict[str, list[AnsweredDraft]] = {form: [] for form in FORMS}
-    for seed in range(40):
+    for seed in range(20):
         wanted = {"easy": 40, "medium": 40}
         for asked in balanced(domain, ROWS, connection, random.Random(seed), wanted):
             found[asked.draft.form].append(asked)

@@ -47,10 +47,14 @@ def order(queue: FairQueue) -> str:
 
 
 # (workers that are up, workers that were lost and can't be started again)
-pools = pytest.mark.parametrize(("workers", "lost"), [(1, 0), (2, 0), (1, 1), (2, 1)])
+SLOW = pytest.mark.slow
+POOLS = [(1, 0), pytest.param(2, 0, marks=SLOW), pytest.param(1, 1, marks=SLOW), (2, 1)]
+pools = pytest.mark.parametrize(("workers", "lost"), POOLS)
 
 
-@pytest.mark.parametrize(("workers", "lost", "clients"), [(1, 0, 1), (2, 0, 24), (2, 1, 24)])
+@pytest.mark.parametrize(
+    ("workers", "lost", "clients"), [(1, 0, 1), pytest.param(2, 0, 24, marks=SLOW), (2, 1, 24)]
+)
 def test_endless_queries_hold_nobody_up(shop, workers, lost, clients):
     """No limit ends them here, so that a look-up is answered only if it goes before them."""
 

@@ -152,7 +152,7 @@ def test_a_query_that_kills_its_worker_twice_is_its_own_error(shop, lost):
         moved = lost or all(map(alive, before))
         assert moved, "others waited, so it had moved to another process"
 
-    in_pool(body, 1, lost, kill_after_cpu_s=1.0, **NO_LIMITS)
+    in_pool(body, 1, lost, kill_after_cpu_s=0.5, **NO_LIMITS)
 
 
 @with_or_without_a_loss

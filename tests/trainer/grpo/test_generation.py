@@ -27,8 +27,9 @@ from trainer.runtime.training import run_training_with_metrics
 pytestmark = pytest.mark.usefixtures("blank_charts")
 
 FAMILY = "qwen2.5"
-MODES = ({}, {"lora_rank": 4})
-RUNNING = pytest.param("running", marks=pytest.mark.slow)
+SLOW = pytest.mark.slow
+MODES = (pytest.param({}, marks=SLOW), {"lora_rank": 4})
+RUNNING = pytest.param("running", marks=SLOW)
 
 
 @pytest.fixture(params=["fake", RUNNING])

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("blank_charts")
     "at",
     # 8 and 9 are as 5 and 6, a step later
     [
-        pytest.param(at, marks=() if at in (3, 7, 12) else pytest.mark.slow)
+        pytest.param(at, marks=() if at == 7 else pytest.mark.slow)
         for at in (1, 2, 3, 4, 5, 6, 7, 10, 11, 12)
     ],
 )
@@ -116,6 +116,7 @@ def test_a_step_that_broke_off_is_in_no_row(small, tmp_path, monkeypatch):
         assert row["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_more_steps_may_follow(small, tmp_path):
     begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
     run = latest(tmp_path)

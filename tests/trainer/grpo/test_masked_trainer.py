@@ -22,6 +22,7 @@ from trainer.grpo.masked_trainer import MaskedGRPOTrainer, counted, split_update
 from trainer.runtime.precision import compute_logits_in_float32
 from trainer.runtime.training import run_training_with_metrics
 
+SLOW = pytest.mark.slow
 SMALL_BATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
 
 
@@ -101,10 +102,11 @@ def check_equal(found: Gradients, expected: Gradients, factor: float = 1.0) -> N
 @pytest.mark.parametrize(
     ("family", "options"),
     [
-        *((family, SMALL_BATCHES) for family in FAMILIES),
-        ("qwen3", {"lora_rank": 4}),
-        ("qwen3", {"beta": 0.1}),
-        ("qwen3", {"gradient_checkpointing": True}),
+        ("qwen3", SMALL_BATCHES),
+        *(pytest.param(one, SMALL_BATCHES, marks=SLOW) for one in FAMILIES if one != "qwen3"),
+        pytest.param("qwen3", {"lora_rank": 4}, marks=SLOW),
+        pytest.param("qwen3", {"beta": 0.1}, marks=SLOW),
+        pytest.param("qwen3", {"gradient_checkpointing": True}, marks=SLOW),
         ("qwen3", {"lora_rank": 4, "gradient_checkpointing": True}),
     ],
     ids=str,
@@ -253,7 +255,7 @@ def judged(settings: GRPOConfig, model: Any, tokenizer: Any, *, both: int) -> St
 @pytest.mark.parametrize(
     "options",
     [
-        SMALL_BATCHES,
+        pytest.param(SMALL_BATCHES, marks=SLOW),
         # idle rows beside others in one micro-batch, which share the prompt
         {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
         {**SMALL_BATCHES, "updates_per_batch": 2, "learning_rate": 1e-3},

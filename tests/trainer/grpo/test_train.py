@@ -172,7 +172,7 @@ def test_questions_come_in_the_same_order_after_a_resume(settings, model, tokeni
     whole = asked()
     orders = {tuple(name for step, name in whole if step // 2 == epoch) for epoch in (0, 1)}
     assert len(orders) == 2  # reshuffled
-    for stop in (1, 2, 3):
+    for stop in (1, 2):  # within an epoch, and at its end
         asked(steps=stop)
         checkpoint = Path(settings.output_dir) / str(stop) / f"checkpoint-{stop}"
         assert asked(checkpoint) == [one for one in whole if one[0] >= stop]

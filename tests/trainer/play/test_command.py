@@ -206,7 +206,7 @@ ROWS = "QUERY: SELECT buyer, total FROM orders ORDER BY total DESC"
     ("said", "written"),
     [
         ('[["Bo", 99.0], ["Ann", 10.5], ["Cy, \\"C\\"", 7.25], [null, 1]]', None),
-        ("Bo", "buyer\nBo\n"),
+        pytest.param("Bo", "buyer\nBo\n", marks=pytest.mark.slow),
         ("Bo, Ann", "buyer\nBo\nAnn\n"),
         ('[["Bo", 99]]', "buyer,total\nBo,99.0\n"),
     ],

@@ -30,6 +30,7 @@ from trainer.run.folder import Run, read_json, read_lines, write_json
 from trainer.run.records import EpisodeRecord, append_records, read_records
 
 SECTIONS = ("success", "curves", "ledger", "transcripts", "groups", "time", "counts", "settings")
+without_charts = pytest.mark.usefixtures("blank_charts")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -212,6 +213,7 @@ def test_everything_has_an_accessible_name(whole):
     assert all(later <= earlier + 1 or later == 4 for earlier, later in pairwise(levels))
 
 
+@without_charts
 def test_an_interrupted_run_says_what_is_missing(stopped):
     page = Page(report(stopped))
     missing = page.text("gaps")
@@ -224,6 +226,7 @@ def test_an_interrupted_run_says_what_is_missing(stopped):
     assert "after, greedy" not in page.text("success")
 
 
+@without_charts
 def test_a_run_without_training_steps_gives_a_page(tmp_path):
     began = record_run(tmp_path, until="before", steps=2)
     Run(began).episodes.unlink()
@@ -233,6 +236,7 @@ def test_a_run_without_training_steps_gives_a_page(tmp_path):
         assert page.text(section)
 
 
+@without_charts
 def test_a_damaged_file_is_named(own):
     path = own / "summary.json"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -240,6 +244,7 @@ def test_a_damaged_file_is_named(own):
         report(own)
 
 
+@without_charts
 def test_missing_questions_are_shown_by_their_ids(own, tmp_path, finished):
     config = read_json(own / "config.json")
     config["data_digest"] = "cc" * 32  # of other data
@@ -254,6 +259,7 @@ def test_missing_questions_are_shown_by_their_ids(own, tmp_path, finished):
     assert "train-shop-0" in page.text("groups")
 
 
+@without_charts
 def test_a_run_of_too_many_episodes_shows_some_of_its_steps(own, monkeypatch):
     monkeypatch.setattr(report_groups, "MAX_EPISODES", 2 * 16)
     page = Page(report(own))
@@ -261,6 +267,7 @@ def test_a_run_of_too_many_episodes_shows_some_of_its_steps(own, monkeypatch):
     assert f"12 groups are on this page, of 3 of {STEPS} training steps" in page.text("groups")
 
 
+@without_charts
 def test_lost_and_overflown_episodes_are_shown(own):
     run = Run(own)
     lines = list(read_lines(run.episodes))
@@ -312,6 +319,7 @@ def evaluated(folder: Path, run: Run, samples: int = 1, **changes: Any) -> list[
     return episodes
 
 
+@without_charts
 def test_an_evaluation_has_a_page(finished, tmp_path):
     """One that was interrupted after its episodes."""
     folder, run = tmp_path / "evaluation", Run(finished)
@@ -328,6 +336,7 @@ def test_an_evaluation_has_a_page(finished, tmp_path):
     assert "Votes of attempts" not in page.text("success")
 
 
+@without_charts
 def test_the_page_of_several_attempts_has_their_votes(finished, tmp_path):
     folder, run = tmp_path / "evaluation", Run(finished)
     for sample in (0, 1):
@@ -339,6 +348,7 @@ def test_the_page_of_several_attempts_has_their_votes(finished, tmp_path):
     assert page.count("img") == 1
 
 
+@without_charts
 def test_without_a_path_the_newest_run_is_reported(own, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "RUNS", tmp_path)
     assert CliRunner().invoke(app, ["report"]).exit_code == 0

@@ -114,7 +114,7 @@ def settings(tmp_path: Path, **options: Any) -> GRPOConfig:
     return GRPOConfig(**{**values, **options})
 
 
-@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("lora_rank", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_an_interrupted_training_ends_with_the_weights_of_an_uninterrupted_one(
     tokenizer, tmp_path, lora_rank
 ):

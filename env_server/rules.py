@@ -12,13 +12,13 @@ from shared.code_digest import code_digest
 
 # of env_server/sql, what decides a result's text; the others start workers and wait for them
 SQL = (
-    *("column_values", "connection", "lookup", "misleading", "remarks", "remedies", "run"),
+    *("describe_values", "connection", "lookup", "misleading", "remarks", "remedies", "run"),
     *("statement", "text_dates"),
 )
 # part -> the files and folders that decide it
 CODE = {
     "rewards": ("env_server/rewards.py",),
-    "verdicts": ("env_server/verifier", "shared/answer_text.py", "shared/cells.py"),
+    "verdicts": ("env_server/verifier", "shared/answer_text.py", "shared/answer_cells.py"),
     "observations": (
         *("env_server/episode.py", "env_server/render.py", "env_server/describe.py"),
         *("env_server/questions.py", "shared/actions.py", "shared/errors.py"),

@@ -35,7 +35,7 @@ FLOORS = {
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
         ("models", "pages"), ("actions", "answer_text", "console"),
         ("order_by",),
-        ("cells", "code_digest", "errors", "key_files", "sql_parser", "seeds", "shipped"),
+        ("answer_cells", "code_digest", "errors", "key_files", "sql_parser", "seeds", "shipped"),
         ("sqltext", "subset"),
     ),
     "env_server": (

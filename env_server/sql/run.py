@@ -10,8 +10,8 @@ from functools import partial
 
 import apsw
 
-from env_server.sql.column_values import column_values
 from env_server.sql.connection import SqlConnection, limit_heap
+from env_server.sql.describe_values import column_values
 from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
 from env_server.sql.remedies import remedy_of

@@ -6,7 +6,7 @@
     matching.py     pair the rows of two results, and their columns
     standards.py    `judge_answer`; `STANDARDS`: strict (ours), Spider's and BIRD's
 
-`shared.answer_text` splits a text, `shared.cells` reads one number, date or text of it, with
+`shared.answer_text` splits a text, `shared.answer_cells` reads one number, date or text of it, with
 separators and units. docs/trust.md has the rules. Whole texts are compared: 'It is 42' is not 42.
 """
 

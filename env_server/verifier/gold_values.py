@@ -10,7 +10,7 @@ from functools import lru_cache
 from env_server.render import one_line
 from env_server.verifier.gold import Gold
 from env_server.verifier.reading import Shape
-from shared.cells import (
+from shared.answer_cells import (
     BOOLEANS,
     FLOAT_TOLERANCE,
     NULLS,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared.answer_cells import NULLS, Read, plain, unquote, visible
 from shared.answer_text import (
     BAR,
     BULLET,
@@ -28,7 +29,6 @@ from shared.answer_text import (
     unboxed,
     unwrapped_texts,
 )
-from shared.cells import NULLS, Read, plain, unquote, visible
 from shared.models import AnswerType
 
 Rows = list[list[Read]]

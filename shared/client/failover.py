@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from shared import errors
 from shared.client.fleet import Fleet
-from shared.client.limits import Attempts
 from shared.client.replica import Replica, encode, is_loss
+from shared.client.retries import Attempts
 from shared.models import StepResult
 
 T = TypeVar("T")

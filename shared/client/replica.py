@@ -21,9 +21,10 @@ from shared import errors
 from shared.client.auth import API_KEY_VARIABLE
 from shared.client.batching import Batcher, closed_error, own_copy
 from shared.client.diagnosis import causes, fault_of, reason_of
-from shared.client.limits import Attempts, ClientLimits, Peers
+from shared.client.limits import ClientLimits
 from shared.client.proxies import through_proxy
 from shared.client.resolver import Address
+from shared.client.retries import Attempts, Peers
 from shared.client.shards import SERVER, Shards
 from shared.models import ResetResult, ServerMetadata, SQLState, StepResult
 

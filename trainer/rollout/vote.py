@@ -19,6 +19,18 @@ from decimal import Decimal
 from typing import Any
 
 from shared.actions import ActionType
+from shared.answer_cells import (
+    BOOLEANS,
+    NULLS,
+    Read,
+    folded,
+    is_value,
+    iso_moment,
+    plain,
+    read_number,
+    unquote,
+    visible,
+)
 from shared.answer_text import (
     BULLET,
     RULE,
@@ -31,18 +43,6 @@ from shared.answer_text import (
     split_bars,
     split_commas,
     unwrapped_texts,
-)
-from shared.cells import (
-    BOOLEANS,
-    NULLS,
-    Read,
-    folded,
-    is_value,
-    iso_moment,
-    plain,
-    read_number,
-    unquote,
-    visible,
 )
 from trainer.rollout.prompts import NO_ROWS, result_of, result_rows
 from trainer.rollout.row import RolloutRow

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
-from env_server.sql.column_values import MAX_ROWS, Value, describe_values
+from env_server.sql.describe_values import MAX_ROWS, Value, describe_values
 from env_server.sql.jobs import encode_columns
 from env_server.sql.run import SqlRunner
 from env_server.sql.text_dates import TEXT_DATE

@@ -8,7 +8,8 @@ import anyio
 import httpx
 import pytest
 
-from shared.client.limits import ClientLimits, retry_wait_s
+from shared.client.limits import ClientLimits
+from shared.client.retries import retry_wait_s
 from shared.errors import (
     CapacityReached,
     Conflict,

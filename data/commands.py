@@ -11,7 +11,7 @@ from data.choose import TRAIN, Splitting
 from data.domains.shipped import DATA_DIR
 from data.generate import generate_command
 from data.introspection.make_questions import make_questions
-from data.sources.command import (
+from data.sources.import_command import (
     Databases,
     EvalShare,
     Force,

@@ -36,7 +36,7 @@ FLOORS = {
         ("models", "pages"), ("actions", "answer_text", "console"),
         ("order_by",),
         ("answer_cells", "code_digest", "errors", "key_files", "sql_parser", "seeds", "shipped"),
-        ("sqltext", "subset"),
+        ("answer_numbers", "sqltext", "subset"),
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),
@@ -45,7 +45,7 @@ FLOORS = {
         ("verifier", "rewards"), ("render", "tries"), ("sql",), ("settings",),
     ),
     "trainer": (
-        ("__main__", "prompts", "rewards"), ("improve",),
+        ("__main__", "prompts", "rewards"), ("improve", "train_command"),
         ("grpo", "play", "pretraining", "report", "sft"),
         ("run",), ("rollout",), ("runtime",), ("charts", "config", "errors"),
     ),
@@ -53,7 +53,7 @@ FLOORS = {
         ("__main__",), ("commands",), ("introspection",),
         ("audit", "generate"), ("build", "sources"),
         ("choose",),
-        ("domains",), ("golds",), ("spellings",),
+        ("domains",), ("golds",), ("cell_formats",),
     ),
 }  # fmt: skip
 

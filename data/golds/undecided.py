@@ -23,9 +23,9 @@ import apsw
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from data.cell_formats import Value, is_missing, readings
 from data.golds.meanings import Meaning, meaning_of
 from data.golds.quoted import doubtful_name, table_of
-from data.spellings import Value, is_missing, readings
 from shared.order_by import Row, Unresolved, parse_query, resolve_term
 from shared.sqltext import quote_identifier
 

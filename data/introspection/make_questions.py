@@ -24,7 +24,7 @@ from data.domains.words import plural
 from data.golds.execute import GoldResult, open_readonly
 from data.introspection.names import LISTS, core_of, is_clause, singular, words_of
 from data.introspection.schema import Schema, introspect
-from data.sources.convert import Source, beside, check_out, import_source
+from data.sources.import_source import Source, beside, check_out, import_source
 from data.sources.own import sqlite_files
 from data.sources.questions import Row
 from data.sources.report import ImportReport, SplitCount

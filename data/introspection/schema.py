@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import apsw
 
+from data.cell_formats import column_of
 from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
 from data.domains.templates.asker import NUMBERS
 from data.introspection.names import LISTS, awkward, core_of, phrase_of, singular, without_prefix
 from data.introspection.tables import Cells, RawTable, is_blank, read_tables
-from data.spellings import column_of
 
 LABELS = (Kind.TEXT, Kind.CATEGORY)
 OTHER_DATES = (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import KEEP_OVERSIZE
-from data.sources.convert import Source
+from data.sources.import_source import Source
 from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database

@@ -1,7 +1,7 @@
 """Load the table of a file into DuckDB, and find out how SQLite is to hold its columns.
 
 A text column becomes numbers, dates, times or booleans if all its cells are written so
-(`data.spellings`). DuckDB decides the usual case, plain numbers, by itself.
+(`data.cell_formats`). DuckDB decides the usual case, plain numbers, by itself.
 """
 
 import csv
@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from data.sources.files import Found
-from data.sources.layout import Table
-from data.sources.rows import MAX_LINE_CHARS, as_utf8
-from data.spellings import (
+from data.cell_formats import (
     CODES,
     DAYS,
     MISSING,
@@ -28,6 +25,9 @@ from data.spellings import (
     is_missing,
     name_words,
 )
+from data.sources.files import Found
+from data.sources.layout import Table
+from data.sources.rows import MAX_LINE_CHARS, as_utf8
 from shared.errors import DataError
 from shared.sqltext import quote_identifier, quote_text
 

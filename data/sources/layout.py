@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 
+from data.cell_formats import is_missing, plain, readings
 from data.sources.rows import Record
-from data.spellings import is_missing, plain, readings
 from shared.console import counted
 from shared.errors import DataError
 

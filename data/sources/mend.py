@@ -1,8 +1,8 @@
 """Mend the names and the cells of a SQLite database, as an import of CSV files does.
 
 Names become such as SQL reads without quotes. A column whose cells are all numbers, dates, times or
-booleans in one spelling (`data.spellings`) gets their values, and a type that keeps these. Keys and
-columns of unique indexes keep their cells, as other tables or rows depend on them.
+booleans in one spelling (`data.cell_formats`) gets their values, and a type that keeps these. Keys
+and columns of unique indexes keep their cells, as other tables or rows depend on them.
 """
 
 import re
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import apsw
 from sqlglot.dialects.sqlite import SQLite
 
+from data.cell_formats import CODES, DAYS, Column, Value, column_of, days_of, is_missing, name_words
 from data.sources.duck_tables import LONG, SAMPLE
 from data.sources.table_files import plain_names, table_name
-from data.spellings import CODES, DAYS, Column, Value, column_of, days_of, is_missing, name_words
 from shared.sqltext import quote_identifier
 
 AFTER_TYPE = re.compile(

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from data.choose import EVAL, TRAIN
-from data.sources.convert import Source
+from data.sources.import_source import Source
 from data.sources.mend import mend
 from data.sources.postgres import database_name, shown, write_postgres
 from data.sources.questions import rows_of

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from data.cell_formats import plain
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
 from data.sources.files import SHEETS, TEXTS, Found, tables_in, unpacked
 from data.sources.report import Flagged, ImportReport
 from data.sources.rows import as_utf8
-from data.spellings import plain
 from shared.answer_cells import visible
 from shared.errors import DataError
 

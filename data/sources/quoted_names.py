@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from data.choose import TRAIN
 from data.golds.execute import open_readonly
-from data.sources.convert import Source
+from data.sources.import_source import Source
 from shared.errors import DatabaseLoadError
 from shared.sql_parser import parse_sql
 from shared.sqltext import RESERVED, quote_identifier, sql_name

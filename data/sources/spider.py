@@ -21,7 +21,7 @@ import requests
 
 from data.choose import EVAL, TRAIN
 from data.golds.execute import Reason
-from data.sources.convert import Source, check_out, import_source
+from data.sources.import_source import Source, check_out, import_source
 from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import copy_database

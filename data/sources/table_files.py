@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import apsw
 import duckdb
 
+from data.cell_formats import plain
 from data.sources import duck_tables
 from data.sources.duck_tables import Duck, Loaded, check_width, connect, load_text, load_typed
 from data.sources.files import PACKED, SHEETS, TEXTS, Found, NotRead, tables_in, unpacked
@@ -19,7 +20,6 @@ from data.sources.layout import check_lost
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import DUMP, new_database
 from data.sources.sqlite_files import SUFFIXES as DATABASES
-from data.spellings import plain
 from shared.dataset import check_inside
 from shared.errors import DataError
 from shared.sqltext import RESERVED, quote_identifier

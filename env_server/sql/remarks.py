@@ -12,6 +12,7 @@ from itertools import chain, count
 from sqlglot import exp
 
 from env_server.sql.connection import SqlConnection
+from env_server.sql.describe_values import FEW
 from env_server.sql.jobs import Cell, Row, SqlResult
 from env_server.sql.lookup import Lookup, Names, Place, Scope
 from env_server.sql.misleading import ORDERED, misleading_in
@@ -21,7 +22,6 @@ from shared.sqltext import quote_identifier, quote_text, sql_name
 MAX_REMARKS = 2
 MAX_BRACKETS = 40  # a statement with more is not read
 MAX_LOOKED_UP = 20  # conditions of a statement
-FEW = 8  # values of a column that are all listed
 NEAR_OF = 1_000  # values among which a similar one is sought
 NEAR = 0.75  # least likeness of a value, by difflib's ratio
 MAX_VALUE_CHARS = 40

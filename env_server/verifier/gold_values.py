@@ -12,19 +12,16 @@ from env_server.verifier.gold import Gold
 from env_server.verifier.reading import Shape
 from shared.answer_cells import (
     BOOLEANS,
-    FLOAT_TOLERANCE,
     NULLS,
     Read,
     Scalar,
     folded,
-    is_value,
     iso_moment,
     plain,
-    read_number,
-    rounding,
     unquote,
     visible,
 )
+from shared.answer_numbers import FLOAT_TOLERANCE, is_value, read_number, rounding
 
 # Different cells of one answer that are read as numbers with units, dates and so on: 10 us each.
 # Further ones must be the gold's own text.

@@ -76,7 +76,7 @@ def test_a_wrong_address_is_reported_before_torch_is_imported(command, other_pro
         import sys
         from trainer.__main__ import app
         from trainer.rollout import servers
-        servers.LOOK_S = 0.1
+        servers.LOOK_S = 1.0
         for url in sys.argv[1:]:
             try:
                 app(["{command}", "--model", "{base}", "--server", url])

@@ -19,10 +19,10 @@ import torch
 from shared.errors import SQLEnvError
 from trainer.config import GRPOConfig
 from trainer.errors import ModelServerError
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.generators.base import Generator
 from trainer.rollout.loop import sampling
 from trainer.rollout.prompts import opening_messages
-from trainer.rollout.tokens import codec_of
 from trainer.runtime.ranks import Ranks
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"

@@ -9,8 +9,8 @@ from typing import Any
 from trainer.config import GRPOConfig
 from trainer.play.played import PlayedAttempt
 from trainer.play.retry import RETRY_TEMPERATURE, RetryingGenerator, RetryingPolicy
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.loop import local_generator, sampling
-from trainer.rollout.tokens import codec_of
 from trainer.runtime.cpu_budget import limit_threads
 from trainer.runtime.models import load_model_and_tokenizer
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from shared.errors import SQLEnvError
 from trainer.play.played import PlayedAttempt
+from trainer.rollout.chat_codec import ChatCodec
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.base import AsyncPolicy
-from trainer.rollout.tokens import ChatCodec, Sample
+from trainer.rollout.transcript import Sample
 
 RETRIES = 8
 RETRY_TEMPERATURE = 1.2

@@ -25,11 +25,12 @@ from shared.errors import (
 )
 from shared.models import Outcome, StepResult
 from trainer.config import GRPOConfig
+from trainer.rollout.chat_codec import ChatCodec
 from trainer.rollout.episode import Episode, EpisodeObserver
 from trainer.rollout.generators.base import AnyPolicy, AsyncGenerator, AsyncPolicy, Generator
 from trainer.rollout.parsing import ParsedAction, parse_with_fallback
 from trainer.rollout.row import RolloutRow, RolloutStats
-from trainer.rollout.tokens import ChatCodec, Sample, Transcript
+from trainer.rollout.transcript import Sample, Transcript
 
 # The caller's mistakes, which all other episodes would meet too: raised, not counted as lost.
 _FATAL = (UnknownQuestion, InvalidRequest, DigestMismatch, Forbidden)

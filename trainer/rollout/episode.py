@@ -10,11 +10,12 @@ import numpy as np
 from shared.errors import SQLEnvError
 from shared.models import SQLObservation, StepResult
 from shared.run_files import observation_digest
+from trainer.rollout.chat_codec import ChatCodec
 from trainer.rollout.dataset import Prompt, question_id_of
 from trainer.rollout.parsing import ParsedAction
 from trainer.rollout.prompts import format_observation
 from trainer.rollout.row import RolloutRow
-from trainer.rollout.tokens import ChatCodec, Transcript
+from trainer.rollout.transcript import Transcript
 
 
 class EpisodeObserver:

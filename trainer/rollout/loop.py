@@ -14,13 +14,13 @@ from trainer.config import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch
 from trainer.rollout.batch import EpisodeClient as EpisodeClient
+from trainer.rollout.chat_codec import ChatCodec, codec_of
 from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.episode import EpisodeObserver, start_episodes
 from trainer.rollout.generators.base import AnyPolicy, Generator
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.row import RolloutStats as RolloutStats
-from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from typing import Any
 
 from trainer.config import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
+from trainer.rollout.chat_codec import ChatCodec, codec_of
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import CompletionsGenerator, OpenAIPolicy
 from trainer.rollout.loop import action_end
-from trainer.rollout.tokens import ChatCodec, codec_of
 from trainer.runtime.models import load_tokenizer
 
 

@@ -19,18 +19,8 @@ from decimal import Decimal
 from typing import Any
 
 from shared.actions import ActionType
-from shared.answer_cells import (
-    BOOLEANS,
-    NULLS,
-    Read,
-    folded,
-    is_value,
-    iso_moment,
-    plain,
-    read_number,
-    unquote,
-    visible,
-)
+from shared.answer_cells import BOOLEANS, NULLS, Read, folded, iso_moment, plain, unquote, visible
+from shared.answer_numbers import is_value, read_number
 from shared.answer_text import (
     BULLET,
     RULE,

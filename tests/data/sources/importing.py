@@ -9,7 +9,7 @@ import apsw
 from typer.testing import CliRunner
 
 from data.commands import app
-from data.sources.convert import import_source
+from data.sources.import_source import import_source
 from data.sources.report import ImportReport
 from data.sources.spider import read_spider
 from shared.dataset import Question, load_splits

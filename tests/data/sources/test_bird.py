@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data.sources.bird import read_bird
-from data.sources.convert import import_source
+from data.sources.import_source import import_source
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.client import in_process

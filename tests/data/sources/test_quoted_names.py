@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from data.sources.convert import import_source
+from data.sources.import_source import import_source
 from data.sources.quoted_names import accented, add_quoted_copies, new_names, requoted, reserved
 from data.sources.spider import read_spider
 from shared.dataset import database_path, load_splits

@@ -28,8 +28,9 @@ from trainer.play.display import Screen, no_answer
 from trainer.play.played import PlayedAttempt, PlayedQuestion
 from trainer.play.retry import RetryingGenerator, RetryingPolicy
 from trainer.play.session import ask
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.episode import Episode
-from trainer.rollout.tokens import Sample, codec_of
+from trainer.rollout.transcript import Sample
 from trainer.run.options import configured
 
 Asked = Callable[..., PlayedQuestion]

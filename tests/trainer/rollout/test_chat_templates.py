@@ -15,9 +15,10 @@ from tests.trainer.model_families import (
     tiny_tokenizer,
     training_template_of,
 )
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.parsing import without_thinking
 from trainer.rollout.prompts import FULL_SYSTEM_PROMPT
-from trainer.rollout.tokens import Sample, Transcript, codec_of
+from trainer.rollout.transcript import Sample, Transcript
 
 SYSTEM = {"role": "system", "content": FULL_SYSTEM_PROMPT}
 QUESTION = {"role": "user", "content": "Question: How many?\nTables: orders\nSteps left: 10"}

@@ -21,8 +21,9 @@ from tests.trainer.conftest import (
 )
 from tests.trainer.rollout.test_tokens import QWEN3
 from trainer.config import GRPOConfig
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.loop import local_generator, play_episodes
-from trainer.rollout.tokens import KEPT_PAIRS, Sample, codec_of, pairs_kept
+from trainer.rollout.transcript import KEPT_PAIRS, Sample, pairs_kept
 
 WINDOW = 330  # holds the prompt and three pairs, not four
 

@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.errors import PromptError
-from trainer.rollout.tokens import ChatCodec, Sample, Transcript, codec_of
+from trainer.rollout.chat_codec import ChatCodec, codec_of
+from trainer.rollout.transcript import Sample, Transcript
 
 QWEN3 = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
 SYSTEM = {"role": "system", "content": "Answer from the database."}

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from shared.errors import SQLEnvError
 from trainer.rollout.episode import Episode
-from trainer.rollout.tokens import Sample
+from trainer.rollout.transcript import Sample
 
 T = TypeVar("T")
 

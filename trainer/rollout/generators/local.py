@@ -17,7 +17,7 @@ import torch
 
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
-from trainer.rollout.tokens import Sample
+from trainer.rollout.transcript import Sample
 
 Tensor = torch.Tensor
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from shared.errors import SQLEnvError
 from trainer.errors import ModelServerError
+from trainer.rollout.chat_codec import ChatCodec
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer
 from trainer.rollout.parsing import first_turn, without_half_pairs, without_thinking
-from trainer.rollout.tokens import KEPT_PAIRS, ChatCodec, Sample
+from trainer.rollout.transcript import KEPT_PAIRS, Sample
 
 Messages = list[dict[str, Any]]
 

@@ -10,8 +10,9 @@ import pytest
 from tests.trainer.chat_server import CHAT, ChatServer, Fault, completion, refusal, served
 from tests.trainer.model_families import tiny_tokenizer
 from trainer.errors import ModelServerError
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.generators.openai import CompletionsGenerator
-from trainer.rollout.tokens import Sample, codec_of
+from trainer.rollout.transcript import Sample
 
 CODEC = codec_of(tiny_tokenizer("qwen2.5"))
 TOO_LONG = refusal(400, "This model's maximum context length is 16 tokens.")

@@ -9,12 +9,12 @@ from tests.trainer.chat_server import ModelBehind, served
 from tests.trainer.conftest import FakeClient, prompts_for
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from trainer.config import GRPOConfig
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.served import completions_generator
-from trainer.rollout.tokens import codec_of
 
 KINDS = ("chat", "vllm ids", "llama.cpp ids")
 

@@ -15,7 +15,7 @@ from trainer.rollout.generators.local import SHORTEST_SHARED, LocalGenerator
 from trainer.rollout.generators.policies import RandomPolicy, read_cells, read_schema
 from trainer.rollout.parsing import parse_model_output
 from trainer.rollout.row import RolloutRow
-from trainer.rollout.tokens import Sample
+from trainer.rollout.transcript import Sample
 
 STOPS = frozenset(range(40))  # many stop ids, so that turns have uneven lengths
 

@@ -3,7 +3,7 @@ text."""
 
 import pytest
 
-from data.spellings import column_of
+from data.cell_formats import column_of
 
 READ = [
     # thousands and decimals of many countries

@@ -11,7 +11,7 @@ import typer
 from data.choose import EVAL, TRAIN, Splitting
 from data.golds.execute import KEEP, Reason
 from data.sources.bird import read_bird
-from data.sources.convert import Source, import_source
+from data.sources.import_source import Source, import_source
 from data.sources.own import add_questions, name_of, read_csv, read_postgres, read_sqlite
 from data.sources.quoted_names import add_quoted_copies
 from data.sources.report import ImportReport

@@ -16,7 +16,7 @@ from tests.trainer.chat_server import ChatServer, Messages, refusal, served
 from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer import __main__ as cli
 from trainer.config.presets import TRAINED_MODEL
-from trainer.play import command
+from trainer.play import play_command
 from trainer.run import progress
 
 ROOT = Path(__file__).parents[3]
@@ -149,7 +149,7 @@ def type_lines(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
         def stdout(self) -> Any:
             return sys.stdout
 
-    monkeypatch.setattr(command, "sys", Terminal())
+    monkeypatch.setattr(play_command, "sys", Terminal())
     rest = iter(lines)
 
     def read(_: str) -> str:

@@ -19,7 +19,7 @@ from itertools import islice
 from babel import Locale
 from babel.numbers import list_currencies
 
-from shared.answer_cells import INVISIBLE
+from shared.answers.cells import INVISIBLE
 
 Value = int | float | str
 Spelling = tuple[str, ...]  # its kind, and what tells it from others of its kind

@@ -32,7 +32,7 @@ from env_server.sql import JobKind, Jobs, SqlJob, SqlResult, drive_async
 from env_server.sql.statement import tables_hint
 from env_server.verifier import STANDARDS, STRICT, Gold, answer_verdicts, result_verdicts
 from shared.actions import ActionType, SQLAction, normalise, parse_action, render_action
-from shared.answer_text import unwrapped_texts
+from shared.answers.text import unwrapped_texts
 from shared.dataset import AnyQuestion, Question
 from shared.errors import Conflict, InvalidRequest
 from shared.models import (

@@ -18,10 +18,7 @@ SQL = (
 # part -> the files and folders that decide it
 CODE = {
     "rewards": ("env_server/rewards.py",),
-    "verdicts": (
-        *("env_server/verifier", "shared/answer_text.py"),
-        *("shared/answer_cells.py", "shared/answer_numbers.py"),
-    ),
+    "verdicts": ("env_server/verifier", "shared/answers"),
     "observations": (
         *("env_server/episode.py", "env_server/render.py", "env_server/describe.py"),
         *("env_server/questions.py", "shared/actions.py", "shared/errors.py"),

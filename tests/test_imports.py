@@ -33,10 +33,10 @@ FORBIDDEN = {
 FLOORS = {
     "shared": (
         ("server_process",), ("run_files",), ("run_stats",), ("agents", "dataset"), ("client",),
-        ("models", "pages"), ("actions", "answer_text", "console"),
+        ("models", "pages"), ("actions", "console"),
         ("order_by",),
-        ("answer_cells", "code_digest", "errors", "key_files", "sql_parser", "seeds", "shipped"),
-        ("answer_numbers", "sqltext", "subset"),
+        ("answers", "code_digest", "errors", "key_files", "sql_parser", "seeds", "shipped"),
+        ("sqltext", "subset"),
     ),
     "env_server": (
         ("__main__",), ("asgi", "commands"), ("app",), ("page",), ("audit", "http"), ("service",),

@@ -74,7 +74,7 @@ async def sqlenv(folder: str) -> AsyncIterator[Answer]:
     """SQLEnv's server: the statement is a QUERY, and what it shows is the ANSWER."""
     from shared.client import SQLEnvClient
     from shared.server_process import running_server
-    from trainer.sft.recorded import answer_shown
+    from trainer.sft.demonstration_kinds import answer_shown
 
     with running_server(Path(folder), "--workers", "1") as server:
         async with SQLEnvClient(server.url) as client:

@@ -14,7 +14,7 @@ from data.golds.execute import GoldResult
 from data.sources.files import SHEETS, TEXTS, Found, tables_in, unpacked
 from data.sources.report import Flagged, ImportReport
 from data.sources.rows import as_utf8
-from shared.answer_cells import visible
+from shared.answers.cells import visible
 from shared.errors import DataError
 
 # our name -> the names that are accepted, in any letter case; the first with a text counts

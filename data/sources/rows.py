@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import charset_normalizer
 
-from shared.answer_cells import INVISIBLE
+from shared.answers.cells import INVISIBLE
 from shared.console import counted
 from shared.errors import DataError
 

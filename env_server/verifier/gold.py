@@ -18,8 +18,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from shared.answer_cells import Scalar
-from shared.answer_numbers import unit_words
+from shared.answers.cells import Scalar
+from shared.answers.numbers import unit_words
 from shared.models import AnswerType
 from shared.order_by import Row, TieQuery, Unresolved, parse_query, tie_query
 

@@ -9,19 +9,10 @@ from functools import lru_cache
 
 from env_server.render import one_line
 from env_server.verifier.gold import Gold
-from env_server.verifier.reading import Shape
-from shared.answer_cells import (
-    BOOLEANS,
-    NULLS,
-    Read,
-    Scalar,
-    folded,
-    iso_moment,
-    plain,
-    unquote,
-    visible,
-)
-from shared.answer_numbers import FLOAT_TOLERANCE, is_value, read_number, rounding
+from env_server.verifier.layouts import Shape
+from shared.answers.cells import BOOLEANS, NULLS, Read, Scalar, folded, plain, unquote, visible
+from shared.answers.dates import iso_moment
+from shared.answers.numbers import FLOAT_TOLERANCE, is_value, read_number, rounding
 
 # Different cells of one answer that are read as numbers with units, dates and so on: 10 us each.
 # Further ones must be the gold's own text.

@@ -19,9 +19,9 @@ from typing import Any
 
 from env_server.verifier.gold import Gold
 from env_server.verifier.gold_values import Cells, Fits, GoldValues, IdRow, values_of
+from env_server.verifier.layouts import IsResult, readings
 from env_server.verifier.matching import can_fill, can_pair, column_order
-from env_server.verifier.reading import IsResult, readings
-from shared.answer_cells import iso_moment
+from shared.answers.dates import iso_moment
 from shared.models import StandardName
 
 Rows = Sequence[Sequence[Any]]  # of a SQL result: cells are int, float, str, bytes or None

@@ -12,7 +12,7 @@ from env_server.render import (
     render_table,
 )
 from env_server.sql import SqlResult
-from shared.answer_cells import plain
+from shared.answers.cells import plain
 
 
 def test_rows():

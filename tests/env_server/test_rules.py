@@ -48,9 +48,9 @@ def test_the_digest_covers_data_limits_sqlite_budget_and_standard(tiny_data, mon
     ("file", "part"),
     [
         ("env_server/rewards.py", "rewards"),
-        ("env_server/verifier/reading.py", "verdicts"),
-        ("shared/answer_cells.py", "verdicts"),
-        ("shared/answer_numbers.py", "verdicts"),
+        ("env_server/verifier/layouts.py", "verdicts"),
+        ("shared/answers/cells.py", "verdicts"),
+        ("shared/answers/numbers.py", "verdicts"),
         ("env_server/render.py", "observations"),
         ("env_server/sql/remedies.py", "observations"),
         ("shared/actions.py", "observations"),

@@ -49,7 +49,7 @@ from trainer.run.options import configured
 from trainer.run.progress import Pace
 from trainer.run.resume import resumed_settings
 from trainer.runtime.interrupt import Interrupted
-from trainer.sft.recorded import AGREED, COMPLETED, CORRECTED, MENDED, RECOVERED, RUN
+from trainer.sft.demonstration_kinds import AGREED, COMPLETED, CORRECTED, MENDED, RECOVERED, RUN
 from trainer.sft.sft_command import warm_start_config
 from trainer.sft.sft_job import SftJob, SftOptions
 

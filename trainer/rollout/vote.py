@@ -19,9 +19,10 @@ from decimal import Decimal
 from typing import Any
 
 from shared.actions import ActionType
-from shared.answer_cells import BOOLEANS, NULLS, Read, folded, iso_moment, plain, unquote, visible
-from shared.answer_numbers import is_value, read_number
-from shared.answer_text import (
+from shared.answers.cells import BOOLEANS, NULLS, Read, folded, plain, unquote, visible
+from shared.answers.dates import iso_moment
+from shared.answers.numbers import is_value, read_number
+from shared.answers.text import (
     BULLET,
     RULE,
     cell_text,

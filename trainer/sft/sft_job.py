@@ -15,7 +15,7 @@ from trainer.run.job import Job
 from trainer.run.metrics_log import MetricsCallback, StepProgress
 from trainer.run.resume import drop_after
 from trainer.run.summary import model_digest
-from trainer.sft.demonstrations import Demonstration, demonstrate
+from trainer.sft.demonstrate import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, SPLITS, consistent, scripts_of
 from trainer.sft.training import build_trainer
 

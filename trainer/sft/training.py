@@ -17,7 +17,7 @@ from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, sco
 from trainer.runtime.precision import shrink_frozen_weights
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.training import ignore_renamed, shared_arguments
-from trainer.sft.demonstrations import Demonstration
+from trainer.sft.demonstrate import Demonstration
 
 IGNORED = -100  # label of a position that the loss leaves out
 BUCKET_BATCHES = 16  # batches whose rows are sorted by length together

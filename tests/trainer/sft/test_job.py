@@ -23,7 +23,7 @@ from trainer.run.folder import Run, read_json, read_lines
 from trainer.run.records import EpisodeRecord, append_records
 from trainer.run.resume import resumed_settings
 from trainer.runtime.models import load_model_and_tokenizer
-from trainer.sft.demonstrations import demonstrate
+from trainer.sft.demonstrate import demonstrate
 from trainer.sft.scripts import Script
 from trainer.sft.sft_command import (
     FURTHER_LEARNING_RATE,

@@ -21,8 +21,8 @@ from trainer.rollout.vote import answer_key
 from trainer.run.folder import Run
 from trainer.run.inputs import load_inputs
 from trainer.run.records import append_records
-from trainer.sft.demonstrations import NOT_AGREED, NOT_CORRECT, problem_of
-from trainer.sft.recorded import RECORDED, answer_shown, recorded_scripts
+from trainer.sft.demonstrate import NOT_AGREED, NOT_CORRECT, problem_of
+from trainer.sft.demonstration_kinds import RECORDED, answer_shown, recorded_scripts
 from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
 from trainer.sft.sft_job import SftJob, SftOptions
 from trainer.sft.sources import balanced, check_source, consistent

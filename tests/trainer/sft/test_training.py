@@ -13,7 +13,7 @@ from trainer.runtime.lora import lora_config
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.training import save_trained, train_from
-from trainer.sft.demonstrations import Demonstration
+from trainer.sft.demonstrate import Demonstration
 from trainer.sft.training import IGNORED, LengthBuckets, build_trainer, collate
 
 VOCABULARY = 400  # of all families

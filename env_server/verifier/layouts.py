@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.answer_cells import NULLS, Read, plain, unquote, visible
-from shared.answer_text import (
+from shared.answers.cells import NULLS, Read, plain, unquote, visible
+from shared.answers.text import (
     BAR,
     BULLET,
     RULE,

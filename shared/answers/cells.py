@@ -1,10 +1,9 @@
-"""Read one cell of an answer (`Read`, a text) as a date or a plain text."""
+"""Read one cell of an answer (`Read`, a text) as a plain text: what shows and what is alike."""
 
 import re
 import unicodedata
-from datetime import UTC, datetime
 
-from shared.answer_numbers import FULL_WIDTH
+from shared.answers.numbers import FULL_WIDTH
 
 Scalar = int | float | str | None
 Read = str | None  # None is JSON's null; JSON's true and false are these words
@@ -27,22 +26,6 @@ _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»",
 # What `env_server/render.py` escapes, and how it shows it.
 _CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]|\\(?:[nrt]|x[0-9a-f]{2}|u202[89])")
 _DIRECTION = re.compile(r"\\u(?:061c|200[ef]|202[a-e]|206[6-9])")
-_ISO = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
-    r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
-)
-
-
-def iso_moment(text: str) -> datetime | None:
-    """Return the moment of an ISO date (its midnight) or date and time; None for any other text.
-    With an offset it is in UTC; without one it never equals a moment that has one."""
-    if not _ISO.fullmatch(text):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):  # 30 February; an offset beyond year 1 or 9999
-        return None
 
 
 def unquote(text: str) -> str:

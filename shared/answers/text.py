@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from shared.answer_cells import Read
+from shared.answers.cells import Read
 
 MAX_PYTHON_TOKENS = 4_000  # quotes and parentheses of a Python literal, at 1 us each
 

@@ -1,7 +1,7 @@
 """What DESCRIBE and SAMPLE show of a table: all of it or, of a wide table, a part.
 
 DESCRIBE: survey          the columns; of a table with many, the first part
-DESCRIBE: survey 3        its third part
+DESCRIBE: survey 41       the columns from the 41st on
 DESCRIBE: survey pain     the columns with "pain" in their names
 """
 

@@ -1,1 +1,1 @@
-"""Importers of public data sets, one module each."""
+"""Imports of users' files and databases and of public data sets: a reader per source."""

@@ -18,6 +18,8 @@ CHOSEN_MODEL := $(if $(MODEL),--model "$(MODEL)")
 TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
 	$(if $(WARM_UP),--model "$$(cd runs/latest && pwd -P)/model",$(CHOSEN_MODEL)) \
 	$(if $(RESUME),--resume "$(RESUME)") $(if $(PROCESSES),--processes $(PROCESSES))
+# tests at once: a process needs 1 GB
+WORKERS ?= 2
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
@@ -58,10 +60,10 @@ notebook: $(STAMP)  ## run notebooks/train_grpo.ipynb and save its outputs
 	$(BIN)/python -m trainer.runtime.notebook notebooks/train_grpo.ipynb
 
 test: $(STAMP)  ## run the tests, except the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(STAMP)  ## run the slow tests, which `make test` skips
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 mutate: $(STAMP)  ## mutate modules and list what no test notices: FILES=env_server/rewards.py
 	nice $(BIN)/python -m tests.mutation $(FILES)

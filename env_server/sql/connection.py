@@ -19,7 +19,7 @@ from urllib.parse import quote
 import apsw
 
 from env_server.sql.jobs import Cell
-from env_server.sql.limits import REMEDIES, SqlLimits
+from env_server.sql.limits import SqlLimits
 from shared.sqltext import quote_identifier
 
 MAX_MODULE_CHARS = 100  # more than any table that SQLite provides: pragma_foreign_key_list has 23
@@ -27,6 +27,11 @@ CALLBACKS_PER_STOP_CHECK = 16  # of the step counter: 0.2 ms
 FIXED_JULIAN_DAY = 2_460_310.5  # 2024-01-01 00:00:00 UTC
 VFS_NAME = "sqlenv-fixed-clock"
 _CATALOGUE = "the catalogue can't be queried; use DESCRIBE with a table's name"
+# What an error suggests in place of a denied function.
+REMEDIES = dict.fromkeys(
+    ("median", "percentile", "percentile_cont", "percentile_disc"),
+    "to get one row of a sorted column, use ORDER BY with LIMIT 1 OFFSET n",
+)
 _ONLY_SELECT = "only one SELECT statement is allowed"
 _NOT_A_TABLE = "{} can't be read; " + _ONLY_SELECT + " on the database's tables"
 _TABLES = (

@@ -6,7 +6,7 @@ from itertools import chain, count
 
 from sqlglot import exp
 
-from env_server.sql.describe_values import FEW
+from env_server.sql.describe_values import FEW, MAX_VALUE_CHARS
 from env_server.sql.jobs import Cell, Row
 from env_server.sql.lookup import Lookup, Names, Place, Scope
 from env_server.sql.misleading import ORDERED
@@ -15,7 +15,6 @@ from shared.sqltext import quote_identifier, quote_text, sql_name
 MAX_LOOKED_UP = 20  # conditions of a statement
 NEAR_OF = 1_000  # values among which a similar one is sought
 NEAR = 0.75  # least likeness of a value, by difflib's ratio
-MAX_VALUE_CHARS = 40
 
 
 def why_empty(tree: exp.Expression, lookup: Lookup) -> Iterator[str]:

@@ -32,11 +32,6 @@ _WINDOWS = """
     cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank
     row_number
 """
-# What an error suggests in place of a denied function.
-REMEDIES = dict.fromkeys(
-    ("median", "percentile", "percentile_cont", "percentile_disc"),
-    "to get one row of a sorted column, use ORDER BY with LIMIT 1 OFFSET n",
-)
 SCALARS, AGGREGATES, WINDOWS = map(str.split, (_SCALARS, _AGGREGATES, _WINDOWS))
 FUNCTIONS = tuple(sorted({*SCALARS, *AGGREGATES, *WINDOWS}))
 

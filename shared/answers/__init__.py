@@ -1,1 +1,1 @@
-"""Read the text of an answer, for the verdicts and for votes: its cells, numbers and dates."""
+"""Read the text of an answer, its cells, numbers and dates: for verdicts, votes and imports."""

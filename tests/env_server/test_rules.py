@@ -52,6 +52,7 @@ def test_the_digest_covers_data_limits_sqlite_budget_and_standard(tiny_data, mon
         ("shared/answers/cells.py", "verdicts"),
         ("shared/answers/numbers.py", "verdicts"),
         ("env_server/render.py", "observations"),
+        ("env_server/sql/empty_results.py", "observations"),
         ("env_server/sql/remedies.py", "observations"),
         ("shared/actions.py", "observations"),
     ],

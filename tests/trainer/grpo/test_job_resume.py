@@ -116,7 +116,6 @@ def test_a_step_that_broke_off_is_in_no_row(small, tmp_path, monkeypatch):
         assert row["reward"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-5)
 
 
-@pytest.mark.slow
 def test_more_steps_may_follow(small, tmp_path):
     begin(replace(small, max_steps=2), tmp_path, FakeClient()).run()
     run = latest(tmp_path)

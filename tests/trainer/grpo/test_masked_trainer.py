@@ -102,10 +102,10 @@ def check_equal(found: Gradients, expected: Gradients, factor: float = 1.0) -> N
 @pytest.mark.parametrize(
     ("family", "options"),
     [
-        ("qwen3", SMALL_BATCHES),
+        ("qwen3", {**SMALL_BATCHES, "beta": 0.1}),
+        pytest.param("qwen3", SMALL_BATCHES, marks=SLOW),
         *(pytest.param(one, SMALL_BATCHES, marks=SLOW) for one in FAMILIES if one != "qwen3"),
         pytest.param("qwen3", {"lora_rank": 4}, marks=SLOW),
-        pytest.param("qwen3", {"beta": 0.1}, marks=SLOW),
         pytest.param("qwen3", {"gradient_checkpointing": True}, marks=SLOW),
         ("qwen3", {"lora_rank": 4, "gradient_checkpointing": True}),
     ],

@@ -19,7 +19,7 @@ from tests.trainer.conftest import (
     make_tokenizer,
     prompts_for,
 )
-from tests.trainer.rollout.test_tokens import QWEN3
+from tests.trainer.rollout.test_chat_codec import QWEN3
 from trainer.config import GRPOConfig
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.loop import local_generator, play_episodes

@@ -9,14 +9,15 @@ import os
 import re
 import shlex
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shared.console import write_json
 from shared.dataset import DESCRIPTIONS, OPEN, OpenQuestion, database_path, questions_path
 from shared.errors import DatabaseLoadError
+from shared.sqltext import sql_name
 from trainer.play.notes import Notes, check_notes, load_notes, notes_path
 
 BUSY_S = 10.0  # to wait for another program's lock
@@ -32,6 +33,7 @@ class Database:
     log: Path | None
     notes: Notes = field(default_factory=Notes)
     notes_path: Path | None = None  # if there is such a file
+    quoted_names: Sequence[str] = ()  # of tables and columns, as SQL needs them: in quotes
 
     @property
     def how(self) -> str:
@@ -72,6 +74,9 @@ def examine(given: Path, notes: Path | None = None) -> Database:
     if log is None or database.notes_path:
         with _opened(database) as connection:  # it can be read
             check_notes(database.notes, found, connection)
+            names = {name: sql_name(name) for name in _names(connection)}
+        quoted = [shown for name, shown in names.items() if shown != name]
+        database = replace(database, quoted_names=quoted)
     return database
 
 
@@ -97,6 +102,15 @@ def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, 
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE").fetchone()
     return target, [row.question_id for row in rows]
+
+
+def _names(connection: sqlite3.Connection) -> Iterator[str]:
+    tables = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+    for (table,) in connection.execute(f"{tables} AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"):
+        yield table
+        with suppress(sqlite3.Error):  # of a broken view or an unknown module
+            columns = connection.execute("SELECT name FROM pragma_table_info(?)", [table])
+            yield from (name for (name,) in columns)
 
 
 @contextmanager

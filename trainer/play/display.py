@@ -40,6 +40,11 @@ class Screen:
         self._line("database", f"{about}; nothing is written to it")
         if database.notes_path:
             self._line("notes", f"{database.notes_path}: {database.notes}")
+        if names := database.quoted_names:
+            some = f"{counted(len(names), 'name')}, such as {printable(names[0])},"
+            note = f"note: SQL needs {some} in quotes, which small models often forget"
+            remedy = f"python -m data import sqlite {database.quoted} --mend"
+            self._print(Text(f"{note}; {remedy} makes a copy with plain names", "yellow"))
         self._line("agent", agent)
 
     @contextmanager

@@ -3,7 +3,9 @@
 And the names in a question that nothing in the database is called or contains.
 """
 
+import io
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from shared.dataset import load_open_questions
 from shared.errors import DatabaseLoadError
@@ -18,6 +21,7 @@ from tests.trainer.play.conftest import killed_writer, run_script, still
 from trainer.play import database as play_database
 from trainer.play import names
 from trainer.play.database import examine, host
+from trainer.play.display import Screen
 from trainer.play.names import unknown_names
 
 
@@ -60,6 +64,29 @@ def test_a_file_at_rest_is_linked_to(home, tmp_path):
     assert ids == [one.question_id for one in questions]
     assert questions[0].database_name == linked.stem == "my_pets"
     assert still(home) == before
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        ('"Patient Records" (id, "Crédit", "order"), plain_1 (a)',
+         ['"Patient Records"', '"Crédit"', '"order"']),
+        ("pets (id, name), v (a)", []),
+    ],
+)  # fmt: skip
+def test_names_that_need_quotes_are_noted_with_the_remedy(home, tables, names):
+    script = "".join(f"CREATE TABLE {one};" for one in re.split(r"(?<=\)), ", tables))
+    path = run_script(home / "my clinic.db", f"{script} CREATE VIEW broken AS SELECT * FROM gone;")
+    database = examine(path)
+    assert list(database.quoted_names) == names
+    console = Console(file=io.StringIO(), width=400)
+    Screen(console).start(database, "toy")
+    shown = console.file.getvalue()
+    if names:
+        assert 'note: SQL needs 3 names, such as "Patient Records", in quotes, which small' in shown
+        assert f"python -m data import sqlite '{path}' --mend makes a copy with plain" in shown
+    else:
+        assert "note:" not in shown
 
 
 def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(home, tmp_path):

@@ -29,7 +29,7 @@ from shared.models import SQLObservation as SQLObservation
 from shared.models import StepResult as StepResult
 
 # the trainer
-from trainer.config import GRPOConfig as GRPOConfig
+from trainer.config.settings import GRPOConfig as GRPOConfig
 from trainer.grpo.train import build_trainer as build_trainer
 from trainer.prompts import Prompt as Prompt
 from trainer.prompts import prompt_of as prompt_of

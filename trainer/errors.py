@@ -1,7 +1,8 @@
 """Errors that the trainer raises on purpose; the command line prints them as one line.
 
-Messages name the value and the remedy. `ConfigError` is in `trainer.config`, those of data and of
-servers are in `shared.errors`; so is `ActionParseError`, which a strict parse of a text raises.
+Messages name the value and the remedy. `ConfigError` is in `trainer.config.settings`, those of data
+and of servers are in `shared.errors`; so is `ActionParseError`, which a strict parse of a text
+raises.
 """
 
 import errno

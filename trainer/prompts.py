@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from shared.models import SQLObservation, StepResult
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.prompts import format_observation, get_system_prompt
 from trainer.runtime.models import preset_of
 

@@ -19,7 +19,7 @@ from shared.client.limits import ClientStats
 from shared.errors import SQLEnvError
 from shared.models import Outcome, ResetResult, RewardLedger, SQLObservation, StepInfo, StepResult
 from tests.trainer.small_data import make_data
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.dataset import prompt_of
 from trainer.run.records import EpisodeRecord
 

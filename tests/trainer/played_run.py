@@ -17,7 +17,7 @@ from shared.client import in_process
 from shared.dataset import Question, load_splits
 from shared.run_stats import MODES, Mode, training_row
 from tests.trainer.small_data import make_data
-from trainer.config import REWARD_WEIGHTS, GRPOConfig
+from trainer.config.settings import REWARD_WEIGHTS, GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.policies import RandomPolicy

@@ -13,7 +13,7 @@ from rich.console import Console
 from shared.models import ServerMetadata
 from tests.trainer.conftest import FakeClient, prompts
 from tests.trainer.small_data import TRAIN_DATABASES
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.grpo.grpo_job import GrpoJob
 from trainer.grpo.train import build_trainer
 from trainer.run.folder import Run, create_run, open_run, point_latest, read_json, read_lines

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from env_server.audit.verify import verify_run
 from tests.shared.client.test_diagnosis import closed_port, other_program
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.run.resume import DIGESTS
 
 __all__ = ["other_program"]  # a fixture

@@ -13,7 +13,6 @@ from shared.errors import SQLEnvError
 from tests.test_imports import ROOT
 from tests.trainer.model_families import CONFIGS
 from trainer.__main__ import app
-from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import (
     GENERAL,
     KEPT,
@@ -25,6 +24,7 @@ from trainer.config.presets import (
     choose_preset,
     parameter_count,
 )
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.run.evaluation import EvaluationSettings
 from trainer.run.options import configured
 from trainer.runtime.models import load_model_and_tokenizer, preset_of

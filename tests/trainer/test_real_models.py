@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import FakeClient, check_recorded, prompts_for
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.loop import local_generator, play_episodes
 from trainer.runtime.models import load_model_and_tokenizer, preset_of

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from shared.errors import SQLEnvError
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.generators.base import Generator

@@ -15,7 +15,7 @@ from shared.console import percent, print_line
 from shared.run_files import RunSummary
 from shared.run_stats import MODES, PHASES, Mode, eval_row
 from trainer.charts import headline, learning_curve
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RunError
 from trainer.grpo.generation import generation_server
 from trainer.grpo.train import build_trainer, check_enough_questions

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from shared.console import counted
 from shared.run_stats import success
 from trainer.charts import Point, Series, png, reward_chart, success_chart
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.run.inputs import Inputs
 from trainer.run.measurement import EvalResult, Play, choose, evaluate, summaries_of
 from trainer.run.records import EpisodeRecord

@@ -11,7 +11,7 @@ import trl
 from datasets import Dataset
 from transformers import PrinterCallback
 
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.grpo.masked_trainer import MaskedGRPOTrainer
 from trainer.rollout.adapters import Sampler, rollout_func
 from trainer.rollout.dataset import check_training_questions, question_id_of

@@ -8,7 +8,7 @@ from typer import Option
 
 from shared.console import print_line
 from shared.dataset import has_split
-from trainer.config import LabelsName
+from trainer.config.settings import LabelsName
 from trainer.run import options as cli
 
 AS_GIVEN = ("rounds", "questions", "eval_limit")

@@ -10,7 +10,7 @@ from shared.console import percent
 from shared.dataset import load_questions, split_path
 from shared.run_stats import Rate
 from trainer.charts import Baseline, Chart, Point, Series, png
-from trainer.config import LABEL_WEIGHT, GRPOConfig, LabelsName
+from trainer.config.settings import LABEL_WEIGHT, GRPOConfig, LabelsName
 from trainer.run.console import markdown
 from trainer.run.evaluation import EvaluationResult
 from trainer.run.evaluation_tables import named, p_text

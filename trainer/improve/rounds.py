@@ -27,7 +27,7 @@ from rich.console import Console
 from shared.console import print_line
 from shared.dataset import OPEN, has_split
 from shared.run_stats import Rate
-from trainer.config import LABEL_WEIGHT, ConfigError, GRPOConfig, LabelsName
+from trainer.config.settings import LABEL_WEIGHT, ConfigError, GRPOConfig, LabelsName
 from trainer.errors import RunError
 from trainer.improve.improvement import Result, Round, result_of, write_report
 from trainer.run.analysis import LEAST_ATTEMPTS

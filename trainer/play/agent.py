@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.play.played import PlayedAttempt
 from trainer.play.retry import RETRY_TEMPERATURE, RetryingGenerator, RetryingPolicy
 from trainer.rollout.chat_codec import codec_of

@@ -12,7 +12,7 @@ from rich.table import Table as Shown
 
 from shared.console import errors, literal, print_line, table_console
 from shared.models import SQLObservation
-from trainer.config import FormatName
+from trainer.config.settings import FormatName
 from trainer.play.played import PlayedAttempt, PlayedQuestion
 from trainer.rollout.prompts import result_lines
 from trainer.rollout.vote import Value, read_answer, read_value

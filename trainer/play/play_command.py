@@ -10,8 +10,8 @@ import typer
 from shared.console import counted, errors, print_line
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
-from trainer.config import AGREE_SHARE, FormatName
 from trainer.config.presets import TRAINED_MODEL
+from trainer.config.settings import AGREE_SHARE, FormatName
 from trainer.run import options as cli
 
 SAMPLES = 5  # attempts of a real model at a question

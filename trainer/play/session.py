@@ -12,7 +12,7 @@ from shared.console import errors, print_line
 from shared.errors import DatabaseLoadError, DataError, SQLEnvError
 from shared.models import EXPLANATIONS, Explanation, Outcome, SQLObservation, StepResult
 from shared.sql_parser import is_constant
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import PlayError
 from trainer.play.agent import Agent
 from trainer.play.database import Database, host

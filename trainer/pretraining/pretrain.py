@@ -25,8 +25,8 @@ from shared.client import SQLEnvClient
 from shared.dataset import load_questions, questions_path
 from shared.models import Outcome
 from shared.server_process import child_environment
-from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import SAVED_AS
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.pretraining.imitation import PretrainConfig, Row, fit, plan_passes
 from trainer.pretraining.model import build_model, train_tokenizer, wire_induction
 from trainer.pretraining.symbol_renaming import find_symbols

@@ -6,8 +6,8 @@ from typing import Annotated
 from typer import Option
 
 from shared.seeds import MAX_SEED
-from trainer.config import GRPOConfig
 from trainer.config.presets import OFFLINE_MODEL
+from trainer.config.settings import GRPOConfig
 from trainer.run import options as cli
 from trainer.runtime.ranks import check_not_launched
 

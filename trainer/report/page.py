@@ -17,7 +17,7 @@ from shared.actions import ActionType
 from shared.console import counted, print_line
 from shared.run_stats import MODES, counts
 from trainer.charts import Chart, png, rate_of
-from trainer.config import REWARD_WEIGHTS
+from trainer.config.settings import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.report import run_tables as tables
 from trainer.report.browser import kinds_of, policies_of, question_browser

@@ -19,7 +19,7 @@ from trainer.charts import (
     smoothing_note,
     success_chart,
 )
-from trainer.config import REWARD_WEIGHTS
+from trainer.config.settings import REWARD_WEIGHTS
 from trainer.report.run_reader import LoadedRun
 from trainer.run.records import EpisodeRecord
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
 from trainer.rollout.episode import EpisodeObserver, occurrences

@@ -24,7 +24,7 @@ from shared.errors import (
     UnknownQuestion,
 )
 from shared.models import Outcome, StepResult
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.chat_codec import ChatCodec
 from trainer.rollout.episode import Episode, EpisodeObserver
 from trainer.rollout.generators.base import AnyPolicy, AsyncGenerator, AsyncPolicy, Generator

@@ -6,7 +6,7 @@ from typing import Any
 from shared.dataset import OPEN, Question, is_dev_question, load_questions, load_split, split_path
 from shared.errors import QuestionLoadError
 from shared.shipped import shipped_path
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import PromptError
 from trainer.rollout.prompts import opening_messages
 

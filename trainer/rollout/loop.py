@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shared.client import ClientLimits, SQLEnvClient
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.rollout.batch import EpisodeBatch
 from trainer.rollout.batch import EpisodeClient as EpisodeClient

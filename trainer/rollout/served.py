@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainer.config import ApiName, GRPOConfig
+from trainer.config.settings import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.rollout.chat_codec import ChatCodec, codec_of
 from trainer.rollout.generators.model_server import ModelServer

@@ -14,7 +14,7 @@ from shared.client import SQLEnvClient
 from shared.dataset import data_digest
 from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError, is_retryable
 from shared.models import ServerMetadata
-from trainer.config import DEFAULT_SERVER_URL, ConfigError, GRPOConfig
+from trainer.config.settings import DEFAULT_SERVER_URL, ConfigError, GRPOConfig
 from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.loop import open_client
 from trainer.runtime.server import SupervisedServer

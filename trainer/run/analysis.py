@@ -10,7 +10,7 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
-from trainer.config import LABEL_WEIGHT
+from trainer.config.settings import LABEL_WEIGHT
 from trainer.rollout.vote import says_nothing, vote
 from trainer.run.records import EpisodeRecord
 

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from shared.console import percent, print_line
 from shared.run_stats import Mode
 from trainer.charts import Chart, Series, curve_points, png
-from trainer.config import ConfigError
+from trainer.config.settings import ConfigError
 from trainer.errors import RunError
 from trainer.run.analysis import compare, share
 from trainer.run.console import rate_text, table

@@ -8,8 +8,8 @@ from typer import Option
 
 from shared.console import print_line
 from shared.seeds import EVAL_SEED, MAX_SEED
-from trainer.config import PolicyName
 from trainer.config.presets import TRAINED_MODEL
+from trainer.config.settings import PolicyName
 from trainer.run import options as cli
 
 # the options that are settings of the same name

@@ -18,8 +18,8 @@ from shared.dataset import OPEN, left_out, load_questions, split_path
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
-from trainer.config import ApiName, ConfigError, GRPOConfig, PolicyName
 from trainer.config.presets import MODEL_SETTINGS
+from trainer.config.settings import ApiName, ConfigError, GRPOConfig, PolicyName
 from trainer.errors import RunError
 from trainer.rollout.generators.base import AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy

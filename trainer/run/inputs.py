@@ -9,7 +9,7 @@ from shared import dataset
 from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
 from trainer.rollout.prompts import prompt_digest
 from trainer.run.folder import Run, write_json

@@ -12,7 +12,7 @@ from rich.console import Console
 from shared.console import print_line
 from shared.errors import SQLEnvError
 from shared.run_files import RunSummary
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RunError, storage_problem
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.servers import check_servers

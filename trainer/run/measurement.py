@@ -12,7 +12,7 @@ from shared import subset
 from shared.dataset import OPEN
 from shared.run_files import TimedMeasurement
 from shared.run_stats import Mode, measurement
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.loop import raise_if_lost
 from trainer.rollout.row import RolloutRow
 from trainer.run.console import Summaries

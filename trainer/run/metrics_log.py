@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from shared.run_stats import training_row
-from trainer.config import REWARD_WEIGHTS
+from trainer.config.settings import REWARD_WEIGHTS
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import both_verdicts
 from trainer.rollout.row import RolloutRow

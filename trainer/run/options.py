@@ -12,8 +12,8 @@ from shared.console import errors, failure, packages_needed, print_line
 from shared.errors import SQLEnvError
 from shared.models import StandardName
 from shared.seeds import DEFAULT_SEED, MAX_SEED
-from trainer.config import PROMPTS, ApiName, GRPOConfig
 from trainer.config.presets import PRESETS, TRAINED_MODEL, Choice
+from trainer.config.settings import PROMPTS, ApiName, GRPOConfig
 from trainer.errors import storage_problem
 from trainer.runtime.interrupt import EXIT_CODE
 from trainer.runtime.ranks import launched

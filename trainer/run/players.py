@@ -12,7 +12,7 @@ import torch
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
 from shared.seeds import EVAL_SEED
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.loop import EpisodeClient, open_client, play_episodes, sampling
 from trainer.rollout.row import RolloutRow

@@ -22,7 +22,7 @@ from shared.dataset import AnyQuestion
 from shared.run_files import EpisodeLine, LineError, check_seal, lines_of, opened
 from shared.run_files import sealed as with_seal
 from shared.run_stats import SEEN, UNSEEN
-from trainer.config import REWARD_WEIGHTS
+from trainer.config.settings import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.rollout.prompts import NO_ROWS, NOTE
 from trainer.rollout.row import RolloutRow

@@ -9,7 +9,7 @@ from shared.dataset import data_digest
 from shared.errors import SQLEnvError
 from shared.models import ServerMetadata
 from shared.run_files import RunSummary
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RunError
 from trainer.run.folder import Run, changes, keep_lines, read_json, runs_in
 from trainer.run.inputs import Inputs, JobOptions, digests_of

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import Trainer, TrainerCallback
 
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import TrainingDiverged
 from trainer.runtime.lora import is_adapter, save_settings
 from trainer.runtime.ranks import Ranks

@@ -126,7 +126,7 @@ def check_model(name: str) -> Iterator[Diagnosis]:
 def check_memory(name: str) -> Iterator[Diagnosis]:
     import torch
 
-    from trainer.config import GRPOConfig
+    from trainer.config.settings import GRPOConfig
     from trainer.runtime.memory import GIB, machine_memory, training_memory
     from trainer.runtime.models import preset_of, read_config
     from trainer.runtime.out_of_memory import remedies

@@ -12,7 +12,7 @@ import torch
 
 from shared.console import failure
 from shared.server_process import child_environment
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.runtime.cpu_budget import usable_cores
 from trainer.runtime.interrupt import EXIT_CODE
 from trainer.runtime.memory import GIB, machine_memory

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from trainer.config import GRPOConfig
 from trainer.config.presets import PRESETS, SAVED_AS
+from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelLoadError
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

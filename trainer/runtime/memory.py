@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import torch
 
-from trainer.config import GRPOConfig
 from trainer.config.presets import parameter_count
+from trainer.config.settings import GRPOConfig
 from trainer.runtime.out_of_memory import remedies
 from trainer.runtime.precision import precision
 

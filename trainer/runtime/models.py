@@ -12,8 +12,8 @@ from reprlib import repr as short
 from typing import Any
 
 from shared.shipped import shipped_path
-from trainer.config import GRPOConfig
 from trainer.config.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
+from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.runtime import lora
 from trainer.runtime.out_of_memory import reporting_out_of_memory

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import OOMError
 
 # Errors other than torch.OutOfMemoryError: torch's CPU allocator, failed mappings, CUDA libraries.

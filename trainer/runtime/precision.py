@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import NEEDS
+from trainer.config.settings import ConfigError, GRPOConfig
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

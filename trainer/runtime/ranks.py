@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 from shared.errors import SQLEnvError
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import RankLost
 from trainer.runtime.interrupt import EXIT_CODE, Interrupted, Interrupts
 

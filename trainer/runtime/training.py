@@ -11,7 +11,7 @@ import torch
 from transformers import TrainingArguments
 
 from shared.errors import SQLEnvError
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RankLost
 from trainer.runtime.checkpoint import checkpoint_now, guard_of
 from trainer.runtime.interrupt import Interrupted

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from shared.models import Outcome
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.loop import EpisodeClient, play_scripted
 from trainer.rollout.prompts import ERROR
 from trainer.rollout.row import RolloutRow

@@ -16,7 +16,7 @@ from shared.actions import ActionType
 from shared.dataset import AnyQuestion, Question
 from shared.models import Outcome
 from shared.run_stats import ANSWERED
-from trainer.config import REWARD_WEIGHTS
+from trainer.config.settings import REWARD_WEIGHTS
 from trainer.rollout.prompts import NO_ROWS, NOTE, REMARKS, STEPS_LEFT
 from trainer.rollout.vote import answer_key
 from trainer.run.analysis import label_of

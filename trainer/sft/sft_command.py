@@ -8,8 +8,8 @@ import typer
 from typer import Option
 
 from shared.console import print_line
-from trainer.config import GRPOConfig
 from trainer.config.presets import Choice
+from trainer.config.settings import GRPOConfig
 from trainer.run import options as cli
 from trainer.runtime.lora import continues
 from trainer.runtime.ranks import check_not_launched

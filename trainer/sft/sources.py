@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shared.dataset import OPEN, Question, has_split, load_split
 from shared.run_files import RunFiles
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.sft.demonstration_kinds import RECORDED, recorded_scripts
 from trainer.sft.scripts import Script, oracle_script, place
 

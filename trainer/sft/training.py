@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainingArguments
 
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.runtime.checkpoint import Guard, WholeCheckpoints
 from trainer.runtime.lora import adapted
 from trainer.runtime.masked_logits import avoid_uncompiled_kernels, prepare, score_tokens

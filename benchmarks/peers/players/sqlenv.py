@@ -27,7 +27,7 @@ async def client(path: str, url: str) -> AsyncIterator[Answer]:
 async def loop(path: str, url: str) -> AsyncIterator[Answer]:
     """Play with the trainer's rollout loop and a policy that only reads the script."""
     workload = read_workload(path)
-    from trainer.config import GRPOConfig
+    from trainer.config.settings import GRPOConfig
     from trainer.rollout.loop import open_client, play_scripted
 
     scripts = {one.question_id: one.actions for one in workload.episodes}

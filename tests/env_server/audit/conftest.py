@@ -22,7 +22,7 @@ from shared.run_files import (
     sealed,
 )
 from shared.run_stats import PHASES, measurement, rates
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.base import Policy

@@ -17,7 +17,7 @@ from tests.trainer.chat_server import VLLM, refusal, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from tests.trainer.small_job import begin, latest, trainer_of
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.grpo.generation import LOAD_ADAPTER, RPC, generation_server
 from trainer.run.folder import open_run, read_lines

@@ -17,7 +17,7 @@ from env_server.audit.verify import verify_run
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import begin, check_costs, check_summary, latest
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.run.folder import Run, read_json, read_lines
 from trainer.run.inputs import JobOptions, load_inputs
 

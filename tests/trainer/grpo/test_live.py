@@ -11,7 +11,7 @@ import torch
 from shared.run_stats import wilson_interval
 from tests.trainer.conftest import FakeClient, record
 from tests.trainer.small_job import trainer_of
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.grpo import live
 from trainer.grpo.live import LiveVisualizationCallback, episode_markdown
 from trainer.run.inputs import JobOptions, load_inputs

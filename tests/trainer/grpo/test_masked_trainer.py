@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from tests.trainer.conftest import FakeClient, short_training
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
 from tests.trainer.small_job import trainer_of
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.grpo import masked_trainer
 from trainer.grpo.masked_trainer import MaskedGRPOTrainer, counted, split_updates
 from trainer.runtime.precision import compute_logits_in_float32

@@ -12,8 +12,8 @@ import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, prompts, short_training
 from tests.trainer.small_job import trainer_of
-from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import PRESETS
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import TrainingDiverged
 from trainer.grpo.train import build_trainer, trl_config
 from trainer.runtime.checkpoint import Guard

@@ -15,7 +15,7 @@ from env_server.commands import command
 from shared.run_stats import Rate
 from tests.trainer.small_data import make_data
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.improve.improvement import Round, charts, result_of, write_report
 from trainer.improve.rounds import best, development_questions, practice_questions
 from trainer.run.folder import read_json, read_lines

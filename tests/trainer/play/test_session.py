@@ -20,7 +20,7 @@ from shared.console import printable
 from shared.errors import DataError, SQLEnvError
 from shared.models import Outcome
 from tests.trainer.play.conftest import run_script
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelServerError
 from trainer.play.agent import Agent, local_agent
 from trainer.play.database import examine, host

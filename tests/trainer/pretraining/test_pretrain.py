@@ -10,7 +10,7 @@ from rich.console import Console
 
 from shared.models import Outcome
 from tests.test_imports import ROOT
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RunError
 from trainer.pretraining import pretrain as module
 from trainer.pretraining.imitation import PretrainConfig

@@ -19,7 +19,7 @@ from shared.run_files import sealed
 from tests.trainer.conftest import record
 from tests.trainer.played_run import HOSTILE, STEPS, record_run
 from trainer.__main__ import app
-from trainer.config import REWARD_WEIGHTS
+from trainer.config.settings import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.report import groups as report_groups
 from trainer.report import report_command as command

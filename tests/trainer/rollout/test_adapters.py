@@ -18,7 +18,7 @@ from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError
 from shared.server_process import running_server
 from tests.shared.client.test_diagnosis import other_program, wrong_urls
 from tests.trainer.conftest import FakeClient
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import PromptError
 from trainer.rollout import rollout_func, servers
 from trainer.rollout.dataset import prompt_of

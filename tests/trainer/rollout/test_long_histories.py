@@ -20,7 +20,7 @@ from tests.trainer.conftest import (
     prompts_for,
 )
 from tests.trainer.rollout.test_chat_codec import QWEN3
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.loop import local_generator, play_episodes
 from trainer.rollout.transcript import KEPT_PAIRS, Sample, pairs_kept

@@ -16,7 +16,7 @@ from tests.trainer.conftest import (
     prompts_for,
 )
 from tests.trainer.model_families import FAMILIES, tiny_model, tiny_tokenizer
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import PromptError
 from trainer.rollout.chat_codec import ChatCodec, codec_of
 from trainer.rollout.loop import RolloutStats, play_episodes, play_scripted, sample_random_baseline

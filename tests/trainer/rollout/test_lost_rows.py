@@ -14,7 +14,7 @@ from shared.actions import SQLAction
 from shared.errors import ServerUnreachable, SQLEnvError
 from shared.models import StepResult
 from tests.trainer.conftest import FakeClient, prompts, short_training
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.grpo.train import build_trainer, trl_config
 from trainer.rollout.adapters import rollout_func

@@ -19,7 +19,7 @@ from tests.trainer.chat_server import ChatServer, Fault, ModelBehind, served
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import StoppingClient
 from tests.trainer.small_job import served as metadata_of
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import RolloutError, RunError
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.run.analysis import pass_at_k

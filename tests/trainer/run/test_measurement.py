@@ -14,7 +14,7 @@ from shared.models import Outcome
 from tests.data.sources.importing import import_spider, make_spider
 from tests.trainer.conftest import FakeClient, record
 from tests.trainer.small_data import make_data
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RolloutError
 from trainer.rollout.dataset import load_question_prompts, question_id_of
 from trainer.rollout.generators.policies import RandomPolicy

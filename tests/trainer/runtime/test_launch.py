@@ -14,7 +14,7 @@ from shared.console import counted
 from tests.trainer.conftest import FakeClient
 from tests.trainer.small_job import begin, latest
 from trainer.__main__ import app
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.run.folder import Run, read_json, write_json
 from trainer.runtime.cpu_budget import usable_cores, usable_threads
 from trainer.runtime.doctor import check_device

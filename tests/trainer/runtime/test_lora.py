@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from tests.trainer.conftest import short_training
 from tests.trainer.small_job import trainer_of
 from trainer.__main__ import app
-from trainer.config import ConfigError, GRPOConfig
 from trainer.config.presets import SAVED_AS
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.run.inputs import JobOptions, load_inputs
 from trainer.runtime import lora

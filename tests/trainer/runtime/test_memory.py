@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.trainer.model_families import CONFIGS
-from trainer.config import GRPOConfig
 from trainer.config.presets import NEEDS, PRESETS, SAVED_AS
+from trainer.config.settings import GRPOConfig
 from trainer.runtime import memory
 from trainer.runtime.masked_logits import prepare, score_tokens
 from trainer.runtime.memory import GIB, PROCESS, shortage, training_memory

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.trainer.conftest import CHATML, make_tokenizer
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast, precision

@@ -12,7 +12,7 @@ import torch
 
 from tests.trainer.conftest import FakeClient, InterruptedClient, short_training
 from tests.trainer.small_job import begin, comparable, latest, trainer_of, uninterrupted
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.errors import OOMError, RunError
 from trainer.run.folder import read_lines
 from trainer.run.resume import resumed_settings

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.loop import sampling
 from trainer.runtime.lora import lora_config
 from trainer.runtime.packed_weights import LEAST_WEIGHTS, packed_weights

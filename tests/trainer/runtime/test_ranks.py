@@ -17,7 +17,7 @@ from torch.distributed import DistNetworkError
 
 from shared.errors import ServerUnreachable
 from tests.trainer.conftest import FakeClient, prompts
-from trainer.config import ConfigError
+from trainer.config.settings import ConfigError
 from trainer.errors import RankLost, RolloutError
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import play_episodes

@@ -15,8 +15,8 @@ from shared.client import in_process
 from tests.trainer.conftest import FakeClient, record
 from tests.trainer.model_families import FAMILIES, real_tokenizer, tiny_tokenizer
 from tests.trainer.small_job import latest, run_here
-from trainer.config import GRPOConfig
 from trainer.config.presets import OFFLINE_MODEL
+from trainer.config.settings import GRPOConfig
 from trainer.errors import RunError
 from trainer.rollout.loop import EpisodeClient
 from trainer.run.folder import Run, read_json, read_lines

@@ -14,7 +14,7 @@ from shared.run_stats import ANSWERED
 from tests.conftest import question_row
 from tests.trainer.conftest import record
 from tests.trainer.small_data import make_data
-from trainer.config import ConfigError, GRPOConfig
+from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import answer_key

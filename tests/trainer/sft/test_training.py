@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.trainer.model_families import FAMILIES, tiny_model
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.runtime.interrupt import Interrupted
 from trainer.runtime.lora import lora_config
 from trainer.runtime.masked_logits import prepare, score_tokens

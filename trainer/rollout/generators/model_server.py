@@ -13,7 +13,7 @@ import httpx
 from anyio.from_thread import start_blocking_portal
 
 from shared.client.proxies import is_this_machine, proxy_of, through_proxy
-from trainer.config import ConfigError
+from trainer.config.settings import ConfigError
 from trainer.errors import ModelServerError
 
 try:

@@ -11,7 +11,7 @@ from shared.errors import SQLEnvError
 from shared.models import SQLObservation
 from tests.trainer.chat_server import ChatServer, Messages, served
 from tests.trainer.conftest import FakeClient, observation, prompts_for
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.openai import OpenAIPolicy
 from trainer.rollout.loop import play_episodes

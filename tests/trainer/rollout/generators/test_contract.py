@@ -8,7 +8,7 @@ import pytest
 from tests.trainer.chat_server import ModelBehind, served
 from tests.trainer.conftest import FakeClient, prompts_for
 from tests.trainer.model_families import tiny_model, tiny_tokenizer
-from trainer.config import GRPOConfig
+from trainer.config.settings import GRPOConfig
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.generators.model_server import ModelServer
 from trainer.rollout.generators.openai import OpenAIPolicy

@@ -10,7 +10,7 @@ import pytest
 from tests.trainer.chat_server import AT_ONCE, Fault, refusal
 from tests.trainer.conftest import observation
 from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, seen, view_of
-from trainer.config import ConfigError
+from trainer.config.settings import ConfigError
 from trainer.errors import ModelServerError, RolloutError
 from trainer.rollout.generators.openai import OpenAIPolicy
 

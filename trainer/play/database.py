@@ -71,13 +71,10 @@ def examine(given: Path, notes: Path | None = None) -> Database:
     found = notes or notes_path(given.expanduser())
     if notes is not None or found.exists():
         database = replace(database, notes=load_notes(found), notes_path=found)
-    if log is None or database.notes_path:
-        with _opened(database) as connection:  # it can be read
-            check_notes(database.notes, found, connection)
-            names = {name: sql_name(name) for name in _names(connection)}
-        quoted = [shown for name, shown in names.items() if shown != name]
-        database = replace(database, quoted_names=quoted)
-    return database
+    with _opened(database) as connection:  # it can be read
+        check_notes(database.notes, found, connection)
+        names = {name: sql_name(name) for name in _names(connection)}
+    return replace(database, quoted_names=[own for name, own in names.items() if own != name])
 
 
 def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, list[str]]:

@@ -10,6 +10,7 @@ import shlex
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(home, tmp_path
     path = make(home / "pets.sqlite", mode="wal")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("INSERT INTO pets (name) VALUES ('late')")
+        writer.execute('CREATE TABLE "Pet Food" (brand)')
         writer.execute("BEGIN")
         writer.execute("INSERT INTO pets (name) VALUES ('never')")
         assert count(path) == 3  # what the file alone holds
@@ -102,6 +104,7 @@ def test_a_write_ahead_log_is_read_from_a_copy_while_it_is_in_use(home, tmp_path
         assert {name: (home / name).read_bytes() for name in files} == files
         writer.execute("ROLLBACK")
     assert found.how == "read from a copy that includes pets.sqlite-wal"
+    assert found.quoted_names == ['"Pet Food"']
     assert [one.name for one in copy.parent.iterdir()] == [copy.name]
     assert count(copy) == 4
 
@@ -131,11 +134,13 @@ def test_a_locked_file_is_named(home, tmp_path, monkeypatch):
     path = make(home / "pets.sqlite")
     monkeypatch.setattr(play_database, "BUSY_S", 0.1)
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        found = replace(examine(path), log=path.with_name("pets.sqlite-journal"))
         writer.execute("BEGIN EXCLUSIVE")
         writer.execute("INSERT INTO pets (name) VALUES ('late')")
-        found = examine(path)
-        assert found.log is not None
-        with pytest.raises(DatabaseLoadError, match="locked; close the program that writes"):
+        locked = "locked; close the program that writes"
+        with pytest.raises(DatabaseLoadError, match=locked):
+            examine(path)
+        with pytest.raises(DatabaseLoadError, match=locked):  # it was not when it was examined
             host(found, ["How many?"], tmp_path / "data")
         writer.execute("COMMIT")
     assert found.changed()

@@ -19,7 +19,7 @@ TRAIN_OPTIONS := $(SHARED_OPTIONS) $(if $(STEPS),--steps $(STEPS)) \
 	$(if $(WARM_UP),--model "$$(cd runs/latest && pwd -P)/model",$(CHOSEN_MODEL)) \
 	$(if $(RESUME),--resume "$(RESUME)") $(if $(PROCESSES),--processes $(PROCESSES))
 # tests at once: a process needs 1 GB
-WORKERS ?= 2
+WORKERS ?= 3
 HOST ?= 127.0.0.1
 PORT ?= 8000
 

@@ -219,6 +219,7 @@ def test_every_import_is_declared(package: str) -> None:
     assert names  # the check sees something
 
 
+@pytest.mark.slow
 def test_training_and_play_need_no_library_of_an_optional_extra() -> None:
     """In a process of its own, in which the libraries of `api` and `lora` cannot be imported."""
     code = (

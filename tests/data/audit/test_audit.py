@@ -89,6 +89,7 @@ def flags_of(report: AuditReport) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_shipped_data_is_clean():
     report = audit(SHIPPED)
     assert report.errors == []

@@ -124,6 +124,7 @@ def test_no_schema_word_of_an_unseen_database_is_drawn():
                 assert not held_out_words().intersection(words_of(text)), (seed, text)
 
 
+@pytest.mark.slow
 def test_no_value_of_an_unseen_database_is_generated(generated):
     cells = set()
     for path in generated.glob("databases/*/*.sqlite"):

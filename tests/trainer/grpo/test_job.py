@@ -122,12 +122,17 @@ def check_audit(run: Run) -> None:
     assert report.metrics_rows == len(list(read_lines(run.metrics)))
 
 
-def test_the_command_runs_over_http_to_the_end(small, tmp_path, data_dir):
+def command(small: GRPOConfig, tmp_path: Path, data_dir: Path) -> tuple[Run, str]:
+    """Train by the command line; return the run and what was printed."""
     job = arguments(small, tmp_path, data_dir, 2)
     process = start("trainer", "train", *job, "--standard", "spider")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
-    run = latest(tmp_path)
+    return latest(tmp_path), output
+
+
+def test_the_command_runs_over_http_to_the_end(small, tmp_path, data_dir):
+    run, output = command(small, tmp_path, data_dir)
     summary = read_json(run.summary)
     check_summary(summary, run, steps=2, questions=12)
     assert summary["standard"] == read_json(run.config)["config"]["standard"] == "spider"
@@ -152,7 +157,13 @@ def test_the_command_runs_over_http_to_the_end(small, tmp_path, data_dir):
     assert "is finished" in asked.output
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
 
-    # the model that was saved is the model that was measured, and keeps its lengths and step budget
+
+@pytest.mark.slow
+def test_the_saved_model_is_the_measured_one_with_its_lengths_and_step_budget(
+    small, tmp_path, data_dir
+):
+    run, _ = command(small, tmp_path, data_dir)
+    measured = read_json(run.summary)["eval_success_after"]
     options = ["--model", str(run.model), "--data", str(data_dir)]
     for mode in ("greedy", "sampled"):
         out = tmp_path / mode
@@ -162,7 +173,7 @@ def test_the_command_runs_over_http_to_the_end(small, tmp_path, data_dir):
         )
         assert found.exit_code == 0, found.output
         again = read_json(out / "evaluation.json")
-        for part, rate in summary["eval_success_after"][mode].items():
+        for part, rate in measured[mode].items():
             assert again["success"][part]["success"] == rate
         assert again["standard"] == "spider"
 

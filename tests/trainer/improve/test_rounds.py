@@ -42,10 +42,12 @@ def result_in(out: Path) -> dict[str, Any]:
     return result
 
 
-def test_a_round_is_played_learnt_and_measured_once(tmp_path):
+REWARDS = ("--labels", "rewards", "--eval-limit", "6")
+
+
+def test_a_round_is_played_learnt_and_measured(tmp_path):
     data, out = make_data(tmp_path / "data", questions=12), tmp_path / "improve"
-    rewards = ("--labels", "rewards", "--eval-limit", "6")
-    ran = improve(data, out, *rewards)
+    ran = improve(data, out, *REWARDS)
     assert ran.exit_code == 0, ran.output
     first, phases = result_in(out), list(read_lines(out / "phases.jsonl"))
     assert [row["phase"] for row in phases] == [
@@ -72,17 +74,22 @@ def test_a_round_is_played_learnt_and_measured_once(tmp_path):
     )
     assert (out / "improvement.png").read_bytes().startswith(b"\x89PNG")
 
-    # the same command resumes: what is complete is read, what is missing is made again
-    assert improve(data, out, *rewards).exit_code == 0
+
+@pytest.mark.slow
+def test_the_same_command_reads_what_is_complete_and_makes_what_is_missing(tmp_path):
+    data, out = make_data(tmp_path / "data", questions=12), tmp_path / "improve"
+    assert improve(data, out, *REWARDS).exit_code == 0
+    first, phases = result_in(out), list(read_lines(out / "phases.jsonl"))
+    assert improve(data, out, *REWARDS).exit_code == 0
     assert list(read_lines(out / "phases.jsonl")) == phases
     model = (out / "round-1" / "sft" / "latest").resolve() / "model"
     model.rename(tmp_path / "kept")  # as a later and better round deletes it
-    assert improve(data, out, *rewards).exit_code == 0
+    assert improve(data, out, *REWARDS).exit_code == 0
     assert list(read_lines(out / "phases.jsonl")) == phases
     (tmp_path / "kept").rename(model)
     shutil.rmtree(out / f"round-{first['best_round']}" / "after")
     shutil.rmtree(out / "round-1" / "development")
-    assert improve(data, out, *rewards).exit_code == 0
+    assert improve(data, out, *REWARDS).exit_code == 0
     assert result_in(out) == first
     ran = improve(data, out, "--labels", "gold")
     assert ran.exit_code == 1

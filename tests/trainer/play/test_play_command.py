@@ -178,22 +178,26 @@ def test_the_query_is_changed_and_run_in_the_same_sandbox(shop, monkeypatch):
     assert still(shop.parent) == before
 
 
-def test_a_changed_query_is_written_in_the_format(shop, monkeypatch):
-    typed = ("How many?", "sql", "SELECT buyer FROM orders LIMIT 1", "sql", "SELECT x FROM orders")
-    for form, written in (
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
         ("csv", "count(*)\n3\nbuyer\nAnn\n"),
-        (
+        pytest.param(
             "json",
             '"query": "SELECT buyer FROM orders LIMIT 1", "error": null, "columns": ["buyer"]',
+            marks=pytest.mark.slow,
         ),
-    ):
-        type_lines(monkeypatch, *typed)
-        answers = scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
-        with served(ChatServer(answers)) as chat:
-            asked = ("--base-url", chat.url, "--model", "fake", "--samples", 1, "--format", form)
-            result = play("--db", shop, *asked)
-        assert written in result.stdout
-        assert "error: no such column: x" in result.stderr
+    ],
+)
+def test_a_changed_query_is_written_in_the_format(shop, monkeypatch, form, written):
+    typed = ("How many?", "sql", "SELECT buyer FROM orders LIMIT 1", "sql", "SELECT x FROM orders")
+    type_lines(monkeypatch, *typed)
+    answers = scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
+    with served(ChatServer(answers)) as chat:
+        asked = ("--base-url", chat.url, "--model", "fake", "--samples", 1, "--format", form)
+        result = play("--db", shop, *asked)
+    assert written in result.stdout
+    assert "error: no such column: x" in result.stderr
 
 
 # -- formats
@@ -207,7 +211,7 @@ ROWS = "QUERY: SELECT buyer, total FROM orders ORDER BY total DESC"
     [
         ('[["Bo", 99.0], ["Ann", 10.5], ["Cy, \\"C\\"", 7.25], [null, 1]]', None),
         pytest.param("Bo", "buyer\nBo\n", marks=pytest.mark.slow),
-        ("Bo, Ann", "buyer\nBo\nAnn\n"),
+        pytest.param("Bo, Ann", "buyer\nBo\nAnn\n", marks=pytest.mark.slow),
         ('[["Bo", 99]]', "buyer,total\nBo,99.0\n"),
     ],
 )

@@ -111,6 +111,7 @@ def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     assert counts == {"episodes": 1, "episodes_lost": 1, "right": 1}
 
 
+@pytest.mark.slow
 def test_unseen_questions_are_played_greedily_and_sampled(small, monkeypatch):
     played, run_evaluation = [], module.run_evaluation
 

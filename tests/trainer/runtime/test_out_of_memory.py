@@ -80,6 +80,7 @@ def test_every_proposed_remedy_is_a_valid_setting(config, index):
     config.override(**dict(one.split()[0].split("=") for one in typed))
 
 
+@pytest.mark.slow
 def test_a_rollout_out_of_memory_leaves_a_checkpoint_to_resume(small, tmp_path):
     with pytest.raises(
         OOMError, match=r"playing the 8 episodes of step 2: .*can't allocate memory"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, SplitQuota, Splits, distribute
+from data.domains.question_forms import AnsweredDraft, balanced
 from data.domains.shipped import SHIPPED, Shipped
-from data.domains.templates import AnsweredDraft, balanced
 from data.golds.execute import open_readonly, run_gold
 from shared.console import write_json
 from shared.dataset import Question, database_path, questions_path

@@ -19,7 +19,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from data.domains.templates import AnsweredDraft
+from data.domains.question_forms import AnsweredDraft
 from shared.dataset import Question
 from shared.order_by import parse_query
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import apsw
 
+from data.domains.question_forms import AnsweredDraft
 from data.domains.spec import Domain, Draft, Kind
-from data.domains.templates import AnsweredDraft
 from data.domains.words import read_toml
 
 SAMPLE_SHARE = 0.03  # of expert scripts that look at rows before the query

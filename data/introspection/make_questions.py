@@ -1,8 +1,8 @@
 """Make training and eval questions about SQLite files from their schemas and contents.
 
-The templates of data/domains draw them; the audit's findings on single questions, and what only a
-schema that was not written for templates gives rise to, filter them. Golds run on copies of the
-databases. Then the questions go the way of every import, but their golds do not run again.
+The forms of data/domains/question_forms draw them; the audit's findings on single questions, and
+what only a schema that was not written for them gives rise to, filter them. Golds run on copies of
+the databases. Then the questions go the way of every import, but their golds do not run again.
 """
 
 import random
@@ -18,8 +18,8 @@ import apsw
 from data.audit import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
 from data.build import as_question
 from data.choose import EVAL, TRAIN, Splitting, held_out, held_out_of_many
+from data.domains.question_forms import AnsweredDraft, balanced
 from data.domains.spec import Draft, Kind
-from data.domains.templates import AnsweredDraft, balanced
 from data.domains.words import plural
 from data.golds.execute import GoldResult, open_readonly
 from data.introspection.names import LISTS, core_of, is_clause, singular, words_of

@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from data.domains.question_forms.asker import NUMBERS
 from data.domains.spec import Kind
-from data.domains.templates.asker import NUMBERS
 from data.domains.words import IRREGULAR_PLURALS, is_plural, plural, word_lists
 
 _FILE = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))

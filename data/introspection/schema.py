@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import apsw
 
 from data.cell_formats import column_of
+from data.domains.question_forms.asker import NUMBERS
 from data.domains.spec import Column, Domain, Kind, Rows, Table, Value
-from data.domains.templates.asker import NUMBERS
 from data.introspection.names import LISTS, awkward, core_of, phrase_of, singular, without_prefix
 from data.introspection.tables import Cells, RawTable, is_blank, read_tables
 

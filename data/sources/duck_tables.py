@@ -25,8 +25,8 @@ from data.cell_formats import (
     is_missing,
     name_words,
 )
+from data.sources.delimited_text import MAX_LINE_CHARS
 from data.sources.layout import Table
-from data.sources.rows import MAX_LINE_CHARS
 from shared.errors import DataError
 from shared.sqltext import quote_text
 

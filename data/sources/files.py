@@ -12,8 +12,8 @@ from zlib import error as ZlibError
 
 import python_calamine as calamine
 
+from data.sources.delimited_text import Record, as_utf8, text_records
 from data.sources.layout import Table, find_table
-from data.sources.rows import Record, as_utf8, text_records
 from shared.errors import DataError
 
 TEXTS = (".csv", ".tsv", ".txt", ".tab", ".psv", ".dat")

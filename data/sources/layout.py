@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 
 from data.cell_formats import is_missing, plain, readings
-from data.sources.rows import Record
+from data.sources.delimited_text import Record
 from shared.console import counted
 from shared.errors import DataError
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from data.cell_formats import plain
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
+from data.sources.delimited_text import as_utf8
 from data.sources.files import SHEETS, TEXTS, Found, tables_in, unpacked
 from data.sources.report import Flagged, ImportReport
-from data.sources.rows import as_utf8
 from shared.answers.cells import visible
 from shared.errors import DataError
 

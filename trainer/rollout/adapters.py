@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from trainer.config.settings import GRPOConfig
-from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.dataset import Prompt, as_prompts, question_id_of
 from trainer.rollout.episode import EpisodeObserver, occurrences
 from trainer.rollout.generators.base import Generator
@@ -22,6 +21,7 @@ from trainer.rollout.loop import check_lost_rows, play_episodes, sampling
 from trainer.rollout.rewards import both_verdicts
 from trainer.rollout.row import RolloutRow, RolloutStats
 from trainer.rollout.servers import serving
+from trainer.rollout.turns import EpisodeClient
 from trainer.runtime.ranks import Ranks
 
 # TRL requires the first three and takes env_mask as the mask of the loss; it passes the others to

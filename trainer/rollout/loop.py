@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from shared.client import ClientLimits, SQLEnvClient
 from trainer.config.settings import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.rollout.batch import EpisodeBatch
-from trainer.rollout.batch import EpisodeClient as EpisodeClient
 from trainer.rollout.chat_codec import ChatCodec, codec_of
 from trainer.rollout.dataset import Prompt, prompt_of
 from trainer.rollout.episode import EpisodeObserver, start_episodes
@@ -21,6 +19,8 @@ from trainer.rollout.generators.base import AnyPolicy, Generator
 from trainer.rollout.generators.policies import RandomPolicy, ScriptedPolicy
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.row import RolloutStats as RolloutStats
+from trainer.rollout.turns import EpisodeBatch
+from trainer.rollout.turns import EpisodeClient as EpisodeClient
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 if TYPE_CHECKING:

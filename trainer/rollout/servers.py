@@ -15,8 +15,8 @@ from shared.dataset import data_digest
 from shared.errors import DigestMismatch, ServerUnreachable, SQLEnvError, is_retryable
 from shared.models import ServerMetadata
 from trainer.config.settings import DEFAULT_SERVER_URL, ConfigError, GRPOConfig
-from trainer.rollout.batch import EpisodeClient
 from trainer.rollout.loop import open_client
+from trainer.rollout.turns import EpisodeClient
 from trainer.runtime.server import SupervisedServer
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from data.domains.demonstrations import (
 )
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
-from data.domains.templates import balanced
+from data.domains.question_forms import balanced
 from shared.actions import ActionType, parse_action, render_action
 
 

@@ -17,8 +17,8 @@ import pytest
 from data.audit import audit
 from data.domains.fresh import fresh_domain
 from data.domains.held_out import held_out_values, held_out_words, is_held_out_pair, words_of
+from data.domains.question_forms import FORMS
 from data.domains.spec import Domain, Kind
-from data.domains.templates import FORMS
 from data.domains.words import HELD_OUT_PAIRS, SQL_WORDS
 from data.generate import generate
 from shared.dataset import check_databases, load_questions, load_splits, questions_path

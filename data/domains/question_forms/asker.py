@@ -1,4 +1,4 @@
-"""What templates share: picks of tables, columns, values and wordings from one database."""
+"""What forms of question share: picks of tables, columns, values and wordings of a database."""
 
 import operator
 import random
@@ -18,7 +18,7 @@ MIN_MATCHES = 2  # rows that a condition must keep, so that counts of 0 and 1 ar
 MAX_SHARE = 0.85  # of the rows that a condition may keep
 DATE_CHARS = len("2020-12-31")
 MAX_LITERAL_CHARS = 40  # a longer value does not belong in a question
-WORDINGS: dict[str, list[str]] = read_toml("templates/wordings.toml")
+WORDINGS: dict[str, list[str]] = read_toml("question_forms/wordings.toml")
 
 
 # for a plural noun, for a singular one, in SQL

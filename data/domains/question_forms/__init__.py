@@ -1,6 +1,6 @@
-"""Questions on any domain: templates, and a sampler that balances forms and answers.
+"""Forms of questions on any domain, and a sampler that balances forms and answers.
 
-A template takes an `Asker` and returns a `Draft`, or raises `NoQuestionError`. It draws everything
+A form takes an `Asker` and returns a `Draft`, or raises `NoQuestionError`. It draws everything
 from the asker's stream and names no table: words come from the domain and from wordings.toml.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import apsw
 
+from data.domains.question_forms.asker import Asker, NoQuestionError
+from data.domains.question_forms.forms import EASY, MEDIUM, Template
 from data.domains.spec import Domain, Draft, Rows
-from data.domains.templates.asker import Asker, NoQuestionError
-from data.domains.templates.forms import EASY, MEDIUM, Template
 from data.golds.execute import GoldRejected, GoldResult, run_gold
 
 FORMS: dict[str, tuple[str, Template]] = {

@@ -16,10 +16,10 @@ import pytest
 
 from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
+from data.domains.question_forms import FORMS, AnsweredDraft, balanced
+from data.domains.question_forms.asker import Asker, NoQuestionError
 from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
 from data.domains.spec import Column, Domain, Kind, Rows, Table
-from data.domains.templates import FORMS, AnsweredDraft, balanced
-from data.domains.templates.asker import Asker, NoQuestionError
 from data.golds.execute import open_readonly
 from shared.dataset import check_databases, database_path, load_splits
 from tests.data.sources.importing import files_of, run

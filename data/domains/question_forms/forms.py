@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from data.domains.spec import Column, Draft, Kind
-from data.domains.templates.asker import (
+from data.domains.question_forms.asker import (
     ATTRIBUTES,
     MIN_MATCHES,
     NUMBERS,
@@ -15,6 +14,7 @@ from data.domains.templates.asker import (
     need,
     number,
 )
+from data.domains.spec import Column, Draft, Kind
 from data.domains.words import LISTS, indefinite, is_plural, plural
 
 Template = Callable[[Asker], Draft]

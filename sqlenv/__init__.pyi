@@ -30,7 +30,7 @@ from shared.models import StepResult as StepResult
 
 # the trainer
 from trainer.config.settings import GRPOConfig as GRPOConfig
-from trainer.grpo.train import build_trainer as build_trainer
+from trainer.grpo.build_trainer import build_trainer as build_trainer
 from trainer.prompts import Prompt as Prompt
 from trainer.prompts import prompt_of as prompt_of
 from trainer.rollout import parse_model_output as parse_model_output

@@ -12,8 +12,8 @@ from data.cell_formats import plain
 from data.choose import TRAIN
 from data.golds.execute import GoldResult
 from data.sources.delimited_text import as_utf8
-from data.sources.files import SHEETS, TEXTS, Found, tables_in, unpacked
 from data.sources.report import Flagged, ImportReport
+from data.sources.text_and_sheets import SHEETS, TEXTS, Found, tables_in, unpacked
 from shared.answers.cells import visible
 from shared.errors import DataError
 

@@ -15,11 +15,11 @@ import duckdb
 from data.cell_formats import plain
 from data.sources import duck_tables
 from data.sources.duck_tables import Duck, Loaded, check_width, connect, load_text
-from data.sources.files import PACKED, SHEETS, TEXTS, Found, NotRead, tables_in, unpacked
 from data.sources.layout import check_lost
 from data.sources.report import ConvertedTable, ImportReport
 from data.sources.sqlite_files import DUMP, new_database
 from data.sources.sqlite_files import SUFFIXES as DATABASES
+from data.sources.text_and_sheets import PACKED, SHEETS, TEXTS, Found, NotRead, tables_in, unpacked
 from data.sources.typed_files import TYPED, load_typed
 from shared.dataset import check_inside
 from shared.errors import DataError

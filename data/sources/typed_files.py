@@ -7,7 +7,7 @@ import duckdb
 from data.cell_formats import Column
 from data.sources.delimited_text import MAX_LINE_CHARS, as_utf8
 from data.sources.duck_tables import Duck, Loaded, check_width, text_column
-from data.sources.files import Found
+from data.sources.text_and_sheets import Found
 from shared.errors import DataError
 from shared.sqltext import quote_identifier
 

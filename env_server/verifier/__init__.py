@@ -3,7 +3,7 @@
     gold.py         `Gold`: a gold answer, and which other rows are the same answer
     layouts.py      an answer's text -> the rows that it may stand for
     gold_values.py  the gold's values, and which of them a cell of the answer may be
-    matching.py     pair the rows of two results, and their columns
+    pairing.py      pair the rows of two results, and their columns
     standards.py    `judge_answer`; `STANDARDS`: strict (ours), Spider's and BIRD's
 
 `shared.answers` splits a text, and reads the numbers, dates and texts in it, with separators and

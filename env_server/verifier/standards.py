@@ -20,7 +20,7 @@ from typing import Any
 from env_server.verifier.gold import Gold
 from env_server.verifier.gold_values import Cells, Fits, GoldValues, IdRow, values_of
 from env_server.verifier.layouts import IsResult, readings
-from env_server.verifier.matching import can_fill, can_pair, column_order
+from env_server.verifier.pairing import can_fill, can_pair, column_order
 from shared.answers.dates import iso_moment
 from shared.models import StandardName
 

@@ -14,8 +14,8 @@ from shared.models import ServerMetadata
 from tests.trainer.conftest import FakeClient, prompts
 from tests.trainer.small_data import TRAIN_DATABASES
 from trainer.config.settings import GRPOConfig
+from trainer.grpo.build_trainer import build_trainer
 from trainer.grpo.grpo_job import GrpoJob
-from trainer.grpo.train import build_trainer
 from trainer.run.folder import Run, create_run, open_run, point_latest, read_json, read_lines
 from trainer.run.inputs import Inputs, JobOptions, load_inputs, save_settings
 from trainer.run.job import Job, run_job

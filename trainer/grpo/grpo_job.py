@@ -17,8 +17,8 @@ from shared.run_stats import MODES, PHASES, Mode, eval_row
 from trainer.charts import headline, learning_curve
 from trainer.config.settings import GRPOConfig
 from trainer.errors import RunError
+from trainer.grpo.build_trainer import build_trainer, check_enough_questions
 from trainer.grpo.generation import generation_server
-from trainer.grpo.train import build_trainer, check_enough_questions
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import RolloutStats
 from trainer.run.console import behaviour_table, limit_lines, number, success_table

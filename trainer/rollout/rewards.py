@@ -1,4 +1,4 @@
-"""The reward functions that TRL calls: they return the server's own values. `trainer.grpo.train`
+"""The reward functions that TRL calls: they return the server's own values. `grpo/build_trainer.py`
 weights them, so that a row's reward is the total of the server's ledger. None from all three, as
 for a lost episode, takes the row out of its group's baseline and out of training.
 

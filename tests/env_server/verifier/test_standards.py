@@ -20,7 +20,7 @@ from env_server.sql import JobKind, SqlJob, SqlLimits
 from env_server.sql.run import SqlRunner
 from env_server.verifier import STANDARDS, Gold, answer_verdicts, result_verdicts
 from env_server.verifier.gold import Block
-from env_server.verifier.matching import column_order
+from env_server.verifier.pairing import column_order
 
 ORDERED, UNORDERED = "SELECT a, b FROM t ORDER BY c", "SELECT a, b FROM t"
 # 'order by' as a text, and no order of the whole

@@ -15,7 +15,7 @@ from tests.chaos.faults import Chaos, Fault, plan
 from tests.chaos.soak import client_of
 from tests.conftest import needs_program
 from trainer.config.settings import GRPOConfig
-from trainer.grpo.train import build_trainer
+from trainer.grpo.build_trainer import build_trainer
 from trainer.rollout.dataset import load_question_prompts
 from trainer.rollout.loop import RolloutStats
 from trainer.run.summary import model_digest

@@ -16,7 +16,7 @@ from shared.models import StepResult
 from tests.trainer.conftest import FakeClient, prompts, short_training
 from trainer.config.settings import GRPOConfig
 from trainer.errors import RolloutError
-from trainer.grpo.train import build_trainer, trl_config
+from trainer.grpo.build_trainer import build_trainer, trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.rewards import REWARD_FUNCTIONS
 from trainer.runtime.training import run_training_with_metrics

@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 
 from tests.trainer.conftest import AFTER, FakeClient, prompts_for
 from tests.trainer.small_job import trainer_of
-from trainer.grpo.train import trl_config
+from trainer.grpo.build_trainer import trl_config
 from trainer.rollout.adapters import rollout_func
 from trainer.rollout.loop import RolloutStats
 from trainer.rollout.rewards import (

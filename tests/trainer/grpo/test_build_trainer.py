@@ -15,7 +15,7 @@ from tests.trainer.small_job import trainer_of
 from trainer.config.presets import PRESETS
 from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import TrainingDiverged
-from trainer.grpo.train import build_trainer, trl_config
+from trainer.grpo.build_trainer import build_trainer, trl_config
 from trainer.runtime.checkpoint import Guard
 from trainer.runtime.interrupt import Interrupted, Interrupts
 from trainer.runtime.ranks import Ranks

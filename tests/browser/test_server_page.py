@@ -31,7 +31,7 @@ def server(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     process.stop()
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.slow)])
 def page(browser: Any, server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A page of the operator's: light on a desktop, dark on a phone."""
     context = browser.new_context(

@@ -41,12 +41,13 @@ def check(outcome: FaultOutcome, faults: list[Fault], episodes: int) -> None:
 
 
 LONG = plan(22, servers=3, seed=1)  # several rounds, with each kind of fault
-SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("faults", "episodes"),
-    [pytest.param(BRIEF, 80, id="brief"), pytest.param(LONG, 500, id="long", marks=SLOW)],
+    [pytest.param(BRIEF, 80, id="brief"), pytest.param(LONG, 500, id="long")],
 )
 def test_several_servers(tiny_data: Path, faults: list[Fault], episodes: int) -> None:
     with running_cluster(tiny_data) as cluster:

@@ -13,8 +13,8 @@ from trainer.charts import Baseline, Chart, Point, Series, png
 from trainer.config.settings import LABEL_WEIGHT, GRPOConfig, LabelsName
 from trainer.run.console import markdown
 from trainer.run.evaluation import EvaluationResult
-from trainer.run.evaluation_tables import named, p_text
 from trainer.run.folder import Run, write_bytes, write_json, write_text
+from trainer.run.printed_tables import named, p_text
 from trainer.run.records import read_records
 from trainer.run.transcripts import transcripts
 

@@ -25,8 +25,8 @@ from trainer.report.groups import group_browser
 from trainer.report.run_reader import Gap, read_if_there, read_questions, read_run
 from trainer.run.analysis import analyse
 from trainer.run.console import seconds_text
-from trainer.run.evaluation_tables import named, p_text
 from trainer.run.folder import Run, read_json, to_json, write_text
+from trainer.run.printed_tables import named, p_text
 from trainer.run.records import Book, EpisodeRecord, read_records
 
 log = logging.getLogger(__name__)

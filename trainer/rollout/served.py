@@ -6,7 +6,7 @@ from trainer.config.settings import ApiName, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.rollout.chat_codec import ChatCodec, codec_of
 from trainer.rollout.generators.model_server import ModelServer
-from trainer.rollout.generators.openai import CompletionsGenerator, OpenAIPolicy
+from trainer.rollout.generators.openai_players import CompletionsGenerator, OpenAIPolicy
 from trainer.rollout.loop import action_end
 from trainer.runtime.models import load_tokenizer
 

@@ -14,8 +14,8 @@ from trainer.errors import RunError
 from trainer.run.analysis import compare, share
 from trainer.run.console import rate_text, table
 from trainer.run.evaluation import Measured, read_measured
-from trainer.run.evaluation_tables import paired_cells
 from trainer.run.folder import Run, check_writable, read_json, read_lines, write_bytes
+from trainer.run.printed_tables import paired_cells
 
 CURVE_COLOURS = ("blue", "orange", "green", "grey")  # of as many runs
 LOOKS: tuple[tuple[Mode, Literal["line", "dashed"]], ...] = (

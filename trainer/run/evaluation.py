@@ -26,11 +26,11 @@ from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient
 from trainer.rollout.prompts import prompt_digest
 from trainer.run.analysis import analyse, paired_groups, success_shares
-from trainer.run.evaluation_tables import show
 from trainer.run.folder import Run, begin_or_resume, check_writable, held, read_json, write_json
 from trainer.run.inputs import Inputs, JobOptions, as_saved, load_inputs
 from trainer.run.measurement import BATCH, Play, PromptRow, Task, choose, key_of, play_missing
 from trainer.run.players import EVAL_TEMPERATURE, batch_of, connected, model_play, play_with
+from trainer.run.printed_tables import show
 from trainer.run.progress import Pace
 from trainer.run.records import EpisodeRecord, Key, append_records, keep_records, read_records
 from trainer.run.summary import versions

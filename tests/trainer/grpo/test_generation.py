@@ -165,9 +165,8 @@ def test_weights_that_the_server_did_not_take_are_noticed(fake, config, tmp_path
             run_training_with_metrics(trainer)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, pytest.param({"lora_rank": 4}, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"lora_rank": 4}], ids=str)
 def test_a_failed_load_stops_the_run_and_a_resumed_one_loads_first(
     small, tmp_path, model, tokenizer, options
 ):

@@ -178,14 +178,14 @@ def test_the_query_is_changed_and_run_in_the_same_sandbox(shop, monkeypatch):
     assert still(shop.parent) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "written"),
     [
         ("csv", "count(*)\n3\nbuyer\nAnn\n"),
-        pytest.param(
+        (
             "json",
             '"query": "SELECT buyer FROM orders LIMIT 1", "error": null, "columns": ["buyer"]',
-            marks=pytest.mark.slow,
         ),
     ],
 )

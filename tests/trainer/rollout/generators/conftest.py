@@ -13,7 +13,7 @@ from tests.trainer.chat_server import ChatServer, Messages, served
 from tests.trainer.conftest import FakeClient, observation, prompts_for
 from trainer.config.settings import GRPOConfig
 from trainer.rollout.episode import Episode
-from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.generators.openai_players import OpenAIPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.prompts import format_observation, opening_messages
 from trainer.rollout.row import RolloutRow

@@ -11,7 +11,7 @@ from tests.trainer.chat_server import CHAT, ChatServer, Fault, completion, refus
 from tests.trainer.model_families import tiny_tokenizer
 from trainer.errors import ModelServerError
 from trainer.rollout.chat_codec import codec_of
-from trainer.rollout.generators.openai import CompletionsGenerator
+from trainer.rollout.generators.openai_players import CompletionsGenerator
 from trainer.rollout.transcript import Sample
 
 CODEC = codec_of(tiny_tokenizer("qwen2.5"))

@@ -11,7 +11,7 @@ from tests.trainer.model_families import tiny_model, tiny_tokenizer
 from trainer.config.settings import GRPOConfig
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.generators.model_server import ModelServer
-from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.generators.openai_players import OpenAIPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.served import completions_generator

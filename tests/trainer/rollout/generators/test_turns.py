@@ -9,7 +9,7 @@ from shared.models import StepResult
 from tests.trainer.chat_server import Messages
 from tests.trainer.conftest import FakeClient
 from tests.trainer.rollout.generators.conftest import TURNS, in_turn, play, policy_of
-from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.generators.openai_players import OpenAIPolicy
 from trainer.rollout.row import RolloutStats
 
 LONGEST_S = 60.0  # only until a broken loop gives up

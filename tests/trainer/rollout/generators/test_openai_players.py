@@ -12,7 +12,7 @@ from tests.trainer.conftest import observation
 from tests.trainer.rollout.generators.conftest import TURNS, act, play, policy_of, seen, view_of
 from trainer.config.settings import ConfigError
 from trainer.errors import ModelServerError, RolloutError
-from trainer.rollout.generators.openai import OpenAIPolicy
+from trainer.rollout.generators.openai_players import OpenAIPolicy
 
 BROKEN: Fault = (0, None, {})  # connection
 

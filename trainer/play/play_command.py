@@ -136,7 +136,7 @@ def play(
         from trainer.play.session import play_questions, run_query
 
         form = "json" if json_file is not None else form
-        from trainer.play.output import Output
+        from trainer.play.output_formats import Output
 
         output = Output(
             form, json_file or sys.stdout, {"database": str(db), "agent": config.model_name}

@@ -15,7 +15,7 @@ from tests.conftest import question_row, write_questions
 from tests.trainer.conftest import FakeClient, observation
 from trainer.config.presets import SAVED_AS
 from trainer.config.settings import ConfigError, GRPOConfig
-from trainer.play.output import Table, read_result
+from trainer.play.output_formats import Table, read_result
 from trainer.prompts import Prompt, prompt_of
 from trainer.rollout.dataset import check_training_questions, load_question_prompts, question_id_of
 from trainer.rollout.prompts import format_observation, get_system_prompt, result_rows

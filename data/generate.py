@@ -17,10 +17,10 @@ import typer
 
 from data.build import as_question
 from data.domains.demonstrations import DemonstrationTask, demonstrate
-from data.domains.fresh import fresh_domain
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
 from data.domains.question_forms import balanced
+from data.domains.random_domains import fresh_domain
 from data.domains.spec import Draft
 from shared.console import counted, failure, one_line_errors, progress_bar, write_json
 from shared.dataset import database_path, questions_path

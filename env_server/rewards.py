@@ -21,7 +21,7 @@ from shared.models import RewardLedger
 OPERATIONAL: Mapping[str, float] = {
     "exec_ok": 0.02,  # the action succeeded; a well-formed ANSWER always does
     "new_info": 0.01,  # it succeeded and its result text is new in this episode
-    "repeat": -0.03,  # the episode took the same action before, by `environment.comparable`
+    "repeat": -0.03,  # the episode took the same action before, by `episode.comparable`
     "step_cost": -0.02,  # every step
 }
 

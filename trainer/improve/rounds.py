@@ -29,7 +29,7 @@ from shared.dataset import OPEN, has_split
 from shared.run_stats import Rate
 from trainer.config.settings import LABEL_WEIGHT, ConfigError, GRPOConfig, LabelsName
 from trainer.errors import RunError
-from trainer.improve.improvement import Result, Round, result_of, write_report
+from trainer.improve.improvement_report import Result, Round, result_of, write_report
 from trainer.run.analysis import LEAST_ATTEMPTS
 from trainer.run.console import seconds_text
 from trainer.run.evaluation import EvaluationResult, EvaluationSettings, run_evaluation

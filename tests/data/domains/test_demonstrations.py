@@ -14,9 +14,9 @@ from data.domains.demonstrations import (
     answer_action,
     follow_script,
 )
-from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
 from data.domains.question_forms import balanced
+from data.domains.random_domains import fresh_domain
 from shared.actions import ActionType, parse_action, render_action
 
 

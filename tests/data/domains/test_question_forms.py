@@ -14,10 +14,10 @@ from typing import Any
 import apsw
 import pytest
 
-from data.domains.fresh import fresh_domain
 from data.domains.populate import open_memory, populate
 from data.domains.question_forms import FORMS, AnsweredDraft, balanced
 from data.domains.question_forms.asker import Asker, NoQuestionError
+from data.domains.random_domains import fresh_domain
 from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
 from data.domains.spec import Column, Domain, Kind, Rows, Table
 from data.golds.execute import open_readonly

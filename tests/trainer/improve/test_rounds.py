@@ -16,7 +16,7 @@ from shared.run_stats import Rate
 from tests.trainer.small_data import make_data
 from trainer.__main__ import app
 from trainer.config.settings import GRPOConfig
-from trainer.improve.improvement import Round, charts, result_of, write_report
+from trainer.improve.improvement_report import Round, charts, result_of, write_report
 from trainer.improve.rounds import best, development_questions, practice_questions
 from trainer.run.folder import read_json, read_lines
 

@@ -15,9 +15,9 @@ import apsw
 import pytest
 
 from data.audit import audit
-from data.domains.fresh import fresh_domain
 from data.domains.held_out import held_out_values, held_out_words, is_held_out_pair, words_of
 from data.domains.question_forms import FORMS
+from data.domains.random_domains import fresh_domain
 from data.domains.spec import Domain, Kind
 from data.domains.words import HELD_OUT_PAIRS, SQL_WORDS
 from data.generate import generate

@@ -23,7 +23,7 @@ from sqlglot.errors import SqlglotError
 
 from data.choose import TRAIN, Keyed, contains_answer
 from data.domains.words import LISTS
-from data.golds.execute import (
+from data.golds.check_gold import (
     KEEP,
     KEEP_EMPTY,
     KEEP_OVERSIZE,

@@ -17,7 +17,7 @@ from typing import Any, cast
 from data.choose import EVAL, MAX_ANSWER_SHARE, TRAIN, SplitQuota, Splits, distribute
 from data.domains.question_forms import AnsweredDraft, balanced
 from data.domains.shipped import SHIPPED, Shipped
-from data.golds.execute import open_readonly, run_gold
+from data.golds.check_gold import open_readonly, run_gold
 from shared.console import write_json
 from shared.dataset import Question, database_path, questions_path
 from shared.models import Difficulty

@@ -12,8 +12,8 @@ from shared.code_digest import code_digest
 
 # of env_server/sql, what decides a result's text; the others start workers and wait for them
 SQL = (
-    *("connection", "describe_values", "empty_results", "jobs", "lookup", "misleading"),
-    *("remarks", "remedies", "run", "statement", "text_dates"),
+    *("describe_values", "empty_results", "jobs", "lookup", "misleading", "remarks", "remedies"),
+    *("run", "sandbox", "statement", "text_dates"),
 )
 # part -> the files and folders that decide it
 CODE = {

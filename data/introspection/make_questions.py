@@ -21,7 +21,7 @@ from data.choose import EVAL, TRAIN, Splitting, held_out, held_out_of_many
 from data.domains.question_forms import AnsweredDraft, balanced
 from data.domains.spec import Draft, Kind
 from data.domains.words import plural
-from data.golds.execute import GoldResult, open_readonly
+from data.golds.check_gold import GoldResult, open_readonly
 from data.introspection.names import LISTS, core_of, is_clause, singular, words_of
 from data.introspection.schema import Schema, introspect
 from data.sources.import_source import Source, beside, check_out, import_source

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import KEEP_OVERSIZE
+from data.golds.check_gold import KEEP_OVERSIZE
 from data.sources.import_source import Source
 from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from data.choose import EVAL, TRAIN, Splitting
-from data.golds.execute import KEEP, Reason
+from data.golds.check_gold import KEEP, Reason
 from data.sources.bird import read_bird
 from data.sources.import_source import Source, import_source
 from data.sources.own import add_questions, name_of, read_csv, read_postgres, read_sqlite

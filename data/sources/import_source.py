@@ -20,7 +20,7 @@ import apsw
 from sqlglot.errors import SqlglotError
 
 from data.choose import EVAL, TRAIN, Splitting, held_out
-from data.golds.execute import GoldRejected, GoldResult, Reason, run_gold
+from data.golds.check_gold import GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
 from data.golds.undecided import same_rows, short_rows
 from data.sources.dialects import to_sqlite

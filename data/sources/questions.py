@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from data.cell_formats import plain
 from data.choose import TRAIN
-from data.golds.execute import GoldResult
+from data.golds.check_gold import GoldResult
 from data.sources.delimited_text import as_utf8
 from data.sources.report import Flagged, ImportReport
 from data.sources.text_and_sheets import SHEETS, TEXTS, Found, tables_in, unpacked

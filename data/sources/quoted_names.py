@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.choose import TRAIN
-from data.golds.execute import open_readonly
+from data.golds.check_gold import open_readonly
 from data.sources.import_source import Source
 from shared.errors import DatabaseLoadError
 from shared.sql_parser import parse_sql

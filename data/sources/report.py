@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from data.golds.execute import Reason
+from data.golds.check_gold import Reason
 from shared.console import counted, literal, print_line, right_aligned
 from shared.dataset import IMPORT_REPORT
 from shared.errors import DataError

@@ -20,7 +20,7 @@ import pooch
 import requests
 
 from data.choose import EVAL, TRAIN
-from data.golds.execute import Reason
+from data.golds.check_gold import Reason
 from data.sources.import_source import Source, check_out, import_source
 from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from data.golds.execute import open_readonly
+from data.golds.check_gold import open_readonly
 from shared.errors import DatabaseLoadError, DataError
 
 SUFFIXES, DUMP = (".sqlite", ".sqlite3", ".db", ".db3"), ".sql"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import Cell, SqlResult
+from env_server.sql.sandbox import SqlConnection
 from env_server.sql.statement import run_query
 from shared.sqltext import quote_identifier, quote_text
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 # changes() and whatever a later SQLite adds. unhex() too: one call with two arguments takes a
 # second. median() and percentile*() too: their quicksort is quadratic for some orders, and nothing
 # interrupts it (12 s for the 300,000 values of abs(2 * i - 300001)). trim() with two arguments is
-# this package's own, and the date functions see a fixed clock (`connection.py`).
+# this package's own, and the date functions see a fixed clock (`sandbox.py`).
 _SCALARS = """
     -> ->> abs char coalesce concat concat_ws format glob hex if ifnull iif instr length like
     likelihood likely lower ltrim max min nullif octet_length printf quote replace round rtrim sign

@@ -5,8 +5,8 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from env_server.sql.connection import SqlConnection
 from env_server.sql.jobs import Row
+from env_server.sql.sandbox import SqlConnection
 from env_server.sql.statement import check_lookup, columns_of, run_query
 from shared.sqltext import quote_identifier, quote_text, sql_name
 

@@ -7,11 +7,11 @@ statement left of its steps; a look-up that fails leaves its remark out.
 
 from itertools import chain
 
-from env_server.sql.connection import SqlConnection
 from env_server.sql.empty_results import why_empty
 from env_server.sql.jobs import SqlResult
 from env_server.sql.lookup import Lookup
 from env_server.sql.misleading import misleading_in
+from env_server.sql.sandbox import SqlConnection
 from shared.sql_parser import parse_sql
 
 MAX_REMARKS = 2

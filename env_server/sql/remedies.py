@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-from env_server.sql.connection import SqlConnection
 from env_server.sql.limits import MAX_TABLES_NAMED
+from env_server.sql.sandbox import SqlConnection
 from env_server.sql.statement import NO_COLUMN, TOO_WIDE, columns_of
 from shared.sqltext import RESERVED, quote_identifier, sql_name
 

@@ -10,11 +10,11 @@ from functools import partial
 
 import apsw
 
-from env_server.sql.connection import SqlConnection, limit_heap
 from env_server.sql.describe_values import column_values
 from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
 from env_server.sql.remedies import remedy_of
+from env_server.sql.sandbox import SqlConnection, limit_heap
 from env_server.sql.statement import (
     ALL_ROWS,
     NEXT_HINT,

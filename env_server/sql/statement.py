@@ -7,7 +7,6 @@ from itertools import islice
 
 import apsw
 
-from env_server.sql.connection import Refused, SqlConnection, limit_heap
 from env_server.sql.jobs import STOPPED, Cell, Row, SqlResult
 from env_server.sql.limits import (
     MAX_COLUMNS_NAMED,
@@ -15,6 +14,7 @@ from env_server.sql.limits import (
     MAX_RESULT_BYTES,
     MAX_TABLES_NAMED,
 )
+from env_server.sql.sandbox import Refused, SqlConnection, limit_heap
 from shared.sqltext import join_names, quote_text, sql_name
 
 OUT_OF_MEMORY = "the query needs too much memory; make it simpler"

@@ -2,7 +2,7 @@
 
 import re
 
-from env_server.sql.connection import SqlConnection
+from env_server.sql.sandbox import SqlConnection
 from env_server.sql.statement import check_lookup, run_query
 from shared.sqltext import quote_identifier
 

@@ -20,8 +20,8 @@ from pydantic_core import to_json
 from env_server.questions import QuestionBank
 from env_server.render import MAX_CELL_CHARS, MAX_RESULT_BYTES, render_rows
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
-from env_server.sql.connection import VFS_NAME
 from env_server.sql.run import SqlRunner
+from env_server.sql.sandbox import VFS_NAME
 from shared.actions import ActionType, SQLAction, parse_action, render_action
 from shared.errors import ActionParseError
 from shared.server_process import running_server

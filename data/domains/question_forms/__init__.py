@@ -14,7 +14,7 @@ import apsw
 from data.domains.question_forms.asker import Asker, NoQuestionError
 from data.domains.question_forms.forms import EASY, MEDIUM, Template
 from data.domains.spec import Domain, Draft, Rows
-from data.golds.execute import GoldRejected, GoldResult, run_gold
+from data.golds.check_gold import GoldRejected, GoldResult, run_gold
 
 FORMS: dict[str, tuple[str, Template]] = {
     **{template.__name__: ("easy", template) for template in EASY},

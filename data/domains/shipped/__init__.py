@@ -16,7 +16,7 @@ from typing import Any
 
 from data.domains.spec import Column, Domain, Draft, Kind, Rows, Table
 from data.domains.words import read_toml
-from data.golds.execute import open_readonly
+from data.golds.check_gold import open_readonly
 from data.golds.hardness import tables_of
 from shared.dataset import database_path
 

@@ -12,7 +12,7 @@ import pytest
 
 from data.audit import ERRORS, NOTES, AuditReport, audit, states_number
 from data.choose import contains_answer
-from data.golds.execute import GoldResult
+from data.golds.check_gold import GoldResult
 from shared.errors import DataError, QuestionLoadError
 from tests.conftest import make_database, question_row, write_questions
 from tests.data.sources.importing import import_spider, run

@@ -20,7 +20,7 @@ from data.domains.question_forms.asker import Asker, NoQuestionError
 from data.domains.random_domains import fresh_domain
 from data.domains.shipped import DATA_DIR, SHIPPED, Shipped
 from data.domains.spec import Column, Domain, Kind, Rows, Table
-from data.golds.execute import open_readonly
+from data.golds.check_gold import open_readonly
 from shared.dataset import check_databases, database_path, load_splits
 from tests.data.sources.importing import files_of, run
 

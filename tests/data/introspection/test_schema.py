@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data.domains.spec import Kind
-from data.golds.execute import open_readonly
+from data.golds.check_gold import open_readonly
 from data.introspection.names import nouns_of, phrase_of, singular, words_of
 from data.introspection.schema import Schema, introspect
 from data.introspection.tables import MAX_SAMPLE

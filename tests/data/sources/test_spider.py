@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data.audit import audit
-from data.golds.execute import KEEP
+from data.golds.check_gold import KEEP
 from data.golds.hardness import difficulty_of
 from env_server.questions import QuestionBank
 from env_server.sql.run import SqlRunner

@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
-from env_server.sql import connection as module
-from env_server.sql.connection import SqlConnection
+from env_server.sql import sandbox as module
 from env_server.sql.run import SqlRunner
+from env_server.sql.sandbox import SqlConnection
 from env_server.sql.statement import run_query
 from tests.conftest import make_database
 

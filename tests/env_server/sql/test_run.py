@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from env_server.sql import JobKind, SqlJob, SqlLimits
-from env_server.sql.connection import is_virtual_table, register_trim
+from env_server.sql.sandbox import is_virtual_table, register_trim
 from tests.conftest import SHOP, make_database
 from tests.env_server.sql.conftest import NUMBERS, query
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data.golds.execute import KEEP_EMPTY
+from data.golds.check_gold import KEEP_EMPTY
 from shared.dataset import OPEN, load_questions
 from shared.errors import QuestionLoadError
 from shared.models import Outcome

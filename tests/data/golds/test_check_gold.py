@@ -6,8 +6,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from data.golds import execute
-from data.golds.execute import KEEP, KEEP_EMPTY, GoldRejected, Reason, open_readonly, run_gold
+from data.golds import check_gold
+from data.golds.check_gold import KEEP, KEEP_EMPTY, GoldRejected, Reason, open_readonly, run_gold
 from data.golds.ties import MAX_TIE_ROWS
 from env_server.sql import SqlLimits
 from tests.conftest import make_database
@@ -181,7 +181,7 @@ def test_an_answer_that_is_decided_passes(connection, sql, answer):
 
 
 def test_runaway_gold_is_stopped_and_the_connection_lives_on(connection, monkeypatch):
-    monkeypatch.setattr(execute, "MAX_VM_STEPS", 100_000)
+    monkeypatch.setattr(check_gold, "MAX_VM_STEPS", 100_000)
     endless = (
         "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
     )
@@ -198,7 +198,7 @@ def test_a_gold_of_a_strangers_file_takes_little_memory(connection):
 
 def test_a_gold_has_a_limit_of_cpu_time(connection, monkeypatch):
     """Single steps of functions can take long: 30 million of them, days."""
-    monkeypatch.setattr(execute, "MAX_CPU_S", 0.2)
+    monkeypatch.setattr(check_gold, "MAX_CPU_S", 0.2)
     slow = (
         "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) "
         "SELECT count(instr(hex(zeroblob(400000)), 'x' || n)) FROM c"
@@ -278,17 +278,17 @@ def test_other_open_answers_are_rejected_with_the_reason(connection, sql, reason
 
 def test_the_server_reads_all_of_a_kept_gold():
     assert SqlLimits().gold_rows >= MAX_TIE_ROWS
-    assert SqlLimits().gold_rows > execute.MAX_KEPT_ROWS
-    assert SqlLimits().max_result_cells == execute.MAX_KEPT_CELLS
-    assert SqlLimits().max_vm_steps >= execute.MAX_VM_STEPS
+    assert SqlLimits().gold_rows > check_gold.MAX_KEPT_ROWS
+    assert SqlLimits().max_result_cells == check_gold.MAX_KEPT_CELLS
+    assert SqlLimits().max_vm_steps >= check_gold.MAX_VM_STEPS
 
 
 def test_a_gold_of_more_cells_than_the_server_reads_is_not_kept(connection):
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {})"
     sql = f"{numbers} SELECT {', '.join(['NULL'] * 19)}, i FROM n"
-    assert len(run_gold(connection, sql.format(500), execute.KEEP_OVERSIZE).rows) == 500
+    assert len(run_gold(connection, sql.format(500), check_gold.KEEP_OVERSIZE).rows) == 500
     with pytest.raises(GoldRejected, match="10,000 cells"):
-        run_gold(connection, sql.format(501), execute.KEEP_OVERSIZE)
+        run_gold(connection, sql.format(501), check_gold.KEEP_OVERSIZE)
 
 
 UNDECIDED = [

@@ -29,13 +29,6 @@ FormatName = Literal["text", "table", "csv", "json"]
 ApiName = Literal["chat", "completions"]  # what a model server exchanges: texts or ids
 
 DEFAULT_SERVER_URL = "http://127.0.0.1:8000"
-# of the attempts at a question that must agree: of votes of 8 on 120 unseen Spider questions, 90 %
-# are right where 6 agree, and 37 % below
-AGREE_SHARE = 0.75
-# an answer with more of the weighed votes is learned from as right: of five votes on 320 unseen
-# Spider questions, 78 % of such answers are right, and 67 % of the attempts at them; where 75 % of
-# the attempts agree, 92 and 88 %: little is left to learn
-LABEL_WEIGHT = 0.5
 # of the layers of the reward: the weighted sum is the server's reward ledger total
 REWARD_WEIGHTS = {"correctness": 1.0, "progress": 0.15, "operational": 1.0}
 

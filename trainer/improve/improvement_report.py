@@ -10,7 +10,8 @@ from shared.console import percent
 from shared.dataset import load_questions, split_path
 from shared.run_stats import Rate
 from trainer.charts import Baseline, Chart, Point, Series, png
-from trainer.config.settings import LABEL_WEIGHT, GRPOConfig, LabelsName
+from trainer.config.settings import GRPOConfig, LabelsName
+from trainer.run.analysis import LABEL_WEIGHT
 from trainer.run.console import markdown
 from trainer.run.evaluation import EvaluationResult
 from trainer.run.folder import Run, write_bytes, write_json, write_text

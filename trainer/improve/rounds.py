@@ -27,10 +27,10 @@ from rich.console import Console
 from shared.console import print_line
 from shared.dataset import OPEN, has_split
 from shared.run_stats import Rate
-from trainer.config.settings import LABEL_WEIGHT, ConfigError, GRPOConfig, LabelsName
+from trainer.config.settings import ConfigError, GRPOConfig, LabelsName
 from trainer.errors import RunError
 from trainer.improve.improvement_report import Result, Round, result_of, write_report
-from trainer.run.analysis import LEAST_ATTEMPTS
+from trainer.run.analysis import LABEL_WEIGHT, LEAST_ATTEMPTS
 from trainer.run.console import seconds_text
 from trainer.run.evaluation import EvaluationResult, EvaluationSettings, run_evaluation
 from trainer.run.folder import (

@@ -11,12 +11,15 @@ from shared.console import counted, errors, print_line
 from shared.errors import SQLEnvError
 from shared.models import MAX_STEP_BUDGET
 from trainer.config.presets import TRAINED_MODEL
-from trainer.config.settings import AGREE_SHARE, FormatName
+from trainer.config.settings import FormatName
 from trainer.run import options as cli
 
 SAMPLES = 5  # attempts of a real model at a question
 TOY = "offline"  # preset of models that play one attempt: they are greedy, and quick to be wrong
 SERVER_WAIT_S = 60.0  # for a server that is lost during an episode
+# of the attempts at a question that must agree: of votes of 8 on 120 unseen Spider questions, 90 %
+# are right where 6 agree, and 37 % below
+AGREE_SHARE = 0.75
 NO_ANSWER = 3  # exit code if a question got no confirmed answer
 WITHOUT_EFFECT = ("server_urls", "temperature")  # a server is started; see `Agent`
 

@@ -10,10 +10,13 @@ from typing import Any
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
-from trainer.config.settings import LABEL_WEIGHT
 from trainer.rollout.vote import says_nothing, vote
 from trainer.run.records import EpisodeRecord
 
+# an answer with more of the weighed votes is learned from as right: of five votes on 320 unseen
+# Spider questions, 78 % of such answers are right, and 67 % of the attempts at them; where 75 % of
+# the attempts agree, 92 and 88 %: little is left to learn
+LABEL_WEIGHT = 0.5
 LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agrees with itself
 
 Episodes = Sequence[EpisodeRecord]

@@ -9,7 +9,7 @@ from rich.markup import escape
 from shared.actions import ActionType
 from shared.console import percent, print_line
 from shared.models import DEFAULT_STANDARD
-from trainer.config.settings import LABEL_WEIGHT
+from trainer.run.analysis import LABEL_WEIGHT
 from trainer.run.console import number, percent_number, rate_text, table
 
 

@@ -22,8 +22,8 @@ from data.domains.question_forms import AnsweredDraft, balanced
 from data.domains.spec import Draft, Kind
 from data.domains.words import plural
 from data.golds.check_gold import GoldResult, open_readonly
+from data.introspection.column_kinds import Schema, introspect
 from data.introspection.names import LISTS, core_of, is_clause, singular, words_of
-from data.introspection.schema import Schema, introspect
 from data.sources.import_source import Source, beside, check_out, import_source
 from data.sources.own import sqlite_files
 from data.sources.questions import Row

@@ -1,4 +1,4 @@
-"""Where a result is not what it seems."""
+"""Where a result is not what it seems, for the statements that `run.may_mislead` lets through."""
 
 from collections.abc import Iterator
 from typing import Any

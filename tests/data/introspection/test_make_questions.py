@@ -7,7 +7,7 @@ import pytest
 
 from data.audit import audit
 from shared.dataset import Question, load_splits
-from tests.data.introspection.test_schema import filled
+from tests.data.introspection.test_column_kinds import filled
 from tests.data.sources.importing import files_of, make_database, run
 
 COUNTRIES = filled(

@@ -7,8 +7,8 @@ import pytest
 
 from data.domains.spec import Kind
 from data.golds.check_gold import open_readonly
+from data.introspection.column_kinds import Schema, introspect
 from data.introspection.names import nouns_of, phrase_of, singular, words_of
-from data.introspection.schema import Schema, introspect
 from data.introspection.tables import MAX_SAMPLE
 from tests.data.sources.importing import make_database
 

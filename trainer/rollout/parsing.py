@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,7 @@ _BARE_SQL = re.compile(
     r"(?:'[^'\n]*'|.)*?)(?:;|(?(code)`|(?!))|\n\s*\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
+_SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _KIND_KEYS = ("action_type", "action", "name", "tool", "function")
 _ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
 _TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
@@ -95,7 +97,7 @@ def parse_with_fallback(text: str) -> ParsedAction:
     if action := _canonical(body):
         return ParsedAction(action)
     lines = body.split("\n")
-    first = next((number for number, line in enumerate(lines) if _head(line)), len(lines))
+    first = next((number for number, _ in _heads(lines)), len(lines))
     if parsed := _from_json_or_sql("\n".join(lines[:first])):
         return parsed
     if action := _from_lines(unfenced):
@@ -173,8 +175,7 @@ def _may_go_on(text: str, parsed: ParsedAction) -> bool:
     *_, last = lines = text.split("\n")
     # what closes a fence, inline code or JSON is no part of the argument
     ended = not last.strip() or last.rstrip()[-1:] == ";" or not text.rstrip().endswith(argument)
-    heads = sum(_head(line) is not None for line in lines)
-    return spans and not ended and heads == (not parsed.inferred)
+    return spans and not ended and len([*_heads(lines)]) == (not parsed.inferred)
 
 
 def _canonical(text: str) -> SQLAction | None:
@@ -246,12 +247,26 @@ def _from_json_or_sql(text: str) -> ParsedAction | None:
 def _from_lines(text: str) -> SQLAction | None:
     """Return the first action with an argument: its line and those up to the next action's."""
     lines = text.split("\n")
-    heads = [(number, head) for number, line in enumerate(lines) if (head := _head(line))]
+    heads = [*_heads(lines)]
     ends = [number for number, _ in heads[1:]] + [len(lines)]
     for (number, head), end in zip(heads, ends, strict=False):
         if action := _action(head["kind"], _argument(head["rest"], lines[number + 1 : end])):
             return action
     return None
+
+
+def _heads(lines: Sequence[str]) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the lines that start an action, with their numbers. Within SQL, a name alone is none,
+    nor one that an alias or a sign follows: a column may be called answer."""
+    in_sql = False
+    for number, line in enumerate(lines):
+        if (head := _head(line)) is not None:
+            before, kind = line[: head.start("kind")].strip(), head["kind"]
+            if in_sql and not before and not kind.isupper() and head["rest"][:1] not in (":", "("):
+                continue
+            yield number, head
+        ends = not line.strip() or line.rstrip().endswith(";")
+        in_sql = not ends and (in_sql or _SELECT.search(line) is not None)
 
 
 def _head(line: str) -> re.Match[str] | None:

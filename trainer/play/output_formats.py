@@ -4,8 +4,8 @@ that an answer is taken from."""
 import csv
 import json
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TextIO
 
 from rich.table import Table as Shown
@@ -15,7 +15,7 @@ from shared.models import SQLObservation
 from trainer.config.settings import FormatName
 from trainer.play.played import PlayedAttempt, PlayedQuestion
 from trainer.rollout.prompts import result_lines
-from trainer.rollout.vote import Value, read_answer, read_value
+from trainer.rollout.vote import Rows, Value, read_answer, read_value
 
 CUT = ("(first ", "(cut: ")  # begin remarks below a result of which a part is shown
 ANSWER = "answer"  # the name of a column that no query has
@@ -46,27 +46,65 @@ def read_result(result: str) -> Table:
 
 
 def answer_table(attempt: PlayedAttempt) -> Table | None:
+    """Return an answer as rows and columns of its query. A column that the query does not have is
+    called `ANSWER`."""
     if attempt.answer is None or attempt.source is None:
         return None
     result = attempt.source.result
-    whole = read_result(result)
-    said = read_answer(attempt.answer, [result])
-    texts: dict[Value, Cell] = {}
-    for cell in chain.from_iterable(whole.rows):
-        texts.setdefault(read_value(cell), cell)
-    values = Counter(value for row in said for value in row if value is not None)
-    if values == Counter(read_value(one) for row in whole.rows for one in row if one is not None):
+    whole, said = read_result(result), read_answer(attempt.answer, [result])
+    read = [tuple(map(read_value, row)) for row in whole.rows]
+    if _known(said) == _known(read):
         return whole
+    places, pairs = _places(said, read), list(zip(read, whole.rows, strict=True))
+    texts: dict[Value, Cell] = {None: None}
+    for values, cells in pairs:
+        texts = dict(zip(values, cells, strict=True)) | texts
+    left, rows = [*pairs], list[list[Cell]]()
+    for row in said:
+        pair = next(one for one in (*left, *pairs) if _is_part(row, one[0], places))
+        if pair in left:
+            left.remove(pair)
+        placed = zip(row, places, strict=False)
+        rows.append([texts.get(v, str(v)) if at is None else pair[1][at] for v, at in placed])
+    names = [ANSWER if place is None else whole.columns[place] for place in places]
+    return Table(names, rows, whole.cut and len(rows) >= len(read))
 
-    def name(place: int) -> str:
-        cells = {row[place] for row in said if place < len(row)}
-        columns = zip(*whole.rows, strict=False)
-        held = (set(map(read_value, column)) >= cells for column in columns)
-        return next((one for one, fits in zip(whole.columns, held, strict=False) if fits), ANSWER)
 
-    width = max(map(len, said), default=0)
-    rows = [[texts.get(value, str(value)) for value in row] for row in said]
-    return Table([name(place) for place in range(width)], rows)
+def _known(rows: Rows) -> Counter[Value]:
+    return Counter(value for row in rows for value in row if value is not None)
+
+
+def _places(said: Rows, read: Rows) -> list[int | None]:
+    """Return which column of a result each column of an answer is, so that each row of the answer
+    is part of one of the result's: None for one with other values, or for all if none fit."""
+    columns, width = list(zip(*read, strict=False)), max(map(len, said), default=0)
+    asked = [[row[place] for row in said if place < len(row)] for place in range(width)]
+
+    def fitting(values: Sequence[Value]) -> list[int | None]:
+        held = [at for at, column in enumerate(columns) if {*values} <= {*column}]
+        held.sort(key=lambda at: not _in_order(values, columns[at]))
+        return [*held] or [None]
+
+    def completed(chosen: list[int | None]) -> list[int | None] | None:
+        if not all(any(_is_part(row, one, chosen) for one in read) for row in said):
+            return None
+        if len(chosen) == width:
+            return chosen
+        free = (at for at in fitting(asked[len(chosen)]) if at is None or at not in chosen)
+        return next(filter(None, (completed([*chosen, at]) for at in free)), None)
+
+    return completed([]) or [None] * width
+
+
+def _is_part(row: Sequence[Value], whole: Sequence[Value], places: Sequence[int | None]) -> bool:
+    pairs = zip(row, places, strict=False)
+    return all(at is None or (at < len(whole) and whole[at] == value) for value, at in pairs)
+
+
+def _in_order(values: Sequence[Value], column: Iterable[Value]) -> bool:
+    """Return whether a column holds values in this order, perhaps with others between them."""
+    rest = iter(column)
+    return all(value in rest for value in values)
 
 
 class Output:

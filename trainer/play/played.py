@@ -5,6 +5,7 @@ answer is right.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -173,8 +174,8 @@ def confirms(result: str, answer: str) -> bool:
     def found(value: Value) -> bool:
         if value in cells:
             return True
-        return isinstance(value, int | float) and any(
-            math.isclose(value, one, rel_tol=REL_TOLERANCE) for one in numbers
-        )
+        if not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+            return False
+        return any(math.isclose(value, one, rel_tol=REL_TOLERANCE) for one in numbers)
 
     return all(map(found, values))

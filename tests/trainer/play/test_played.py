@@ -8,7 +8,8 @@ from rich.console import Console
 from shared.actions import parse_action
 from shared.models import Outcome
 from trainer.play.display import Screen
-from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep
+from trainer.play.output_formats import ANSWER, Table, answer_table
+from trainer.play.played import PlayedAttempt, PlayedQuestion, PlayStep, confirms
 from trainer.rollout.vote import answer_key
 
 BOUGHT = "buyer | total\nAnn | 10.5\nBo | 99.0\nCy | 2979.4138\n(first 3 rows; there are more)"
@@ -118,3 +119,45 @@ def test_what_repeats_a_failure():
     assert not found.repeats_failure("DESCRIBE: order")
     assert not found.repeats_failure("QUERY: SELECT buyer, total FROM orders")
     assert not found.repeats_failure("QUERY: SELECT name FROM order")
+
+
+@pytest.mark.parametrize(
+    ("result", "said", "columns", "rows"),
+    [
+        (
+            "rank | team | points\n1 | Ann | 3\n2 | Bo | 2\n3 | Cy | 1",
+            '[["Ann", 3], ["Bo", 2], ["Cy", 1]]',
+            ["team", "points"],
+            [["Ann", "3"], ["Bo", "2"], ["Cy", "1"]],
+        ),
+        ("id | sold\n1 | 3\n2 | 1\n3 | 2", "[3, 1, 2]", ["sold"], [["3"], ["1"], ["2"]]),
+        ("name | size\nA | 10 ml\nB | 10 l", "B, 10 l", ["name", "size"], [["B", "10 l"]]),
+        ("code | n\n010 | 5\n005 | 10", '[["005", 10]]', ["code", "n"], [["005", "10"]]),
+        (
+            "name | n\nANN | 1\nAnn | 2\nBo | 3",
+            '[["Ann", 2], ["Bo", 3]]',
+            ["name", "n"],
+            [["Ann", "2"], ["Bo", "3"]],
+        ),
+        ("name\nANN\nAnn\nBo", '["Ann", "ann"]', ["name"], [["ANN"], ["Ann"]]),
+        ("a | b\nx | 1\ny | 2", '[["x", 2]]', [ANSWER, ANSWER], [["x", "2"]]),  # of two rows
+    ],
+)
+def test_the_cells_of_an_answer_are_those_of_its_rows(result, said, columns, rows):
+    found = played(("QUERY: SELECT *", result, None), said=said)
+    assert answer_table(found.attempts[0]) == Table(columns, rows)
+
+
+@pytest.mark.parametrize("rest", ["", "\n(first 3 rows; there are more)"])
+def test_a_note_says_if_not_all_rows_were_shown(rest):
+    result = f"id | name\n1 | Ann\n2 | \n3 | Bo{rest}"
+    for said in ('["Ann", "", "Bo"]', '[[1, "Ann"], [2, ""], [3, "Bo"]]'):
+        table = answer_table(played(("QUERY: SELECT *", result, None), said=said).attempts[0])
+        assert table is not None
+        assert table.cut == bool(rest)
+    one = answer_table(played(("QUERY: SELECT *", result, None), said="Bo").attempts[0])
+    assert one == Table(["name"], [["Bo"]])
+
+
+def test_a_number_beyond_all_floats_confirms_nothing():
+    assert not confirms("price\n3.5", "1e400")

@@ -41,7 +41,7 @@ class Database:
 
     @property
     def quoted(self) -> str:
-        return shlex.quote(str(self.given.expanduser()))
+        return shlex.quote(os.path.expanduser(self.given))
 
     def changed(self) -> bool:
         now, then = self.path.stat(), self.stat
@@ -51,8 +51,9 @@ class Database:
 def examine(given: Path, notes: Path | None = None) -> Database:
     """Return the database at a path, with the notes on it, by default those beside it, or raise
     `DatabaseLoadError` or `PlayError`."""
+    named = Path(os.path.expanduser(given))  # ~x is a file if there is no user x
     try:
-        path = given.expanduser().resolve()
+        path = named.resolve()
         if not path.exists():
             raise DatabaseLoadError(f"no file at {given}: give --db the path of a SQLite database")
         if not path.is_file():
@@ -68,12 +69,12 @@ def examine(given: Path, notes: Path | None = None) -> Database:
     database = Database(given, path, stat, log)
     if not (stat.st_size or log):
         raise DatabaseLoadError(f"{given} is empty: name a SQLite database with tables")
-    found = notes or notes_path(given.expanduser())
+    found = notes or notes_path(named)
     if notes is not None or found.exists():
         database = replace(database, notes=load_notes(found), notes_path=found)
     with _opened(database) as connection:  # it can be read
         check_notes(database.notes, found, connection)
-        names = {name: sql_name(name) for name in _names(connection)}
+        names = {name: sql_name(name) for name in schema_names(connection)}
     return replace(database, quoted_names=[own for name, own in names.items() if own != name])
 
 
@@ -101,7 +102,8 @@ def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, 
     return target, [row.question_id for row in rows]
 
 
-def _names(connection: sqlite3.Connection) -> Iterator[str]:
+def schema_names(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the names of the tables and views, and of their columns."""
     tables = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
     for (table,) in connection.execute(f"{tables} AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"):
         yield table
@@ -126,6 +128,8 @@ def _opened(database: Database) -> Iterator[sqlite3.Connection]:
             sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV file: "
             "sqlite3 new.sqlite '.import --csv FILE TABLE'",
             sqlite3.SQLITE_BUSY: "close the program that writes to it",
+            # no -shm file can be made beside a log
+            sqlite3.SQLITE_CANTOPEN: "copy it with its -wal file to a folder that you can write to",
             # a journal of a program that was killed
             sqlite3.SQLITE_READONLY: "roll back its unfinished transaction with: "
             f"sqlite3 {database.quoted} 'SELECT count(*) FROM sqlite_master'",

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from shared.sqltext import quote_identifier
+from trainer.play.database import schema_names
 
 MAX_S = 3.0  # of reading values; after that no name is reported
 LEAST_LETTERS = 3
@@ -39,7 +40,9 @@ def names_in(question: str) -> Iterator[str]:
 
 
 def _in(connection: sqlite3.Connection, name: str) -> bool:
-    stem = name.casefold().removesuffix("s")
+    stem = name.lower().removesuffix("s")
+    if any(_squeezed(stem) in _squeezed(one) for one in schema_names(connection)):
+        return True
     # LIKE ignores the case of ASCII letters only
     pattern = "%" + "".join(char if char.isascii() else "_" for char in stem) + "%"
     tables = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
@@ -48,6 +51,11 @@ def _in(connection: sqlite3.Connection, name: str) -> bool:
         found = " OR ".join(f"{column} LIKE ?1" for column in columns)
         query = f"SELECT EXISTS (SELECT 1 FROM {quote_identifier(table)} WHERE {found})"
         [held] = connection.execute(query, [pattern]).fetchone()
-        if held or stem in sql.casefold().replace("_", ""):
+        if held or stem in sql.lower():  # in a CHECK, for example
             return True
     return False
+
+
+def _squeezed(name: str) -> str:
+    """Return the letters and digits of a name: those of team_name and of 'Team Name' are equal."""
+    return "".join(filter(str.isalnum, name.casefold()))

@@ -36,9 +36,12 @@ class Notes(BaseModel):
 
     @property
     def texts(self) -> ColumnTexts:
-        found = {table: dict(columns) for table, columns in self.columns.items()}
+        """The descriptions by table, in lower case: a table may be named in several ways."""
+        found: ColumnTexts = {}
+        for table, columns in self.columns.items():
+            found.setdefault(table.lower(), {}).update(columns)
         for table, text in self.tables.items():
-            found.setdefault(table, {})[TABLE_TEXT] = text
+            found.setdefault(table.lower(), {})[TABLE_TEXT] = text
         return found
 
     def hint(self, question: str) -> str:

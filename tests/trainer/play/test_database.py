@@ -171,6 +171,25 @@ def test_a_bad_file_is_named_with_a_remedy(home, kind):
     assert str(home / "pets.sqlite") in str(caught.value)
 
 
+def test_a_name_may_begin_with_a_tilde(home, monkeypatch):
+    monkeypatch.chdir(home)
+    make(home / "~nobody.sqlite")
+    assert "~nobody.sqlite" in examine(Path("~nobody.sqlite")).quoted
+
+
+def test_a_log_in_a_folder_that_is_only_read_is_named(home, monkeypatch):
+    path = make(home / "pets.sqlite")
+
+    def refused(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    with pytest.raises(DatabaseLoadError, match="copy it with its -wal file to a folder"):
+        examine(path)
+
+
 def test_a_file_without_permission_is_named(home, monkeypatch):
     path = make(home / "pets.sqlite")
     path.chmod(0o200)
@@ -188,7 +207,8 @@ CLINIC = """
 CREATE TABLE tblPatients (PatientID INTEGER PRIMARY KEY, home_town TEXT, "Date of Birth" DATE);
 CREATE TABLE drug (code TEXT, price REAL, note);
 INSERT INTO tblPatients VALUES (1, 'São Paulo', '1990-01-02'), (2, 'Köln', '1991-01-02');
-INSERT INTO drug VALUES ('AMX-500', 3.5, 'allergies to penicillin'), (NULL, 1.0, x'00ff');
+INSERT INTO drug VALUES ('AMX-500', 3.5, 'allergies to penicillin'), (NULL, 1.0, 'Straße');
+CREATE VIEW active_patients AS SELECT PatientID AS "active id" FROM tblPatients;
 """
 
 
@@ -201,6 +221,7 @@ INSERT INTO drug VALUES ('AMX-500', 3.5, 'allergies to penicillin'), (NULL, 1.0,
         ("Does Ann's doctor work in “Neustadt” or in Köln's clinic?", ["Neustadt", "Ann"]),
         ("Whose Home Town is 100% of '; DROP TABLE drug; --'", ["; DROP TABLE drug; --"]),
         ("how many nurses are there", []),
+        ("What is 'home_town', 'date of birth', Active_Patients or 'active_id'; in Straße?", []),
     ],
 )
 def test_only_names_that_nothing_contains_are_reported(tmp_path, question, unknown):

@@ -283,7 +283,7 @@ NOTES = """
 orders = "what was sold"
 
 [columns]
-orders.total = "in euros, with tax"
+Orders.total = "in euros, with tax"
 
 [[questions]]
 question = "How many orders above 50 euros?"

@@ -240,6 +240,11 @@ class Improver:
         folder = Run(out)
         if folder.result.exists():
             result: EvaluationResult = read_json(folder.result)
+            if result["limit"] != named.get("limit", 0):
+                raise RunError(
+                    f"{out} was measured with --eval-limit {result['limit']}: repeat it, or move "
+                    "this folder away"
+                )
             if not result["episodes_missing"]:
                 return result
         servers = self._settings.servers

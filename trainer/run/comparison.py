@@ -62,9 +62,11 @@ def comparison_table(found: Sequence[Measured]) -> RenderableType:
 def different_settings(paths: Sequence[Path]) -> dict[str, list[str]]:
     saved = [flat(read_json(Run(path).config)) for path in paths]
     names = dict.fromkeys(name for one in saved for name in one)
-    values = {name: [str(one.get(name, "unset"))[:60] for one in saved] for name in names}
+    values = {name: [str(one.get(name, "unset")) for one in saved] for name in names}
     return {
-        name: each for name, each in values.items() if len(set(each)) > 1 and name not in LEFT_OUT
+        name: [one if len(one) <= 60 else f"…{one[-59:]}" for one in each]  # paths end differently
+        for name, each in values.items()
+        if len(set(each)) > 1 and name not in LEFT_OUT
     }
 
 

@@ -17,7 +17,7 @@ from shared.dataset import AnyQuestion, Question
 from shared.models import Outcome
 from shared.run_stats import ANSWERED
 from trainer.config.settings import REWARD_WEIGHTS
-from trainer.rollout.prompts import NO_ROWS, NOTE, REMARKS, STEPS_LEFT
+from trainer.rollout.prompts import NO_ROWS, NOTE, REMARKS, STEPS_LEFT, result_of
 from trainer.rollout.vote import answer_key
 from trainer.run.analysis import label_of
 from trainer.run.folder import Run
@@ -81,7 +81,7 @@ class Played:
         if not self.actions[index].startswith(ActionType.QUERY):
             return False
         text = answer_shown(self.reply(index))
-        return text is not None and answer_key(text) == self.label
+        return text is not None and answer_key(text, [result_of(self.reply(index))]) == self.label
 
     @property
     def failed_query(self) -> int | None:

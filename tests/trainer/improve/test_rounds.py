@@ -91,6 +91,8 @@ def test_the_same_command_reads_what_is_complete_and_makes_what_is_missing(tmp_p
     shutil.rmtree(out / "round-1" / "development")
     assert improve(data, out, *REWARDS).exit_code == 0
     assert result_in(out) == first
+    ran = improve(data, out, "--labels", "rewards", "--eval-limit", "3")
+    assert "was measured with --eval-limit 6" in " ".join(ran.output.split())
     ran = improve(data, out, "--labels", "gold")
     assert ran.exit_code == 1
     assert "was begun with other settings (labels was" in " ".join(ran.output.split())

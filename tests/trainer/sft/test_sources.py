@@ -16,6 +16,7 @@ from tests.trainer.conftest import record
 from tests.trainer.small_data import make_data
 from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.rollout.loop import play_scripted
+from trainer.rollout.prompts import result_of
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import answer_key
 from trainer.run.folder import Run
@@ -148,7 +149,8 @@ def scripts(folder: Path, kind: str, *episodes: tuple[str, list[Step]], **change
         fields = {"phase": "train", "question_id": "train-shop-0", "outcome": outcome}
         fields |= {"actions": actions, "parts": [step[1] for step in steps], "sample": sample}
         if outcome in ANSWERED:
-            fields["answer"] = answer_key(actions[-1].partition(": ")[2])
+            seen = [result_of(step[2]) for step in steps if step[0].startswith("QUERY")]
+            fields["answer"] = answer_key(actions[-1].partition(": ")[2], seen)
         fields["seen"] = ("Question: Which buyers?", *(step[2] for step in steps))
         records.append(record(**{**fields, **changes}))
     for path in (run.episodes, run.observations):
@@ -238,6 +240,7 @@ def test_a_wrong_query_that_ran_is_replaced_by_the_gold_query(tmp_path):
 
 MADE: Step = (FOUND[0], RAN, ROWS)  # without what the gold pays for it
 TOLD: Step = ("ANSWER: Bo, Ann", RAN, "")
+LOOKS: tuple[list[Step], ...] = ([], [LOOK], [LOOK, LOOK])
 
 
 @pytest.mark.parametrize("outcome", ["answered", "wrong"])
@@ -265,6 +268,11 @@ def test_an_attempt_is_mended_by_one_that_gave_the_answer_of_most(tmp_path):
     (script,) = scripts(tmp_path, "mended", *agreeing, ("answered", [GAVE]), right)
     assert script.actions[0] == FAILED_QUERY
     assert not scripts(tmp_path, "mended", *[("answered", [MADE, GAVE])] * 3)
+
+    full: Step = (FOUND[0], RAN, "name\nSmith, John\nSteps left: 5")  # one cell with a comma
+    agreeing = [("answered", [*looks, full, ("ANSWER: Smith, John", RAN, "")]) for looks in LOOKS]
+    (script,) = scripts(tmp_path, "mended", *agreeing, ("budget", [FAIL, HALF]))
+    assert script.actions[-1] == "ANSWER: Smith, John"
 
 
 def test_a_question_keeps_its_first_label():

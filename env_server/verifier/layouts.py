@@ -175,10 +175,18 @@ def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
     lines = lines_of(text)
     if len(lines) > 2 and RULE.fullmatch(lines[1]):
         lines = lines[2:]  # Markdown: a header and its rule
-    if len(lines) == 1:
-        yield from _one_line_tables(lines[0], shape)
+    if len(lines) == 1 or text.startswith("("):
+        yield from _one_line_tables(", ".join(line.rstrip(",") for line in lines), shape)
+    if (
+        shape.fits(1)
+        and len(lines) in shape.widths
+        and all(line.count(": ") == 1 for line in lines)
+    ):
+        yield [[line.split(": ")[1] for line in lines]]
     if shape.near(len(lines)):
         yield from _line_tables(lines, shape)
+        if all(map(BULLET.match, lines)):
+            yield from _line_tables([BULLET.sub("", line, count=1) for line in lines], shape)
         tabbed = [line for line in text.split("\n") if line.strip()]
         if all("\t" in line for line in tabbed):
             yield [[*line.split("\t")] for line in tabbed]
@@ -219,8 +227,6 @@ def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:
         yield [list(parts) for parts in spaced]
     if 2 in shape.widths and all(line.count(": ") == 1 for line in lines):
         yield [[*line.split(": ")] for line in lines]
-        if all(map(BULLET.match, lines)):
-            yield [[*BULLET.sub("", line, count=1).split(": ")] for line in lines]
 
 
 def _list_parts(line: str) -> Iterator[Sequence[str]]:

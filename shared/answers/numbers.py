@@ -108,11 +108,11 @@ def _is_unit(text: str, words: frozenset[str]) -> bool:
         return True
     if match := _AREA.fullmatch(unit):
         return match[1] in _LENGTH_UNITS
-    return _WORDS.fullmatch(unit) is not None and _stem(unit) in words
+    return all(_WORDS.fullmatch(word) and _stem(word) in words for word in unit.split())
 
 
 def _stem(word: str) -> str:
-    """Return the approximate singular: 'singers' -> 'singer', 'cities' -> 'city'."""
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+    """Return what singular and plural share: 'singer(s)', 'citi' of city and cities, 'match(es)',
+    'movi' of movie and movies."""
+    stem = word if word.endswith("ss") else word.removesuffix("s")
+    return re.sub("y$", "i", stem).removesuffix("e")

@@ -18,6 +18,7 @@ _PREFIX = re.compile(
     r"\A(?:\*\*)?(?:the\s+)?(?:final\s+)?answer(?:\*\*)?\s*(?:is\s*:|[:=])(?:\*\*)?\s*",
     re.IGNORECASE,
 )
+_BOLD = re.compile(r"(?<![\w*])\*\*([^*\n]++)\*\*(?![\w*])")
 _BOXED = re.compile(r"\$?\\boxed\{(?:\\text\{([^{}]*+)\}|([^{}]*+))\}\$?\.?")
 _ONE_BULLET = re.compile(r"[-*•][ \t]++([^\n]++)")
 BULLET = re.compile(r"(?:[-*•]|\d{1,3}[.)])\s+")
@@ -42,8 +43,8 @@ def unwrapped_texts(text: str) -> list[str]:
         last = texts[-1]
         if len(last) >= 6 and last.startswith("```") and last.endswith("```"):
             inner = _LANGUAGE.sub("", last[3:-3], count=1).strip()
-        elif last.startswith("**") and last.endswith("**") and "*" not in last[2:-2]:
-            inner = last[2:-2].strip()
+        elif (plain := _BOLD.sub(r"\1", last)) != last:
+            inner = plain.strip()
         elif match := _BOXED.fullmatch(last):
             inner = (match[1] or match[2] or "").strip()
         elif match := _ONE_BULLET.fullmatch(last):
@@ -89,9 +90,9 @@ def read_json(text: str) -> Any:
         return text
     forms: list[Callable[[str], str]] = [str]
     if text[0] != '"':
-        if sum(map(text.count, "'\"()")) <= MAX_PYTHON_TOKENS:
-            forms.append(_python_as_json)
-        forms.append(lambda lines: f"[{','.join(lines_of(lines))}]")
+        short = sum(map(text.count, "'\"()")) <= MAX_PYTHON_TOKENS
+        as_json: Callable[[str], str] = _python_as_json if short else str
+        forms += [as_json, lambda lines: as_json(f"[{','.join(lines_of(lines))}]")]
     for form in forms:
         try:
             return json.loads(form(text), **_AS_WRITTEN)

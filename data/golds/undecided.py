@@ -118,6 +118,8 @@ def _dates_of(node: exp.Expression) -> list[exp.Expression]:
     name = node.name if isinstance(node, exp.Anonymous) else node.key
     if not isinstance(node, exp.Func) or name.lower() not in (*_DATED, "timetostr"):
         return []
+    if any(one.name.lower() in ("unixepoch", "auto") for one in node.find_all(exp.Literal)):
+        return []  # of a number
     value = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
     if isinstance(node, exp.Anonymous) and name.lower() == "strftime":
         value = node.expressions[-1]

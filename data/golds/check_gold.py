@@ -2,7 +2,7 @@
 
 Uniqueness has four checks: equal sort keys (`find_tie`), columns beside an aggregate (`find_bare`),
 the query again with SQLite's unordered scans reversed, which detects, for example, a scalar
-subquery with several rows, and window functions with equal keys (`settle_windows`).
+subquery with several rows, and windows and lists whose order is open (`settle_orders`).
 
 Whether its values can be read in another way, with another answer, is `find_undecided`.
 
@@ -29,7 +29,7 @@ from urllib.parse import quote
 import apsw
 
 from data.golds.bare_columns import find_bare
-from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_windows
+from data.golds.ties import MAX_TIE_ROWS, find_tie, settle_orders
 from data.golds.undecided import find_undecided
 from shared.actions import MAX_ARGUMENT_BYTES, too_long
 from shared.console import counted
@@ -52,7 +52,7 @@ MAX_LENGTH_BYTES, MAX_HEAP_BYTES = 1_000_000, 512 * 1024 * 1024
 
 _READS = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _VOLATILE = re.compile(
-    r"\brandom(?:blob)?\s*\(|(['\"])now\1|\bcurrent_(?:date|time|timestamp)\b"
+    r"\brandom(?:blob)?\s*\(|(['\"])(?:now|localtime)\1|\bcurrent_(?:date|time|timestamp)\b"
     r"|\b(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|\bstrftime\s*\(\s*'[^']*'\s*\)",
     re.IGNORECASE,
 )
@@ -180,9 +180,10 @@ def _check_order(connection: apsw.Connection, sql: str, rows: Sequence[tuple[Any
     if not _same_rows(rows, again):
         raise GoldRejected(Reason.ORDER, "the result changes with the order of the scan")
     with suppress(apsw.SQLError):  # a WITH table, a view or a table WITHOUT ROWID
-        for settled in settle_windows(sql):
+        for settled in settle_orders(sql):
             if not _same_rows(rows, _fetch(connection, settled, most)):
-                raise GoldRejected(Reason.ORDER, "a window function orders rows by equal sort keys")
+                open_order = "a window or a list (group_concat) has rows whose order is open"
+                raise GoldRejected(Reason.ORDER, open_order)
 
 
 def _same_rows(left: Iterable[tuple[Cell, ...]], right: Iterable[tuple[Cell, ...]]) -> bool:

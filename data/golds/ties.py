@@ -4,7 +4,8 @@
 (also in a subquery that runs on its own), or such rows leave the order of the whole result open. Of
 a tie at the top level the server can determine every member, within limits: `Tie.whole`.
 
-`settle_windows` orders the rows of windows such as `row_number() OVER (ORDER BY kind)` fully.
+`settle_orders` fully orders the rows of windows such as `row_number() OVER (ORDER BY kind)`, and
+the parts of a group_concat.
 Not checked: `last_value` and `nth_value` without a ROWS frame, named windows, and windows over a
 subquery, a view or a WITH table, whose rows have no rowid.
 """
@@ -27,7 +28,7 @@ Run = Callable[[str], Generator[Row]]  # SQL -> its rows, streamed
 
 UNCHECKED = "can't check the order for ties: "
 MAX_TIE_ROWS = 1_000  # that the server reads to determine a tie: `SqlLimits.gold_rows`
-_OVER = re.compile(r"\bover\s*\(", re.IGNORECASE)
+_SETTLED = re.compile(r"\b(?:over|\w+_(?:concat|agg|array))\s*\(", re.IGNORECASE)
 # what they give a row depends on its place among rows of equal keys
 _POSITIONAL = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue)
 
@@ -117,9 +118,10 @@ def _scan(rows: Iterable[Row], query: TieQuery, *, order_matters: bool) -> tuple
     return detail, past
 
 
-def settle_windows(sql: str) -> list[str]:
-    """Return `sql` with the rows of its windows fully ordered: ascending, and descending."""
-    if not _OVER.search(sql):
+def settle_orders(sql: str) -> list[str]:
+    """Return `sql` with the rows of its windows and the parts of its lists (group_concat) fully
+    ordered: ascending, and descending."""
+    if not _SETTLED.search(sql):
         return []
     try:
         return [_settle(parse_query(sql).copy(), descending) for descending in (False, True)]
@@ -135,7 +137,19 @@ def _settle(query: exp.Query, descending: bool) -> str:
         if order and select and (by_row or isinstance(window.this, _POSITIONAL)):
             for key in _row_identity(select):
                 order.append("expressions", exp.Ordered(this=key, desc=descending))
+    for listed in list(query.find_all(exp.GroupConcat, exp.JSONArrayAgg)):
+        select, parts = listed.find_ancestor(exp.Select), listed.this
+        given = isinstance(parts, exp.Order) or isinstance(listed.parent, exp.Window)
+        if select and not given and not any(one.find(exp.Order) for one in _sources(select)):
+            key = parts.expressions[0] if isinstance(parts, exp.Distinct) else parts
+            by = exp.Ordered(this=key.copy(), desc=descending)
+            listed.set("this", exp.Order(this=parts.copy(), expressions=[by]))
     return str(query.sql(dialect="sqlite"))
+
+
+def _sources(select: exp.Select) -> list[exp.Expression]:
+    clauses = [select.args.get("from") or select.args.get("from_"), *select.args.get("joins", [])]
+    return [cast(exp.Expression, clause.this) for clause in clauses if clause is not None]
 
 
 def _row_identity(select: exp.Select) -> Iterator[exp.Expression]:
@@ -143,7 +157,6 @@ def _row_identity(select: exp.Select) -> Iterator[exp.Expression]:
     if group := select.args.get("group"):
         yield from (resolve_term(select, term) for term in group.expressions)
         return
-    sources = [select.args.get("from") or select.args.get("from_"), *select.args.get("joins", [])]
-    for source in (cast(exp.Expression, source.this) for source in sources if source is not None):
+    for source in _sources(select):
         if isinstance(source, exp.Table):
             yield exp.column("rowid", table=source.alias_or_name, quoted=True)

@@ -102,6 +102,9 @@ SCANNED = [
     "SELECT city, name, count(*) FROM person GROUP BY city",
     "SELECT name FROM person WHERE id = (SELECT id FROM person WHERE city = 'Oslo')",
     "SELECT group_concat(name) FROM person",
+    "SELECT city, group_concat(name) FROM person GROUP BY city",
+    "SELECT group_concat(DISTINCT city) FROM person",
+    "SELECT city, json_group_array(name) FROM person GROUP BY city",
     # windows over equal keys, which the reversed scan leaves in their order
     "SELECT name, row_number() OVER (ORDER BY city) FROM person",
     "SELECT name FROM (SELECT name, row_number() OVER (PARTITION BY city ORDER BY age DESC) "
@@ -128,6 +131,7 @@ SCANNED = [
         ("SELECT CAST(x'ff' AS TEXT)", Reason.UNSTABLE),
         ("SELECT abs(random())", Reason.UNSTABLE),
         ("SELECT date('now')", Reason.UNSTABLE),
+        ("SELECT datetime(0, 'unixepoch', 'localtime')", Reason.UNSTABLE),
         ('SELECT date("now")', Reason.UNSTABLE),
         ("SELECT strftime( '%Y' ) - 1", Reason.UNSTABLE),
         ("SELECT n, hex(zeroblob(95)), hex(zeroblob(94)) FROM number LIMIT 20", Reason.OVERSIZE),
@@ -169,6 +173,11 @@ def test_unusable_gold_is_rejected_with_its_reason(connection, sql, reason):
         ("SELECT rank() OVER (ORDER BY city) FROM person", [1, 1, 1, 4, 4]),
         ("SELECT city, row_number() OVER (ORDER BY count(*) DESC) FROM person GROUP BY 1",
          [["Oslo", 1], ["Rome", 2]]),
+        ("SELECT group_concat(name ORDER BY name) FROM person WHERE city = 'Oslo' GROUP BY city",
+         "Ann,Cid,Eve"),
+        ("SELECT group_concat(name) FROM (SELECT name FROM person ORDER BY name) GROUP BY ''",
+         "Ann,Bob,Cid,Dee,Eve"),
+        ("SELECT group_concat(city) FROM person WHERE id < 3 GROUP BY name", ["Oslo", "Rome"]),
         # not read: a WITH table has no rowid
         ("WITH p AS (SELECT name FROM person) SELECT row_number() OVER (ORDER BY name) FROM p",
          [1, 2, 3, 4, 5]),
@@ -364,6 +373,8 @@ DECIDED = [
     "SELECT count(*) FROM trip WHERE iso > '2025-01-01'",
     "SELECT count(*) FROM trip WHERE strftime('%Y', iso) = '2025'",
     "SELECT max(iso) FROM trip",
+    "SELECT date(id, 'unixepoch') FROM trip WHERE id = 1",
+    "SELECT max(datetime(id, 'auto')) FROM trip",
     "SELECT count(*) FROM trip WHERE price = '5.5'",  # SQLite reads it
     "SELECT sum(open) * 1.0 / count(*) FROM trip",
     "SELECT count(*) / 3 FROM trip",  # nothing is cut

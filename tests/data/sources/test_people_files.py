@@ -163,6 +163,16 @@ FORMS: dict[str, tuple[Any, ...]] = {
         "1 row like the header (line 3)",
     ),
     "no header": ("1,Ann,2.5\n2,Bob,3.5\n", [(1, "Ann", 2.5), (2, "Bob", 3.5)], "line 1 is a row"),
+    "no header, and a unit": (
+        "4.0K\t./a\n1.2M\t./b\n8.0K\t./c\n",
+        [("4.0K", "./a"), ("1.2M", "./b"), ("8.0K", "./c")],
+        "line 1 is a row",
+    ),
+    "numbers in names": (
+        "State,2010 Census,5%\nOhio,11536504,3\nIowa,3046355,4\n",
+        [("Ohio", 11536504, 3), ("Iowa", 3046355, 4)],
+    ),
+    "years, and one in percent, as names": ("Town,2023,2024,2024 %\nA,1,2,3\n", [("A", 1, 2, 3)]),
     "years as names": ("Town,2023,2024\nA,1,2\nB,3,4\n", [("A", 1, 2), ("B", 3, 4)]),
     "line breaks": (
         b'id,n\r\n1,a\n2,b\r3,c\r\n4,"x\ny"\r\n',

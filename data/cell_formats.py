@@ -138,7 +138,8 @@ for _pair in (
 _currencies = cache(list_currencies)
 # what the name of a column says of its numbers: for `name_words`
 CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
-DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])")
+DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])(?!.*[^a-z](key|id|sk)$)")
+COUNTS = re.compile(r"(?<![a-z])(per[ _]day|day[^a-z)])|/ ?day")  # whose numbers may look like days
 SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
 COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 _ZEROS = re.compile(r"0\d+")
@@ -388,10 +389,10 @@ def name_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | None:
+def days_of(words: str, numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | None:
     """Return what reads the numbers of a column of `DAYS`, and a note; None if they are no days.
 
-    They are YYYYMMDD, or days as Excel counts them.
+    They are YYYYMMDD, or days as Excel counts them. `words` are the column's `name_words`.
     """
     if not numbers:
         return None
@@ -410,7 +411,7 @@ def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | No
             for number in numbers:
                 compact(number)
             return compact, f"is read as dates: {least:.0f} is YYYYMMDD"
-    if SERIALS[0] <= least and most <= SERIALS[1]:
+    if SERIALS[0] <= least and most <= SERIALS[1] and not COUNTS.search(words):
         return serial, "is read as dates: its numbers are Excel's days"
     return None
 

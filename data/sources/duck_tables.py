@@ -180,7 +180,7 @@ def text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded |
     values = f"CASE WHEN NOT {missing} THEN {cell} END"
     if DAYS.search(words):
         numbers = [float(one) for one, _ in _cells(duck, cell) if not is_missing(one)]
-        if found := days_of(numbers):
+        if found := days_of(words, numbers):
             day, note = found
             return Loaded(name, "TEXT", values, day, _joined(note, nulls))
     if wholes == known:

@@ -2,11 +2,12 @@
 
 Names become such as SQL reads without quotes. A column whose cells are all numbers, dates, times or
 booleans in one spelling (`data.cell_formats`) gets their values, and a type that keeps these. Keys
-and columns of unique indexes keep their cells, as other tables or rows depend on them.
+and columns of unique indexes keep their cells, as other tables or rows depend on them, and so do
+columns of their names in other tables.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -52,7 +53,8 @@ def mend(path: Path, *, write: bool) -> Mended:
         listed = "schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
         names = connection.execute(f"SELECT name FROM pragma_table_list WHERE {listed}").fetchall()
         tables = sorted(str(name) for (name,) in names)
-        rewrites = [one for table in tables for one in _rewrites(connection, table, write, found)]
+        keys = {key for table in tables for key in _keys(connection, table)}
+        rewrites = [new for one in tables for new in _rewrites(connection, one, keys, write, found)]
         done = [one for one in rewrites if not write or _allowed(connection, one, found)]
         found.changes += [
             f"{one.table}.{one.column} {one.reading.note}" for one in done if one.reading.note
@@ -80,9 +82,8 @@ def _columns(connection: apsw.Connection, table: str) -> list[str]:
 
 
 def _rewrites(
-    connection: apsw.Connection, table: str, whole: bool, found: Mended
+    connection: apsw.Connection, table: str, keys: Set[str], whole: bool, found: Mended
 ) -> Iterator[_Rewrite]:
-    keys = _keys(connection, table)
     for name in _columns(connection, table):
         if name.lower() not in keys:
             try:
@@ -100,8 +101,7 @@ def _keys(connection: apsw.Connection, table: str) -> set[str]:
     queries = (
         "SELECT name FROM pragma_table_info(?1) WHERE pk",
         'SELECT "from" FROM pragma_foreign_key_list(?1)',
-        'SELECT f."to" FROM sqlite_master AS t, pragma_foreign_key_list(t.name) AS f '
-        "WHERE t.type = 'table' AND f.\"table\" = ?1 COLLATE NOCASE",
+        'SELECT "to" FROM pragma_foreign_key_list(?1)',
         "SELECT c.name FROM pragma_index_list(?1) AS i, pragma_index_info(i.name) AS c "
         'WHERE i."unique"',
     )
@@ -134,7 +134,7 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
     kind = read.spelling[0]
     if kind == "number" and DAYS.search(words):
         known = [read.read(cell) for cell, _ in cells(source)]
-        if days := days_of([one for one in known if isinstance(one, int | float)]):
+        if days := days_of(words, [one for one in known if isinstance(one, int | float)]):
             read = replace(read, kind="TEXT", day=days[0], note=days[1])
     if read.kind != "TEXT" and not texts:
         return Column()

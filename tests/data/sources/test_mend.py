@@ -164,6 +164,16 @@ def test_made_questions_use_dates_once_they_are_dates(home):
     assert any("'2024-" in one["gold_sql"] for one in dated)
 
 
+def test_a_column_with_the_name_of_another_tables_key_keeps_its_cells(tmp_path):
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE calendar (day INTEGER PRIMARY KEY); INSERT INTO calendar VALUES (20240101);"
+        "CREATE TABLE sale (day INTEGER); INSERT INTO sale VALUES (20240101);",
+    )
+    assert mend(path, write=True).changes == []
+    assert query(path, "SELECT count(*) FROM sale JOIN calendar USING (day)") == [(1,)]
+
+
 def test_a_name_has_one_new_name_in_all_tables(tmp_path):
     path = make_database(
         tmp_path / "own.db",

@@ -87,6 +87,10 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [(1, "2024-12-31"), (2, "2025-01-02"), (3, "2024-06-15")],
         "serial.day is read as dates: its numbers are Excel's days",
     ),
+    "counts per day are no days": (
+        "visitors per day,calls/day,day 1,date_key\n12000,30000,15500,20240101\n",
+        [(12000, 30000, 15500, 20240101)],
+    ),
     "us.csv": (
         "id,day,at\n1,12/31/2024,3:05 PM\n2,1/2/2025,11:00 AM\n3,6/15/2024,9:30 AM\n",
         [(1, "2024-12-31", "15:05"), (2, "2025-01-02", "11:00"), (3, "2024-06-15", "09:30")],

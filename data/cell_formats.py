@@ -195,11 +195,20 @@ def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
     return {one: value for one, value in found.items() if kind in (None, one[0])}
 
 
-def column_of(cells: Callable[[], Iterable[tuple[str, int]]], decimal: str = "") -> Column:
+def column_of(
+    cells: Callable[[], Iterable[tuple[str, int]]],
+    decimal: str = "",
+    sample: Iterable[tuple[str, int]] = (),
+) -> Column:
     """Return how to read a column: `cells` gives its different cells, each with its number.
 
-    `decimal` is the mark of decimals of the other columns, if they have one.
+    `decimal` is the mark of decimals of the other columns, if they have one. If most cells of the
+    `sample` can be nothing but text, the others are not read.
     """
+    first = list(islice((one for one in sample if not is_missing(one[0])), _ENOUGH))
+    texts = sum(number for cell, number in first if not readings(cell))
+    if texts > sum(number for _, number in first) / 2:
+        return Column()
     fits: Counter[Spelling] = Counter()
     kinds: Counter[str] = Counter()
     total = 0

@@ -18,7 +18,6 @@ from data.cell_formats import (
     CODES,
     DAYS,
     MISSING,
-    Column,
     Value,
     column_of,
     days_of,
@@ -167,9 +166,7 @@ def text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded |
         nulls = f"has NULL for {' and '.join(repr(one) for (one,) in absent)}"
     if not known or known > figures or (decimal == "," and example):
         sample = f"(SELECT {cell}, rowid FROM t LIMIT {SAMPLE})"
-        column = column_of(lambda: _cells(duck, cell, sample), decimal)
-        if column != Column():
-            column = column_of(lambda: _cells(duck, cell), decimal)
+        column = column_of(lambda: _cells(duck, cell), decimal, _cells(duck, cell, sample))
         if not column.spelling:
             return Loaded(name, "TEXT", text, None, column.note, column.decimal)
         note = _joined(column.note, nulls)

@@ -113,6 +113,7 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
     """Return how to read a column; as text if it is to keep its cells."""
     column, rows = quote_identifier(name), quote_identifier(table)
     sample = f"(SELECT {column} FROM {rows} LIMIT {SAMPLE})"
+    source = rows if whole else sample
 
     def cells(source: str) -> Iterator[tuple[str, int]]:
         yield from connection.execute(
@@ -121,14 +122,11 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
         )
 
     tests = ", ".join(f"total(typeof({column}) = '{one}')" for one in ("text", "blob"))
-    texts, blobs = connection.execute(f"SELECT {tests} FROM {sample}").fetchall()[0]
+    texts, blobs = connection.execute(f"SELECT {tests} FROM {source}").fetchall()[0]
     words = name_words(name)
     if blobs or CODES.search(words) or not (texts or DAYS.search(words)):
         return Column()
-    source = rows if whole else sample
-    read = column_of(lambda: cells(sample))
-    if whole and read != Column():
-        read = column_of(lambda: cells(source))
+    read = column_of(lambda: cells(source), sample=cells(sample))
     if not read.spelling:
         return read if whole else Column()
     kind = read.spelling[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from data.sources.duck_tables import SAMPLE
 from data.sources.mend import mend
 from tests.data.sources.importing import (
     files_of,
@@ -162,6 +163,14 @@ def test_made_questions_use_dates_once_they_are_dates(home):
     dated = [one for one in made if "seen_on" in one["gold_sql"]]
     assert len(dated) > len(made) / 5
     assert any("'2024-" in one["gold_sql"] for one in dated)
+
+
+@pytest.mark.parametrize("first", ["NULL", "''"])
+def test_rows_behind_the_first_ones_decide_too(tmp_path, first):
+    rows = ", ".join([f"({first})"] * SAMPLE)
+    script = f"CREATE TABLE t (d TEXT); INSERT INTO t VALUES {rows}, ('31.12.2024');"
+    [change] = mend(make_database(tmp_path / "own.db", script), write=True).changes
+    assert "t.d is read as dates: '31.12.2024' is '2024-12-31'" in change
 
 
 def test_a_column_with_the_name_of_another_tables_key_keeps_its_cells(tmp_path):

@@ -137,7 +137,10 @@ for _pair in (
         _BOOLEANS[_word]["boolean", _pair] = _number
 _currencies = cache(list_currencies)
 # what the name of a column says of its numbers: for `name_words`
-CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
+CODES = re.compile(r"(?<![a-z])(isbn|version)(?![a-z])")
+PHONES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile)(?![a-z])")
+_PHONE = re.compile(r"(\D*\d){7}")  # fewer digits count something
+AS_CODES = "stays text: its name says that its numbers are codes"
 DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])(?!.*[^a-z](key|id|sk)$)")
 COUNTS = re.compile(r"(?<![a-z])(per[ _]day|day[^a-z)])|/ ?day")  # whose numbers may look like days
 SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
@@ -195,15 +198,24 @@ def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
     return {one: value for one, value in found.items() if kind in (None, one[0])}
 
 
+def is_code(words: str, kind: str, cells: Iterable[tuple[str, int]]) -> bool:
+    """Return whether a column that can be read as `kind` holds codes, as its `name_words` say."""
+    if PHONES.search(words):
+        return kind == "INTEGER" and all(is_missing(one) or _PHONE.match(one) for one, _ in cells)
+    return bool(CODES.search(words)) and not DAYS.search(words)
+
+
 def column_of(
     cells: Callable[[], Iterable[tuple[str, int]]],
     decimal: str = "",
     sample: Iterable[tuple[str, int]] = (),
+    words: str = "",
 ) -> Column:
     """Return how to read a column: `cells` gives its different cells, each with its number.
 
-    `decimal` is the mark of decimals of the other columns, if they have one. If most cells of the
-    `sample` can be nothing but text, the others are not read.
+    `decimal` is the mark of decimals of the other columns, if they have one, and `words` are the
+    column's `name_words`. If most cells of the `sample` can be nothing but text, the others are not
+    read.
     """
     first = list(islice((one for one in sample if not is_missing(one[0])), _ENOUGH))
     texts = sum(number for cell, number in first if not readings(cell))
@@ -233,7 +245,9 @@ def column_of(
             return Column()
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
         usual = [one for one in fitting if one[0] == "number" and one[1][1] == decimal]
-        return _settled(lambda: (cell for cell, _ in known()), usual or fitting, gaps)
+        column = _settled(lambda: (cell for cell, _ in known()), usual or fitting, gaps)
+        code = column.spelling and is_code(words, column.kind, cells())
+        return Column(note=AS_CODES) if code else column
     if not fits:
         return Column()
     best, most = fits.most_common(1)[0]

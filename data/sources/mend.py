@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import apsw
 from sqlglot.dialects.sqlite import SQLite
 
-from data.cell_formats import CODES, DAYS, Column, Value, column_of, days_of, is_missing, name_words
+from data.cell_formats import DAYS, Column, Value, column_of, days_of, is_missing, name_words
 from data.sources.duck_tables import LONG, SAMPLE
 from data.sources.table_files import plain_names, table_name
 from shared.sqltext import quote_identifier
@@ -124,9 +124,9 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
     tests = ", ".join(f"total(typeof({column}) = '{one}')" for one in ("text", "blob"))
     texts, blobs = connection.execute(f"SELECT {tests} FROM {source}").fetchall()[0]
     words = name_words(name)
-    if blobs or CODES.search(words) or not (texts or DAYS.search(words)):
+    if blobs or not (texts or DAYS.search(words)):
         return Column()
-    read = column_of(lambda: cells(source), sample=cells(sample))
+    read = column_of(lambda: cells(source), sample=cells(sample), words=words)
     if not read.spelling:
         return read if whole else Column()
     kind = read.spelling[0]

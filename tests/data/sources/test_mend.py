@@ -173,6 +173,17 @@ def test_rows_behind_the_first_ones_decide_too(tmp_path, first):
     assert "t.d is read as dates: '31.12.2024' is '2024-12-31'" in change
 
 
+def test_codes_keep_their_texts(tmp_path):
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE t (phone TEXT, mobile TEXT); INSERT INTO t VALUES ('5551234567', '5');",
+    )
+    assert [change.partition(":")[0] for change in mend(path, write=True).changes] == [
+        "t.phone stays text",
+        "t.mobile is read as numbers, which were text",
+    ]
+
+
 def test_a_column_with_the_name_of_another_tables_key_keeps_its_cells(tmp_path):
     path = make_database(
         tmp_path / "own.db",

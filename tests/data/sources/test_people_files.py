@@ -279,6 +279,16 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [("2024-01-05", 1), (None, 2)],
         "d has NULL for 'N/A'",
     ),
+    "phones, and what is counted of them": (
+        "phone,mobile,fax,Mobile users\n612 345 678,42.1,yes,1200\n911 222 333,55.9,no,950\n",
+        [("612 345 678", 42.1, 1, 1200), ("911 222 333", 55.9, 0, 950)],
+        "t.phone stays text: its name says that its numbers are codes",
+    ),
+    "versions": (
+        "version,version_date\n3.8.10,31.12.2024\n3.10.11,01.12.2024\n",
+        [("3.8.10", "2024-12-31"), ("3.10.11", "2024-12-01")],
+        "t.version stays text: its name",
+    ),
     "names of codes": ("phone\n5551234567\n5559876543\n", [("5551234567",), ("5559876543",)]),
 }
 

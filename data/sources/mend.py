@@ -202,12 +202,11 @@ def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
 
 def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, found: Mended) -> None:
     taken = {table.lower() for table in tables}
-    # a name has one new name in all tables, since queries are translated by it
-    every = list(dict.fromkeys(one for table in tables for one in _columns(connection, table)))
-    new_names = dict(zip(every, plain_names(every), strict=True))
+    # a name, in any letter case, has one new name in all tables: queries are translated by it
+    every = {one.lower(): one for table in tables for one in _columns(connection, table)}
+    new_names = dict(zip(every, plain_names(list(every.values())), strict=True))
     for table in tables:
-        old = _columns(connection, table)
-        columns = {name: new_names[name] for name in old if new_names[name] != name}
+        columns = {one: new_names[one.lower()] for one in _columns(connection, table)}
         new_table = table_name(table)
         if new_table != table and new_table.lower() in taken - {table.lower()}:
             new_table = table
@@ -215,6 +214,7 @@ def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, fou
         changes = [
             (found.columns, one, new, f"RENAME COLUMN {quote_identifier(one)} TO")
             for one, new in columns.items()
+            if new.lower() != one.lower()
         ]
         if new_table != table:
             changes.append((found.tables, table, new_table, "RENAME TO"))

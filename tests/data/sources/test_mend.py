@@ -38,6 +38,8 @@ ASKED = [
     ("What is the latest date?", 'SELECT max("Order Date") FROM orders'),
     ("What is the total?", 'SELECT sum("Amount (EUR)") FROM orders'),
     ("Who is client 2?", 'SELECT "Full Name" FROM "client list" WHERE id = 2'),
+    ("What is the first date?", "SELECT min([ORDER DATE]) FROM orders"),
+    ("Who is client 1?", 'SELECT "Client List"."full name" FROM "Client List" WHERE id = 1'),
 ]
 
 
@@ -86,6 +88,8 @@ def test_questions_are_asked_of_the_new_names(home):
         "What is the latest date?": "2024-12-31",
         "What is the total?": 1266.75,
         "Who is client 2?": "Bo",
+        "What is the first date?": "2024-02-01",
+        "Who is client 1?": "Ann",
     }
 
 
@@ -198,8 +202,8 @@ def test_a_name_has_one_new_name_in_all_tables(tmp_path):
     path = make_database(
         tmp_path / "own.db",
         'CREATE TABLE a ("Total EUR" INTEGER, Total_EUR INTEGER); INSERT INTO a VALUES (6, 9);'
-        'CREATE TABLE b ("Total EUR" INTEGER); INSERT INTO b VALUES (3);',
+        'CREATE TABLE b ("total eur" INTEGER, TOTAL_EUR INTEGER); INSERT INTO b VALUES (3, 8);',
     )
     new = mend(path, write=True).columns["Total EUR"]
-    for table, value in (("a", 6), ("b", 3)):
-        assert query(path, f'SELECT "{new}" FROM {table}') == [(value,)]
+    for table, values in (("a", (6, 9)), ("b", (3, 8))):
+        assert query(path, f'SELECT "{new}", Total_EUR FROM {table}') == [values]

@@ -79,6 +79,7 @@ ERRORS: dict[str, str] = {
     "shared-database": (
         "an unseen database of the eval split is a training database under another name"
     ),
+    "repeated-id": "two questions have one id, which no server loads",
     "dev-question": "a question reserved for measuring is in the training split",
 }
 # what a reader of a result should know
@@ -197,13 +198,17 @@ def _short(value: Any) -> str:
 
 def split_findings(data_dir: Path, splits: Splits) -> Iterator[Finding]:
     yield from _constants(splits)
+    ids = Counter(question.question_id for questions in splits.values() for question in questions)
     keyed = {split: [Keyed(question) for question in splits[split]] for split in splits}
     for first, second in combinations(keyed, 2):
         yield from _across(first, keyed[first], second, keyed[second])
-    for question in splits.get(TRAIN, []):
-        if is_dev_question(question.question_id):
-            detail = "results on it are published: train on others"
-            yield Finding.on(question, "dev-question", TRAIN, detail)
+    for split, questions in splits.items():
+        for question in questions:
+            if ids[question.question_id] > 1:
+                yield Finding.on(question, "repeated-id", split, question.question_text)
+            if split == TRAIN and is_dev_question(question.question_id):
+                detail = "results on it are published: train on others"
+                yield Finding.on(question, "dev-question", TRAIN, detail)
     yield from _shared_databases(data_dir, splits)
 
 

@@ -137,8 +137,12 @@ for _pair in (
         _BOOLEANS[_word]["boolean", _pair] = _number
 _currencies = cache(list_currencies)
 # what the name of a column says of its numbers: for `name_words`
-CODES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile|isbn|version)(?![a-z])")
-DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])")
+CODES = re.compile(r"(?<![a-z])(isbn|version)(?![a-z])")
+PHONES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile)(?![a-z])")
+_PHONE = re.compile(r"(\D*\d){7}")  # fewer digits count something
+AS_CODES = "stays text: its name says that its numbers are codes"
+DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])(?!.*[^a-z](key|id|sk)$)")
+COUNTS = re.compile(r"(?<![a-z])(per[ _]day|day[^a-z)])|/ ?day")  # whose numbers may look like days
 SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
 COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 _ZEROS = re.compile(r"0\d+")
@@ -194,11 +198,29 @@ def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
     return {one: value for one, value in found.items() if kind in (None, one[0])}
 
 
-def column_of(cells: Callable[[], Iterable[tuple[str, int]]], decimal: str = "") -> Column:
+def is_code(words: str, kind: str, cells: Iterable[tuple[str, int]]) -> bool:
+    """Return whether a column that can be read as `kind` holds codes, as its `name_words` say."""
+    if PHONES.search(words):
+        return kind == "INTEGER" and all(is_missing(one) or _PHONE.match(one) for one, _ in cells)
+    return bool(CODES.search(words)) and not DAYS.search(words)
+
+
+def column_of(
+    cells: Callable[[], Iterable[tuple[str, int]]],
+    decimal: str = "",
+    sample: Iterable[tuple[str, int]] = (),
+    words: str = "",
+) -> Column:
     """Return how to read a column: `cells` gives its different cells, each with its number.
 
-    `decimal` is the mark of decimals of the other columns, if they have one.
+    `decimal` is the mark of decimals of the other columns, if they have one, and `words` are the
+    column's `name_words`. If most cells of the `sample` can be nothing but text, the others are not
+    read.
     """
+    first = list(islice((one for one in sample if not is_missing(one[0])), _ENOUGH))
+    texts = sum(number for cell, number in first if not readings(cell))
+    if texts > sum(number for _, number in first) / 2:
+        return Column()
     fits: Counter[Spelling] = Counter()
     kinds: Counter[str] = Counter()
     total = 0
@@ -223,7 +245,9 @@ def column_of(cells: Callable[[], Iterable[tuple[str, int]]], decimal: str = "")
             return Column()
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
         usual = [one for one in fitting if one[0] == "number" and one[1][1] == decimal]
-        return _settled(lambda: (cell for cell, _ in known()), usual or fitting, gaps)
+        column = _settled(lambda: (cell for cell, _ in known()), usual or fitting, gaps)
+        code = column.spelling and is_code(words, column.kind, cells())
+        return Column(note=AS_CODES) if code else column
     if not fits:
         return Column()
     best, most = fits.most_common(1)[0]
@@ -388,10 +412,10 @@ def name_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | None:
+def days_of(words: str, numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | None:
     """Return what reads the numbers of a column of `DAYS`, and a note; None if they are no days.
 
-    They are YYYYMMDD, or days as Excel counts them.
+    They are YYYYMMDD, or days as Excel counts them. `words` are the column's `name_words`.
     """
     if not numbers:
         return None
@@ -410,7 +434,7 @@ def days_of(numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | No
             for number in numbers:
                 compact(number)
             return compact, f"is read as dates: {least:.0f} is YYYYMMDD"
-    if SERIALS[0] <= least and most <= SERIALS[1]:
+    if SERIALS[0] <= least and most <= SERIALS[1] and not COUNTS.search(words):
         return serial, "is read as dates: its numbers are Excel's days"
     return None
 

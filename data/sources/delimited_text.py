@@ -27,6 +27,8 @@ GUESSES = ["cp1250", "cp1251", "koi8_r", "cp1253", "cp1256", "cp932", "gb18030",
 # of a text that may be Western or Central European: Hungarian and Czech letters read as cp1252, and
 # letters of which those languages have none
 CENTRAL, NOT_CENTRAL = re.compile("[õûì]", re.IGNORECASE), re.compile("[ãêçàñåæ]", re.IGNORECASE)
+# of cp1252, in no word, such as a pound sign before a number; a letter in other encodings
+SYMBOL = re.compile(rb"(?<![A-Za-z\x80-\xff])[\x80-\xbf](?![A-Za-z\x80-\xff])")
 GUESSED_BYTES, LEAST_GUESSED = 1 << 16, 5  # bytes beyond ASCII that a guess needs
 CHUNK_CHARS = 1 << 20
 MAX_LINE_CHARS = 1 << 26
@@ -100,6 +102,7 @@ def _encodings(path: Path) -> list[str]:
     for name, zeros in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
         if zeros.count(0) > len(zeros) / 2:
             return [name]
+    start = SYMBOL.sub(b"", start)
     beyond = sum(byte > 127 for byte in start)
     letters = sum(chr(byte).isalpha() for byte in start)
     western = [WESTERN] if 2 * beyond < letters else []  # the others write few letters beyond ASCII

@@ -31,16 +31,17 @@ def to_sqlite(
     columns: Mapping[str, str] = {},
 ) -> str:
     """Return `sql` in SQLite's dialect: tables and columns by new names, `booleans` as 1 and 0.
-    Raises sqlglot's errors."""
+    Of SQLite's own SQL, old names are given in lower case. Raises sqlglot's errors."""
     tree = parse_sql(sql, dialect)
+    fold = str.lower if dialect == "sqlite" else str
     for table in tree.find_all(exp.Table, exp.Column):
         column = isinstance(table, exp.Column)
-        name = table.table if column else table.name
+        name = fold(table.table if column else table.name)
         if new := names.get((table.db, name)) or names.get(("", name)):
             table.set("table" if column else "this", exp.to_identifier(new))
         table.set("db", None)
-        if column and table.name in columns:
-            table.set("this", exp.to_identifier(columns[table.name]))
+        if column and (new := columns.get(fold(table.name))):
+            table.set("this", exp.to_identifier(new))
     if dialect == "postgres":
         tree = tree.transform(lambda node: _mapped(node, booleans))
     return str(tree.sql(dialect="sqlite"))

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import duckdb
 
 from data.cell_formats import (
-    CODES,
+    AS_CODES,
     DAYS,
     MISSING,
-    Column,
     Value,
     column_of,
     days_of,
+    is_code,
     is_missing,
     name_words,
 )
@@ -165,22 +165,22 @@ def text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded |
             f"SELECT {cell} FROM t WHERE {missing} AND {cell} <> '' GROUP BY 1 ORDER BY min(rowid)"
         ).fetchmany(3)
         nulls = f"has NULL for {' and '.join(repr(one) for (one,) in absent)}"
+    words = name_words(name)
     if not known or known > figures or (decimal == "," and example):
         sample = f"(SELECT {cell}, rowid FROM t LIMIT {SAMPLE})"
-        column = column_of(lambda: _cells(duck, cell, sample), decimal)
-        if column != Column():
-            column = column_of(lambda: _cells(duck, cell), decimal)
+        column = column_of(lambda: _cells(duck, cell), decimal, _cells(duck, cell, sample), words)
         if not column.spelling:
             return Loaded(name, "TEXT", text, None, column.note, column.decimal)
         note = _joined(column.note, nulls)
         return Loaded(name, column.kind, text, column.read, note, column.decimal)
-    words = name_words(name)
-    if large or not finite or CODES.search(words):
+    if large or not finite:
         return Loaded(name, "TEXT", text)
+    if is_code(words, "INTEGER" if wholes == known else "REAL", _cells(duck, cell)):
+        return Loaded(name, "TEXT", text, None, AS_CODES)
     values = f"CASE WHEN NOT {missing} THEN {cell} END"
     if DAYS.search(words):
         numbers = [float(one) for one, _ in _cells(duck, cell) if not is_missing(one)]
-        if found := days_of(numbers):
+        if found := days_of(words, numbers):
             day, note = found
             return Loaded(name, "TEXT", values, day, _joined(note, nulls))
     if wholes == known:

@@ -54,8 +54,8 @@ class Source:
     open       the questions without SQL
     only       the database that is written even if no question is kept
     dialect    sqlglot's name for the SQL dialect of golds, beside SQLite's
-    names      new names of tables, by schema ("" for any) and name
-    columns    new names of columns, by name
+    names      new names of tables, by schema ("" for any) and name; see `to_sqlite`
+    columns    new names of columns, by name; see `to_sqlite`
     answers    what the source's own database answers to golds, by their SQL
     """
 

@@ -128,22 +128,28 @@ def _known(body: Sequence[Record], at: int) -> list[str]:
     return [one.cells[at] for one in body if at < len(one.cells) and not is_missing(one.cells[at])]
 
 
-def _kinds(cell: str) -> set[str]:
-    return {spelling[0] for spelling in readings(cell)} & {"number", "date", "time"}
+def _kinds(cell: str) -> dict[str, str]:
+    """Return what a cell may be, a number, date or time, each with the number's unit or ""."""
+    found = (one for one in readings(cell) if one[0] != "boolean")
+    return {one[0]: one[2] if one[0] == "number" else "" for one in found}
 
 
 def _is_data(header: Sequence[str], body: Sequence[Record]) -> bool:
-    """Return whether what should be the header is a row: it has numbers or dates as those below."""
-    read = {at: _kinds(cell) for at, cell in enumerate(header) if _kinds(cell)}
-    years = [int(header[at]) for at in read if header[at].isdecimal()]
+    """Return whether what should be the header is a row: it has numbers or dates as those below.
+
+    A number with a unit, such as '2020 Census', is a name unless a cell below has the unit too.
+    """
+    read = {
+        (at, kind): units
+        for at, cell in enumerate(header)
+        for kind, unit in _kinds(cell).items()
+        if unit in ("", *(units := [_kinds(one).get(kind) for one in _known(body, at)]))
+    }
+    years = [int(header[at]) for at, _ in read if header[at].isdecimal()]
     counting = len(years) > 1 and all(after - before == 1 for before, after in pairwise(years))
     if not read or (len(years) == len(read) and (counting or all(year in YEARS for year in years))):
         return False
-    return any(
-        column and all(kind in _kinds(cell) for cell in column)
-        for column, kinds in ((_known(body, at), kinds) for at, kinds in read.items())
-        for kind in kinds
-    )
+    return any(units and None not in units for units in read.values())
 
 
 def _are_units(header: Sequence[str], body: Sequence[Record]) -> bool:

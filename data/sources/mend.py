@@ -2,11 +2,12 @@
 
 Names become such as SQL reads without quotes. A column whose cells are all numbers, dates, times or
 booleans in one spelling (`data.cell_formats`) gets their values, and a type that keeps these. Keys
-and columns of unique indexes keep their cells, as other tables or rows depend on them.
+and columns of unique indexes keep their cells, as other tables or rows depend on them, and so do
+columns of their names in other tables.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import apsw
 from sqlglot.dialects.sqlite import SQLite
 
-from data.cell_formats import CODES, DAYS, Column, Value, column_of, days_of, is_missing, name_words
+from data.cell_formats import DAYS, Column, Value, column_of, days_of, is_missing, name_words
 from data.sources.duck_tables import LONG, SAMPLE
 from data.sources.table_files import plain_names, table_name
 from shared.sqltext import quote_identifier
@@ -52,7 +53,8 @@ def mend(path: Path, *, write: bool) -> Mended:
         listed = "schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
         names = connection.execute(f"SELECT name FROM pragma_table_list WHERE {listed}").fetchall()
         tables = sorted(str(name) for (name,) in names)
-        rewrites = [one for table in tables for one in _rewrites(connection, table, write, found)]
+        keys = {key for table in tables for key in _keys(connection, table)}
+        rewrites = [new for one in tables for new in _rewrites(connection, one, keys, write, found)]
         done = [one for one in rewrites if not write or _allowed(connection, one, found)]
         found.changes += [
             f"{one.table}.{one.column} {one.reading.note}" for one in done if one.reading.note
@@ -80,9 +82,8 @@ def _columns(connection: apsw.Connection, table: str) -> list[str]:
 
 
 def _rewrites(
-    connection: apsw.Connection, table: str, whole: bool, found: Mended
+    connection: apsw.Connection, table: str, keys: Set[str], whole: bool, found: Mended
 ) -> Iterator[_Rewrite]:
-    keys = _keys(connection, table)
     for name in _columns(connection, table):
         if name.lower() not in keys:
             try:
@@ -100,8 +101,7 @@ def _keys(connection: apsw.Connection, table: str) -> set[str]:
     queries = (
         "SELECT name FROM pragma_table_info(?1) WHERE pk",
         'SELECT "from" FROM pragma_foreign_key_list(?1)',
-        'SELECT f."to" FROM sqlite_master AS t, pragma_foreign_key_list(t.name) AS f '
-        "WHERE t.type = 'table' AND f.\"table\" = ?1 COLLATE NOCASE",
+        'SELECT "to" FROM pragma_foreign_key_list(?1)',
         "SELECT c.name FROM pragma_index_list(?1) AS i, pragma_index_info(i.name) AS c "
         'WHERE i."unique"',
     )
@@ -113,6 +113,7 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
     """Return how to read a column; as text if it is to keep its cells."""
     column, rows = quote_identifier(name), quote_identifier(table)
     sample = f"(SELECT {column} FROM {rows} LIMIT {SAMPLE})"
+    source = rows if whole else sample
 
     def cells(source: str) -> Iterator[tuple[str, int]]:
         yield from connection.execute(
@@ -121,20 +122,17 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
         )
 
     tests = ", ".join(f"total(typeof({column}) = '{one}')" for one in ("text", "blob"))
-    texts, blobs = connection.execute(f"SELECT {tests} FROM {sample}").fetchall()[0]
+    texts, blobs = connection.execute(f"SELECT {tests} FROM {source}").fetchall()[0]
     words = name_words(name)
-    if blobs or CODES.search(words) or not (texts or DAYS.search(words)):
+    if blobs or not (texts or DAYS.search(words)):
         return Column()
-    source = rows if whole else sample
-    read = column_of(lambda: cells(sample))
-    if whole and read != Column():
-        read = column_of(lambda: cells(source))
+    read = column_of(lambda: cells(source), sample=cells(sample), words=words)
     if not read.spelling:
         return read if whole else Column()
     kind = read.spelling[0]
     if kind == "number" and DAYS.search(words):
         known = [read.read(cell) for cell, _ in cells(source)]
-        if days := days_of([one for one in known if isinstance(one, int | float)]):
+        if days := days_of(words, [one for one in known if isinstance(one, int | float)]):
             read = replace(read, kind="TEXT", day=days[0], note=days[1])
     if read.kind != "TEXT" and not texts:
         return Column()
@@ -204,12 +202,11 @@ def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
 
 def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, found: Mended) -> None:
     taken = {table.lower() for table in tables}
-    # a name has one new name in all tables, since queries are translated by it
-    every = list(dict.fromkeys(one for table in tables for one in _columns(connection, table)))
-    new_names = dict(zip(every, plain_names(every), strict=True))
+    # a name, in any letter case, has one new name in all tables: queries are translated by it
+    every = {one.lower(): one for table in tables for one in _columns(connection, table)}
+    new_names = dict(zip(every, plain_names(list(every.values())), strict=True))
     for table in tables:
-        old = _columns(connection, table)
-        columns = {name: new_names[name] for name in old if new_names[name] != name}
+        columns = {one: new_names[one.lower()] for one in _columns(connection, table)}
         new_table = table_name(table)
         if new_table != table and new_table.lower() in taken - {table.lower()}:
             new_table = table
@@ -217,6 +214,7 @@ def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, fou
         changes = [
             (found.columns, one, new, f"RENAME COLUMN {quote_identifier(one)} TO")
             for one, new in columns.items()
+            if new.lower() != one.lower()
         ]
         if new_table != table:
             changes.append((found.tables, table, new_table, "RENAME TO"))

@@ -56,8 +56,8 @@ def read_sqlite(
             report.notes += (f"{path.name}: {change}" for change in mended.changes)
             source.names.clear()  # of the database before
             source.columns.clear()
-            source.names |= {("", old): new for old, new in mended.tables.items()}
-            source.columns |= mended.columns
+            source.names |= {("", old.lower()): new for old, new in mended.tables.items()}
+            source.columns |= {old.lower(): new for old, new in mended.columns.items()}
             return
         more = f"; and {len(mended.changes) - count:,} more" * (len(mended.changes) > count)
         report.notes.append(

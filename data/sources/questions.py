@@ -128,9 +128,10 @@ def rows_of(
 ) -> list[Row]:
     """Return the usable rows of a file; the others are dropped in `report`, with their places.
 
-    A row's id is `prefix` and its number. `only` is the only database that there is: a file may
-    call it by another name, or not name it. `evidence`: whether to append it to the question.
-    Raises `DataError` for a file that holds no rows.
+    A row's id is `prefix` and its number, or its place if numbers repeat, as those of two sheets.
+    `only` is the only database that there is: a file may call it by another name, or not name it.
+    `evidence`: whether to append it to the question. Raises `DataError` for a file that holds no
+    rows.
     """
     raws = _read_rows(path, report)
     if not raws:
@@ -139,8 +140,9 @@ def rows_of(
     database = only if len(named) < 2 else None
     rows: list[Row] = []
     faults: list[str] = []
-    for raw in raws:
-        row_id = f"{prefix}{raw.number:04}"
+    repeat = len({raw.number for raw in raws}) < len(raws)
+    for place, raw in enumerate(raws):
+        row_id = f"{prefix}{place if repeat else raw.number:04}"
         if fault := raw.fault(database):
             detail = f"{path.name} {raw.unit} {raw.number}: {fault}"
             faults.append(detail)

@@ -66,7 +66,7 @@ def write_database(
     files: Sequence[Path], target: Path, report: ImportReport, *, skip_bad_rows: bool = False
 ) -> dict[tuple[str, str], str]:
     """Write the database `target`, list its tables in `report`, and return those that have another
-    name than their file, by that name.
+    name than their file, by that name in lower case.
 
     `skip_bad_rows`: go on even if a file loses more than a few of its rows. Raise one `DataError`
     for all files that can't be read.
@@ -86,7 +86,8 @@ def write_database(
                                 both = f"{taken[title.lower()]} and {found.name}"
                                 raise DataError(f"{both} would become one table: rename a file")
                             taken[title.lower()] = found.name
-                            renamed |= {("", found.stem): title} if title != found.stem else {}
+                            if title != found.stem:
+                                renamed["", found.stem.lower()] = title
                             _write_table(connection, duck, found.name, title, loaded, report)
             except NotRead as error:
                 report.problems.append(error.message)

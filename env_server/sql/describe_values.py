@@ -5,8 +5,8 @@
     0.5 to 99.9; 57 different           numbers and dates
     text of 12 to 340 characters        long texts; a blob's bytes likewise
 
-A share of NULLs follows. Of a large table the same rows are read on every server: those at evenly
-spaced rowids, or its first ones if it has no rowid.
+A share of NULLs follows. Of a large table the same rows are read on every server: those at about
+evenly spaced rowids, or its first ones if it has no rowid.
 """
 
 import re
@@ -37,12 +37,13 @@ _COUNTS = """
     FROM ({source}) GROUP BY 1, 2 ORDER BY 5 DESC, 2
 """
 _FIRST = "SELECT {column} AS c FROM main.{table} NOT INDEXED LIMIT {rows}"
+# one row of each step, at a place that differs from step to step, as values may come in turn
 _SPACED = """
     WITH RECURSIVE span AS (SELECT (SELECT min({rowid}) FROM main.{table}) AS low,
-        (SELECT max({rowid}) FROM main.{table}) AS high),
+        (SELECT max({rowid}) FROM main.{table}) - (SELECT min({rowid}) FROM main.{table}) AS width),
     place(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM place WHERE n < {rows} - 1),
-    picked AS (SELECT DISTINCT (SELECT min({rowid}) FROM main.{table} WHERE {rowid} >=
-        span.low + CAST((span.high - span.low) * (place.n / {rows}.0) AS INTEGER)) AS id
+    picked AS (SELECT DISTINCT (SELECT min({rowid}) FROM main.{table} AS its WHERE {rowid} >=
+        span.low + span.width * (place.n + place.n * 618034 % 1000000 / 1000000.0) / {rows}) AS id
         FROM place, span)
     SELECT its.{column} AS c FROM picked CROSS JOIN main.{table} AS its ON its.{rowid} = picked.id
 """

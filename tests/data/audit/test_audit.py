@@ -113,7 +113,7 @@ def test_each_flag_is_raised_where_due_and_alone(tmp_path, flag):
 
 def test_every_flag_is_tested():
     # of several questions: below
-    company = {"guessable-constant", "shared-database", "dev-question"}
+    company = {"guessable-constant", "shared-database", "dev-question", "repeated-id"}
     assert set(FLAGGED) | company | set(KEPT) == ERRORS.keys() | NOTES.keys()
 
 
@@ -173,6 +173,13 @@ def test_a_dev_question_is_flagged_in_training_alone(tmp_path):
     assert not audit(root).errors
 
 
+def test_an_id_of_two_questions_is_flagged(tmp_path):
+    root = write(tmp_path, [SOUND], [LEGS])
+    path = root / "questions" / "questions_eval.json"
+    path.write_text(path.read_text().replace("eval-0", "train-0"))
+    assert flags_of(audit(root)) == {"train-0": {"repeated-id"}}
+
+
 @pytest.mark.parametrize(
     ("text", "answer", "stated"),
     [
@@ -204,7 +211,7 @@ def test_the_command_shows_a_table_and_writes_json(tmp_path):
     assert code == 0
     assert "note: guessable-one: train-1" in shown
     assert "clean, 1 note: 2 train; 1 database\n" in shown
-    assert "25 of 26 checks found nothing" in shown
+    assert "26 of 27 checks found nothing" in shown
     assert "guessable-mode" not in shown
 
 

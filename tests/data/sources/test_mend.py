@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from data.sources.duck_tables import SAMPLE
 from data.sources.mend import mend
 from tests.data.sources.importing import (
     files_of,
@@ -37,6 +38,8 @@ ASKED = [
     ("What is the latest date?", 'SELECT max("Order Date") FROM orders'),
     ("What is the total?", 'SELECT sum("Amount (EUR)") FROM orders'),
     ("Who is client 2?", 'SELECT "Full Name" FROM "client list" WHERE id = 2'),
+    ("What is the first date?", "SELECT min([ORDER DATE]) FROM orders"),
+    ("Who is client 1?", 'SELECT "Client List"."full name" FROM "Client List" WHERE id = 1'),
 ]
 
 
@@ -85,6 +88,8 @@ def test_questions_are_asked_of_the_new_names(home):
         "What is the latest date?": "2024-12-31",
         "What is the total?": 1266.75,
         "Who is client 2?": "Bo",
+        "What is the first date?": "2024-02-01",
+        "Who is client 1?": "Ann",
     }
 
 
@@ -164,12 +169,41 @@ def test_made_questions_use_dates_once_they_are_dates(home):
     assert any("'2024-" in one["gold_sql"] for one in dated)
 
 
+@pytest.mark.parametrize("first", ["NULL", "''"])
+def test_rows_behind_the_first_ones_decide_too(tmp_path, first):
+    rows = ", ".join([f"({first})"] * SAMPLE)
+    script = f"CREATE TABLE t (d TEXT); INSERT INTO t VALUES {rows}, ('31.12.2024');"
+    [change] = mend(make_database(tmp_path / "own.db", script), write=True).changes
+    assert "t.d is read as dates: '31.12.2024' is '2024-12-31'" in change
+
+
+def test_codes_keep_their_texts(tmp_path):
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE t (phone TEXT, mobile TEXT); INSERT INTO t VALUES ('5551234567', '5');",
+    )
+    assert [change.partition(":")[0] for change in mend(path, write=True).changes] == [
+        "t.phone stays text",
+        "t.mobile is read as numbers, which were text",
+    ]
+
+
+def test_a_column_with_the_name_of_another_tables_key_keeps_its_cells(tmp_path):
+    path = make_database(
+        tmp_path / "own.db",
+        "CREATE TABLE calendar (day INTEGER PRIMARY KEY); INSERT INTO calendar VALUES (20240101);"
+        "CREATE TABLE sale (day INTEGER); INSERT INTO sale VALUES (20240101);",
+    )
+    assert mend(path, write=True).changes == []
+    assert query(path, "SELECT count(*) FROM sale JOIN calendar USING (day)") == [(1,)]
+
+
 def test_a_name_has_one_new_name_in_all_tables(tmp_path):
     path = make_database(
         tmp_path / "own.db",
         'CREATE TABLE a ("Total EUR" INTEGER, Total_EUR INTEGER); INSERT INTO a VALUES (6, 9);'
-        'CREATE TABLE b ("Total EUR" INTEGER); INSERT INTO b VALUES (3);',
+        'CREATE TABLE b ("total eur" INTEGER, TOTAL_EUR INTEGER); INSERT INTO b VALUES (3, 8);',
     )
     new = mend(path, write=True).columns["Total EUR"]
-    for table, value in (("a", 6), ("b", 3)):
-        assert query(path, f'SELECT "{new}" FROM {table}') == [(value,)]
+    for table, values in (("a", (6, 9)), ("b", (3, 8))):
+        assert query(path, f'SELECT "{new}", Total_EUR FROM {table}') == [values]

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import apsw
@@ -84,6 +85,19 @@ def test_natural_files_just_work(home, name, text_key, sql_key, more):
     assert sorted(one.gold_sql for one in by_id(home / "out").values()) == sorted(
         sql.rstrip(";") for _, sql in QUESTIONS
     )
+
+
+@pytest.mark.parametrize("name", ["q.zip", "q.json"])
+def test_rows_that_are_counted_from_the_start_again_have_different_ids(home, name):
+    parts = [json.dumps([{"question": text, "sql": sql}]) for text, sql in QUESTIONS]
+    if name == "q.json":
+        (home / name).write_text("\n".join(parts))
+    else:
+        with zipfile.ZipFile(home / name, "w") as archive:
+            for at, part in enumerate(parts):
+                archive.writestr(f"{at}.json", part)
+    imported("sqlite", "shop.db", "--questions", name, "--out", "out")
+    assert sorted(by_id(home / "out")) == [f"q-{at:04}" for at in range(len(QUESTIONS))]
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,10 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [(1, "2024-12-31"), (2, "2025-01-02"), (3, "2024-06-15")],
         "serial.day is read as dates: its numbers are Excel's days",
     ),
+    "counts per day are no days": (
+        "visitors per day,calls/day,day 1,date_key\n12000,30000,15500,20240101\n",
+        [(12000, 30000, 15500, 20240101)],
+    ),
     "us.csv": (
         "id,day,at\n1,12/31/2024,3:05 PM\n2,1/2/2025,11:00 AM\n3,6/15/2024,9:30 AM\n",
         [(1, "2024-12-31", "15:05"), (2, "2025-01-02", "11:00"), (3, "2024-06-15", "09:30")],
@@ -163,6 +167,16 @@ FORMS: dict[str, tuple[Any, ...]] = {
         "1 row like the header (line 3)",
     ),
     "no header": ("1,Ann,2.5\n2,Bob,3.5\n", [(1, "Ann", 2.5), (2, "Bob", 3.5)], "line 1 is a row"),
+    "no header, and a unit": (
+        "4.0K\t./a\n1.2M\t./b\n8.0K\t./c\n",
+        [("4.0K", "./a"), ("1.2M", "./b"), ("8.0K", "./c")],
+        "line 1 is a row",
+    ),
+    "numbers in names": (
+        "State,2010 Census,5%\nOhio,11536504,3\nIowa,3046355,4\n",
+        [("Ohio", 11536504, 3), ("Iowa", 3046355, 4)],
+    ),
+    "years, and one in percent, as names": ("Town,2023,2024,2024 %\nA,1,2,3\n", [("A", 1, 2, 3)]),
     "years as names": ("Town,2023,2024\nA,1,2\nB,3,4\n", [("A", 1, 2), ("B", 3, 4)]),
     "line breaks": (
         b'id,n\r\n1,a\n2,b\r3,c\r\n4,"x\ny"\r\n',
@@ -227,6 +241,16 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [("Muñoz", "España"), ("Peña", "México"), ("Núñez", "Canadá")],
         "it is read as cp1252",
     ),
+    "pounds": (
+        "id,amount\n1,£7.00\n2,£14.00\n3,-£1.50\n4,£2\n5,£3\n".encode("cp1252"),
+        [(1, 7.0), (2, 14.0), (3, -1.5), (4, 2.0), (5, 3.0)],
+        "it is read as cp1252",
+    ),
+    "sections": (
+        "id,law\n1,§ 1\n2,§ 2\n3,§ 3\n4,§ 4\n5,§ 5\n".encode("cp1252"),
+        [(at, f"§ {at}") for at in range(1, 6)],
+        "it is read as cp1252",
+    ),
     "Hungarian": (
         "név;város\nLászló;Győr\nErzsébet;Pécs\nJenő;Szűcsi\n".encode("cp1250"),
         [("László", "Győr"), ("Erzsébet", "Pécs"), ("Jenő", "Szűcsi")],
@@ -254,6 +278,16 @@ FORMS: dict[str, tuple[Any, ...]] = {
         "d,n\n2024-01-05,1\nN/A,2\n",
         [("2024-01-05", 1), (None, 2)],
         "d has NULL for 'N/A'",
+    ),
+    "phones, and what is counted of them": (
+        "phone,mobile,fax,Mobile users\n612 345 678,42.1,yes,1200\n911 222 333,55.9,no,950\n",
+        [("612 345 678", 42.1, 1, 1200), ("911 222 333", 55.9, 0, 950)],
+        "t.phone stays text: its name says that its numbers are codes",
+    ),
+    "versions": (
+        "version,version_date\n3.8.10,31.12.2024\n3.10.11,01.12.2024\n",
+        [("3.8.10", "2024-12-31"), ("3.10.11", "2024-12-01")],
+        "t.version stays text: its name",
     ),
     "names of codes": ("phone\n5551234567\n5559876543\n", [("5551234567",), ("5559876543",)]),
 }

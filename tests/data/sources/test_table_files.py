@@ -6,6 +6,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from data.sources.duck_tables import SAMPLE
 from shared.dataset import database_path, load_splits
 from tests.data.sources.importing import QUESTIONS, files_of, imported, query, refused, run_import
 
@@ -68,6 +69,22 @@ def test_types_are_inferred(home, cells, kind, values):
     imported("csv", "shop")
     assert [row[1] for row in table(home)] == values
     assert table(home, "PRAGMA table_info(t)")[1][2] == kind
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "read"),
+    [
+        ("", "31.12.2024", "2024-12-31"),
+        ("", "5 %", 5),
+        ("no", "yes", 1),
+        ("2024-01-05", "N/A", None),
+        ("a", "5 %", "5 %"),
+    ],
+)
+def test_rows_behind_the_first_ones_decide_too(home, first, last, read):
+    (home / "shop" / "t.csv").write_text("n,x\n" + f"0,{first}\n" * SAMPLE + f"0,{last}\n")
+    imported("csv", "shop")
+    assert table(home, "SELECT x FROM t ORDER BY rowid DESC LIMIT 1") == [(read,)]
 
 
 @pytest.mark.parametrize(

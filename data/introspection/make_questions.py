@@ -19,7 +19,7 @@ from data.audit import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
 from data.build import as_question
 from data.choose import EVAL, TRAIN, Splitting, held_out, held_out_of_many
 from data.domains.question_forms import AnsweredDraft, balanced
-from data.domains.spec import Draft, Kind
+from data.domains.spec import Domain, Draft, Kind
 from data.domains.words import plural
 from data.golds.check_gold import GoldResult, open_readonly
 from data.introspection.column_kinds import Schema, introspect
@@ -143,6 +143,8 @@ def _is_unclear(schema: Schema, draft: Draft) -> bool:
         return True
     if _repeats_noun(draft) or any(is_clause(core_of(words_of(name))) for name in draft.tables):
         return True
+    if len(draft.tables) > 1 and _hides_link(schema.domain, draft):
+        return True
     limit, table = _LIMIT.search(draft.sql), schema.domain.table(draft.tables[0])
     if limit and int(limit[1]) > 1 and int(limit[1]) >= table.rows:
         return True
@@ -150,6 +152,19 @@ def _is_unclear(schema: Schema, draft: Draft) -> bool:
     phrase = schema.partial.get(draft.tables[named]) if named is not None else None
     # 'which order' could be answered by more than its reference
     return phrase is not None and phrase not in text and plural(phrase) not in text
+
+
+def _hides_link(domain: Domain, draft: Draft) -> bool:
+    """Return whether `employees without projects` may mean another link than the gold's.
+
+    The gold's has a name of its own (`lead`), or a third table links just these two tables.
+    """
+    refs = {table.name: table.of_kind(Kind.REF) for table in domain.tables}
+    pair = sorted(draft.tables)
+    roles = [each.phrases for name in pair for each in refs[name] if each.references in pair]
+    if any(roles):
+        return not any(f" {role} " in draft.text for phrases in roles for role in phrases)
+    return pair in (sorted(str(each.references) for each in some) for some in refs.values())
 
 
 def _repeats_noun(draft: Draft) -> bool:

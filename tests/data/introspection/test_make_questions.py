@@ -23,6 +23,11 @@ CITIES = filled(
     "printf('20%02d-03-%02d', i % 20, 1 + i % 28)",
     60,
 )
+EMPLOYEES = filled(
+    "employee",
+    "id INTEGER PRIMARY KEY, name TEXT, team TEXT, age INTEGER",
+    "i, 'E ' || i, substr('salesstock', 1 + 5 * (i % 2), 5), 20 + i",
+)
 
 
 @pytest.fixture
@@ -74,6 +79,13 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world):
         (filled("lives_in", "id INTEGER PRIMARY KEY, name TEXT, floor INTEGER",
                 "i, 'L ' || i, i") + filled("flat", "id INTEGER PRIMARY KEY, name TEXT, size REAL",
                 "i, 'F ' || i, i * 1.5"), "lives-in"),
+        # `projects of employees` could be those that they lead, or those that they work on
+        (EMPLOYEES + filled("project", "id INTEGER PRIMARY KEY, title TEXT, lead_id REFERENCES "
+                "employee", "i, 'P ' || i, 1 + i % 7"), r"^(?!.*\blead\b)(?=.*employee).*project"),
+        (EMPLOYEES + filled("project", "id INTEGER PRIMARY KEY, title TEXT, employee_id REFERENCES "
+                "employee", "i, 'P ' || i, 1 + i % 7") + filled("shift", "employee_id REFERENCES "
+                "employee, project_id REFERENCES project", "i, 1 + i * 3 % 20"),
+         "(?=.*employee).*project"),
     ],
 )  # fmt: skip
 def test_questions_are_worded_as_people_ask(world, script, never):

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
@@ -126,7 +126,7 @@ def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
         easy = draw("easy", count - len(medium))
         if len(easy) + len(medium) < count and len(medium) == count // 2:
             medium = draw("medium", count - len(easy))
-    kept = easy + medium
+    kept = [_saying_rounding(item) for item in easy + medium]
     rng.shuffle(kept)
     drawn = {f"made-{name}-{at:04}": item for at, item in enumerate(kept, start=1)}
     return _Pool(
@@ -134,6 +134,14 @@ def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
         [as_question(key, name, item) for key, item in drawn.items()],
         {key: item.gold for key, item in drawn.items()},
     )
+
+
+def _saying_rounding(item: AnsweredDraft) -> AnsweredDraft:
+    """Say that a sum is rounded; the forms say it of averages only."""
+    text = item.draft.text
+    if "ROUND(SUM(" in item.draft.sql:
+        text = f"{text[:-1]}, rounded to 2 decimals{text[-1]}"
+    return replace(item, draft=replace(item.draft, text=text))
 
 
 def _is_unclear(schema: Schema, draft: Draft) -> bool:

@@ -52,6 +52,8 @@ _UNREADABLE = re.compile(
     r"[\x00-\x1f\x7f]|\.\d{3}|\d[eE][-+]\d|  |\d\d:\d\d|\bfirst\b.*\bdate|\baverage\b.*\bdate\b",
     re.IGNORECASE,
 )
+# a question for a day, and an answer with a time: the day alone would be judged wrong
+_DAY_WITH_TIME = re.compile(r"da(?:te|y)s?\b.*\d{4}-\d\d-\d\d[ T]\d\d:")
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _LIMIT = re.compile(r"\bLIMIT (\d+)$")
 
@@ -190,6 +192,8 @@ def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) 
     if len(set(rows)) < len(rows) or (item.draft.form in ONE_ROW and len(rows) > 1):
         return True  # the name that the question gives is that of several rows
     if any(isinstance(cell, str) and _NO_VALUE.fullmatch(cell) for row in rows for cell in row):
+        return True
+    if _DAY_WITH_TIME.search(f"{item.draft.text} {rows}"):
         return True
     question = as_question("draft", schema.domain.db_id, item)
     return any(True for _ in question_findings(TRAIN, question, connection, gold=item.gold))

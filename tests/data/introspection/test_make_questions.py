@@ -97,6 +97,20 @@ def test_questions_are_worded_as_people_ask(world, script, never):
     assert not [text for text in texts if re.search(never, text)]
 
 
+def test_a_question_for_a_date_has_no_time_in_its_answer(world):
+    """`2024-01-02` would be judged wrong."""
+    columns = "id INTEGER PRIMARY KEY, name TEXT, visited TEXT, end_time TEXT, born TEXT"
+    time = "datetime('2024-01-01 10:00', i || ' hour')"
+    script = filled("visitor", columns, f"i, 'V ' || i, {time}, {time}, date({time})", 40)
+    make_database(world / "own.db", script)
+    assert run("questions", "own.db", "--count", 120)[0] == 0
+    made = questions(world / "own-data")
+    timed = [one.question_text for one in made if ":" in one.answer_text]
+    assert timed
+    assert not [text for text in timed if "date" in text]
+    assert [one for one in made if "born date" in one.question_text and "20" in one.answer_text]
+
+
 def test_the_seed_decides(world):
     made = []
     for seed, out in ((1, "a"), (1, "b"), (2, "c")):

@@ -28,6 +28,7 @@ OTHER_DATES = (
 MAX_CATEGORIES = 40
 MAX_TEXT_CHARS = 60  # mean of a column; longer texts are poor answers
 MAX_LABEL_CHARS = 40  # of any value of a category
+TEXT_FLAGS = ({"y", "n"}, {"yes", "no"}, {"t", "f"}, {"true", "false"})
 YEARS = range(1500, 2101)
 NAME_SHARE, FULL_NAME_SHARE = 0.9, 0.5  # least share of different values in a column of names
 NAME_NULLS = 0.1  # largest share of rows without a name
@@ -35,6 +36,7 @@ _DATE = re.compile(
     r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
     r"(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"
 )
+_DATE_IN_DIGITS = re.compile(r"(?:1[5-9]|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\.0)?")
 _NUMBER = re.compile(r"[-+]?[\d.,]+")
 
 
@@ -159,6 +161,7 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
     two = set(known) if len(set(known)) == 2 else set()
     says_flag = cells.words[0] in LISTS["flag_starts"] or last in LISTS["flag_ends"]
     says_flag = says_flag or cells.declared.upper() in ("BOOL", "BOOLEAN", "BIT")
+    says_flag = says_flag or {str(cell).lower() for cell in two} in TEXT_FLAGS
 
     def is_epoch(cell: Value) -> bool:  # in seconds or milliseconds, of 1999 or later
         seconds = range(915_148_800, 2**32)
@@ -175,6 +178,7 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
         "ids": last in LISTS["ids"] or in_key,
         "numbers of people or rows": numbers and (last in LISTS["roles"] or ends_in_id),
         "seconds since 1970": numbers and all(map(is_epoch, known)),
+        "dates in digits, such as 20241231": all(_DATE_IN_DIGITS.fullmatch(str(c)) for c in known),
         "years under another name": numbers and years,
     }
     if reason := next((one for one, holds in reasons.items() if holds), None):
@@ -182,7 +186,7 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
     if not numbers:
         return _text_kind(cells)
     unfit = LISTS["ordinals"] | LISTS["aggregates"]  # not 'the highest average'
-    code = last in LISTS["codes"] and cells.words[0] not in ("number", "total")
+    code = last in LISTS["codes"] and cells.words[:-1][:1] not in (["number"], ["total"])
     if code or not unfit.isdisjoint(cells.words):
         return Kind.TEXT
     return Kind.REAL if cells.counts["real"] else Kind.INTEGER

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
@@ -19,7 +19,7 @@ from data.audit import MAX_ANSWER_COUNT, MAX_ANSWER_SHARE, question_findings
 from data.build import as_question
 from data.choose import EVAL, TRAIN, Splitting, held_out, held_out_of_many
 from data.domains.question_forms import AnsweredDraft, balanced
-from data.domains.spec import Draft, Kind
+from data.domains.spec import Domain, Draft, Kind
 from data.domains.words import plural
 from data.golds.check_gold import GoldResult, open_readonly
 from data.introspection.column_kinds import Schema, introspect
@@ -52,6 +52,8 @@ _UNREADABLE = re.compile(
     r"[\x00-\x1f\x7f]|\.\d{3}|\d[eE][-+]\d|  |\d\d:\d\d|\bfirst\b.*\bdate|\baverage\b.*\bdate\b",
     re.IGNORECASE,
 )
+# a question for a day, and an answer with a time: the day alone would be judged wrong
+_DAY_WITH_TIME = re.compile(r"da(?:te|y)s?\b.*\d{4}-\d\d-\d\d[ T]\d\d:")
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _LIMIT = re.compile(r"\bLIMIT (\d+)$")
 
@@ -126,7 +128,7 @@ def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
         easy = draw("easy", count - len(medium))
         if len(easy) + len(medium) < count and len(medium) == count // 2:
             medium = draw("medium", count - len(easy))
-    kept = easy + medium
+    kept = [_saying_rounding(item) for item in easy + medium]
     rng.shuffle(kept)
     drawn = {f"made-{name}-{at:04}": item for at, item in enumerate(kept, start=1)}
     return _Pool(
@@ -136,12 +138,22 @@ def _pool(name: str, path: Path, count: int, seed: int) -> _Pool:
     )
 
 
+def _saying_rounding(item: AnsweredDraft) -> AnsweredDraft:
+    """Say that a sum is rounded; the forms say it of averages only."""
+    text = item.draft.text
+    if "ROUND(SUM(" in item.draft.sql:
+        text = f"{text[:-1]}, rounded to 2 decimals{text[-1]}"
+    return replace(item, draft=replace(item.draft, text=text))
+
+
 def _is_unclear(schema: Schema, draft: Draft) -> bool:
     """Return whether a question is not to be asked, whatever its gold returns."""
     text = draft.text
     if any(pattern.search(text) for pattern in (_UNREADABLE, _MEAN_YEAR, _DOUBLED)):
         return True
     if _repeats_noun(draft) or any(is_clause(core_of(words_of(name))) for name in draft.tables):
+        return True
+    if len(draft.tables) > 1 and _hides_link(schema.domain, draft):
         return True
     limit, table = _LIMIT.search(draft.sql), schema.domain.table(draft.tables[0])
     if limit and int(limit[1]) > 1 and int(limit[1]) >= table.rows:
@@ -150,6 +162,19 @@ def _is_unclear(schema: Schema, draft: Draft) -> bool:
     phrase = schema.partial.get(draft.tables[named]) if named is not None else None
     # 'which order' could be answered by more than its reference
     return phrase is not None and phrase not in text and plural(phrase) not in text
+
+
+def _hides_link(domain: Domain, draft: Draft) -> bool:
+    """Return whether `employees without projects` may mean another link than the gold's.
+
+    The gold's has a name of its own (`lead`), or a third table links just these two tables.
+    """
+    refs = {table.name: table.of_kind(Kind.REF) for table in domain.tables}
+    pair = sorted(draft.tables)
+    roles = [each.phrases for name in pair for each in refs[name] if each.references in pair]
+    if any(roles):
+        return not any(f" {role} " in draft.text for phrases in roles for role in phrases)
+    return pair in (sorted(str(each.references) for each in some) for some in refs.values())
 
 
 def _repeats_noun(draft: Draft) -> bool:
@@ -167,6 +192,8 @@ def _is_unfit(schema: Schema, connection: apsw.Connection, item: AnsweredDraft) 
     if len(set(rows)) < len(rows) or (item.draft.form in ONE_ROW and len(rows) > 1):
         return True  # the name that the question gives is that of several rows
     if any(isinstance(cell, str) and _NO_VALUE.fullmatch(cell) for row in rows for cell in row):
+        return True
+    if _DAY_WITH_TIME.search(f"{item.draft.text} {rows}"):
         return True
     question = as_question("draft", schema.domain.db_id, item)
     return any(True for _ in question_findings(TRAIN, question, connection, gold=item.gold))

@@ -80,6 +80,16 @@ def test_kinds_follow_from_keys_and_cells(tmp_path):
         ("launch REAL", "1990.0 + i", None),
         ("rank INTEGER", "i", Kind.TEXT),
         ("start_year INTEGER", "1990 + i", Kind.TEXT),
+        ("number INTEGER", "i", Kind.TEXT),
+        ("number_children INTEGER", "i", Kind.INTEGER),
+        ("total_number INTEGER", "i", Kind.INTEGER),
+        ("month INTEGER", "i % 12 + 1", Kind.TEXT),
+        ("signup_date INTEGER", "20240100 + i", None),
+        ("signup_date REAL", "20240100.0 + i", None),
+        ("salary INTEGER", "20240099 + i", Kind.INTEGER),
+        ("smoker TEXT", "substr('Yn', 1 + i % 2, 1)", None),
+        ("smoker TEXT", "iif(i % 2, 'TRUE', 'False')", None),
+        ("smoker TEXT", "iif(i % 2, 'yes', 'rarely')", Kind.CATEGORY),
     ],
 )
 def test_what_is_no_amount_is_not_averaged(column, value, kind, tmp_path):

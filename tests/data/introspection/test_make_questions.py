@@ -23,6 +23,11 @@ CITIES = filled(
     "printf('20%02d-03-%02d', i % 20, 1 + i % 28)",
     60,
 )
+EMPLOYEES = filled(
+    "employee",
+    "id INTEGER PRIMARY KEY, name TEXT, team TEXT, age INTEGER",
+    "i, 'E ' || i, substr('salesstock', 1 + 5 * (i % 2), 5), 20 + i",
+)
 
 
 @pytest.fixture
@@ -70,10 +75,18 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world):
                 "i, 'Item ' || i, iif(i % 3, i * 2.5, 9e999), iif(i % 4, i * 1.5, -9e999)"),
          r"\b[Ii]nf"),
         (filled("shop", "id INTEGER PRIMARY KEY, name TEXT, price REAL",
-                "i, 'S ' || i, i * 1.23456"), r"\d\.\d{3}"),
+                "i, 'S ' || i, i * 1.23456"),
+         r"\d\.\d{3}|^(?!.*, rounded to 2 decimals).*(sum of|total price|[Aa]dd up)"),
         (filled("lives_in", "id INTEGER PRIMARY KEY, name TEXT, floor INTEGER",
                 "i, 'L ' || i, i") + filled("flat", "id INTEGER PRIMARY KEY, name TEXT, size REAL",
                 "i, 'F ' || i, i * 1.5"), "lives-in"),
+        # `projects of employees` could be those that they lead, or those that they work on
+        (EMPLOYEES + filled("project", "id INTEGER PRIMARY KEY, title TEXT, lead_id REFERENCES "
+                "employee", "i, 'P ' || i, 1 + i % 7"), r"^(?!.*\blead\b)(?=.*employee).*project"),
+        (EMPLOYEES + filled("project", "id INTEGER PRIMARY KEY, title TEXT, employee_id REFERENCES "
+                "employee", "i, 'P ' || i, 1 + i % 7") + filled("shift", "employee_id REFERENCES "
+                "employee, project_id REFERENCES project", "i, 1 + i * 3 % 20"),
+         "(?=.*employee).*project"),
     ],
 )  # fmt: skip
 def test_questions_are_worded_as_people_ask(world, script, never):
@@ -82,6 +95,20 @@ def test_questions_are_worded_as_people_ask(world, script, never):
     texts = [one.question_text for one in questions(world / "own-data")]
     assert len(texts) >= 10
     assert not [text for text in texts if re.search(never, text)]
+
+
+def test_a_question_for_a_date_has_no_time_in_its_answer(world):
+    """`2024-01-02` would be judged wrong."""
+    columns = "id INTEGER PRIMARY KEY, name TEXT, visited TEXT, end_time TEXT, born TEXT"
+    time = "datetime('2024-01-01 10:00', i || ' hour')"
+    script = filled("visitor", columns, f"i, 'V ' || i, {time}, {time}, date({time})", 40)
+    make_database(world / "own.db", script)
+    assert run("questions", "own.db", "--count", 120)[0] == 0
+    made = questions(world / "own-data")
+    timed = [one.question_text for one in made if ":" in one.answer_text]
+    assert timed
+    assert not [text for text in timed if "date" in text]
+    assert [one for one in made if "born date" in one.question_text and "20" in one.answer_text]
 
 
 def test_the_seed_decides(world):

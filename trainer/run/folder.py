@@ -177,7 +177,7 @@ class Run(RunFiles):
 
     @property
     def finished(self) -> bool:
-        return self.summary.is_file()
+        return self.summary.is_file() and self.checksums.is_file()
 
     def seal(self) -> None:
         write_text(self.checksums, render_checksums(checksums(self.path)))

@@ -143,6 +143,7 @@ def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
     train("--resume-or-new")
     assert started == [2]
     write_json(run.summary, {})
+    run.seal()
     assert "found it" in train("--resume-or-new")
     assert started == [2]
 

@@ -24,7 +24,7 @@ from trainer.errors import RunError
 from trainer.report import groups as report_groups
 from trainer.report import report_command as command
 from trainer.report.groups import share_right
-from trainer.report.page import run_page
+from trainer.report.page import evaluation_page, run_page
 from trainer.report.run_tables import mean_ledger, weighted, weights_of
 from trainer.run.folder import Run, read_json, read_lines, write_json
 from trainer.run.records import EpisodeRecord, append_records, read_records
@@ -339,13 +339,17 @@ def test_an_evaluation_has_a_page(finished, tmp_path):
 @without_charts
 def test_the_page_of_several_attempts_has_their_votes(finished, tmp_path):
     folder, run = tmp_path / "evaluation", Run(finished)
-    for sample in (0, 1):
+    for sample in (0, 1, 2):
         episodes = evaluated(folder, run, 2, sample=sample, answer="[[1]]")
-    write_json(folder / "evaluation.json", {"success": {"overall": {"pass_at": {"1": 0, "2": 0}}}})
+    result = {"samples": 2, "success": {"overall": {"pass_at": {"1": 0, "2": 0}}}}
+    write_json(folder / "evaluation.json", result)
     assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
     page = Page((folder / "report.html").read_text())
     assert f"{len(episodes)} (100 %)" in page.text("success")
     assert page.count("img") == 1
+    assert "sample 3" not in page.text("questions")  # of an earlier call with --samples 3
+    write_json(folder / "evaluation.json", {**result, "samples": 1})
+    assert "the evaluation is not finished" in evaluation_page(folder)[0]
 
 
 @without_charts

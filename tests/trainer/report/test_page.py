@@ -23,7 +23,7 @@ from trainer.config.settings import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.report import groups as report_groups
 from trainer.report import report_command as command
-from trainer.report.groups import share_right
+from trainer.report.groups import rollouts_of, share_right
 from trainer.report.page import evaluation_page, run_page
 from trainer.report.run_tables import mean_ledger, weighted, weights_of
 from trainer.run.folder import Run, read_json, read_lines, write_json
@@ -359,6 +359,14 @@ def test_without_a_path_the_newest_run_is_reported(own, tmp_path, monkeypatch):
     assert (own / "report.html").exists()
     shutil.rmtree(own)
     assert "no run is in" in CliRunner().invoke(app, ["report"]).output
+
+
+def test_the_rewards_of_a_group_have_the_runs_weights():
+    rows = [record(outcome=one, correctness=float(one == "correct"), progress=0.5, operational=-0.1,
+                   reward=None if one == "infra_failed" else 9.0)
+            for one in ("correct", "wrong", "infra_failed")]  # fmt: skip
+    weights = weights_of({"reward_weights": [1.0, 0.5, 0.0]})
+    assert [one["reward"] for one in rollouts_of(rows, weights)] == [1.25, 0.25, None]
 
 
 @pytest.mark.parametrize(

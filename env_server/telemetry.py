@@ -20,6 +20,7 @@ from typing import Literal
 import prometheus_client as prometheus
 
 from shared.actions import ActionType
+from shared.errors import BY_CODE
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s%(suffix)s"
 NO_HANDSHAKE = "ASGI callable returned without completing handshake."
@@ -147,6 +148,8 @@ class Metrics:
         self.request_seconds = histogram("sqlenv_request_seconds", text, ["path"], buckets=buckets)
         text = "Errors sent, by code; each item of a batch counts."
         self.errors = prometheus.Counter("sqlenv_errors", text, ["code"], registry=self.registry)
+        for code in BY_CODE:  # from 0: of a series that begins with an error, increase() is 0
+            self.errors.labels(code)
         text = "Requests that were admitted, by the name of their key; none: without one."
         self.requests = prometheus.Counter("sqlenv_requests", text, ["key"], registry=self.registry)
         prometheus.ProcessCollector(registry=self.registry)

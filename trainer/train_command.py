@@ -91,7 +91,7 @@ def train(
     overrides = cli.settings_of(
         context,
         set_,
-        refused=("eval_limit", "eval_every", "eval_points", "out", "preset"),
+        refused=("eval_limit", "eval_every", "eval_points", "mixed", "out", "preset"),
         **cli.model_settings(model, adapter),
         max_steps=steps,
         data_dir=data,

@@ -97,7 +97,13 @@ async def find(fleet: Fleet, episode_id: str, call: Call[T], ended_on: Replica |
             if not servers:
                 raise
         except errors.SQLEnvError as error:
-            await attempts.wait(error)
+            if is_loss(error):
+                fleet.lose(servers[0], error)
+            serving = [server for server in servers[1:] if server.lost is None]
+            if is_loss(error) and serving:
+                servers = [*serving, servers[0]]
+            else:
+                await attempts.wait(error)
 
 
 def _other_server(

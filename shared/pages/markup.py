@@ -31,12 +31,14 @@ _COLOURS = (
 )
 _LEXER = SqlLexer(stripnl=False, ensurenl=False)
 _ACTION = re.compile(r"([A-Z]+): (.*)", re.DOTALL)
-_REMARK = re.compile(r"\((no rows\)|first |cut: ).*")
-_SCHEMA = re.compile(r"(?P<table>.+): (?P<rows>\d+) rows")
+_REMARK = re.compile(r"\((no rows\)|first |cut: |note: |columns \d|\d+ columns of ).*")
+_SCHEMA = re.compile(r"(?P<table>.+?): (?P<rows>\d+) rows(?P<more>; .+| -- .+)?")
 _COLUMN = re.compile(
-    r'(?P<name>"(?:[^"]|"")*"|\S+)(?: (?P<type>(?!primary key|->).*?))?'
-    r"(?: (?P<key>primary key))?(?: -> (?P<target>.+))?"
+    r'(?P<name>"(?:[^"]|"")*"|[^\s:(]+)(?: (?P<type>(?!primary key|->|--).*?))?'
+    r'(?: (?P<key>primary key))?(?: -> (?P<target>(?:"[^"]*"|[^"])+?))?'
+    r"(?:: (?P<values>(?:'[^']*'|[^'])+?))?(?: -- (?P<text>.+))?"
 )
+_PARTS = ("column", "type", "key", "values", "description")  # the last two only if there are any
 
 
 @dataclass(frozen=True)
@@ -101,22 +103,27 @@ def observation_markup(action: str, text: str) -> ObservationMarkup:
 def _schema(lines: list[str]) -> ObservationMarkup | None:
     """Parse `orders: 12 rows` and one line per column; None if the text has another form."""
     head = _SCHEMA.fullmatch(lines[0])
+    remarks = [line[1:-1] for line in lines[1:] if _REMARK.fullmatch(line)]
     columns = [match for line in lines[1:] if (match := _COLUMN.fullmatch(line))]
-    if head is None or not columns or len(columns) < len(lines) - 1:
+    if head is None or not columns or len(columns) + len(remarks) < len(lines) - 1:
         return None
-    rows = tuple(
+    rows = [
         (
-            cut(column["name"], CELL_CHARS),
+            column["name"],
             column["type"] or "",
             ", ".join(filter(None, (column["key"], column["target"] and f"→ {column['target']}"))),
+            column["values"] or "",
+            column["text"] or "",
         )
         for column in columns
-    )
+    ]
+    shown = [place for place in range(len(_PARTS)) if place < 3 or any(row[place] for row in rows)]
     return ObservationMarkup(
         "table",
-        headings=("column", "type", "key"),
-        rows=rows,
-        caption=f"{head['table']}: {int(head['rows']):,} rows",
+        headings=tuple(_PARTS[place] for place in shown),
+        rows=tuple(tuple(cut(row[place], CELL_CHARS) for place in shown) for row in rows),
+        remark="; ".join(remarks),
+        caption=f"{head['table']}: {int(head['rows']):,} rows{head['more'] or ''}",
     )
 
 
@@ -124,7 +131,7 @@ def _table(lines: list[str]) -> ObservationMarkup | None:
     """Parse a header, rows and remarks in brackets; None if a cell holds the separator."""
     remarks: list[str] = []
     while len(lines) > 1 and " | " not in lines[-1] and _REMARK.fullmatch(lines[-1]):
-        remarks.insert(0, lines.pop().strip("()"))
+        remarks.insert(0, lines.pop()[1:-1])
     headings, *rows = (tuple(line.split(" | ")) for line in lines)
     if any(len(row) != len(headings) for row in rows):
         return None

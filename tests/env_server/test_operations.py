@@ -223,6 +223,8 @@ async def test_a_copy_of_an_episode_that_ended_elsewhere_is_not_an_abandoned_one
 @pytest.mark.anyio
 @small
 async def test_errors_are_counted_by_code_including_batch_items(http):
+    # an alert on an increase needs the number before the first error
+    assert (await read(http))["sqlenv_errors_total{code=internal}"] == 0
     for name in "abcd":  # the fourth is over the capacity
         await http.post("/reset", json={"episode_id": name})
     steps = [{"episode_id": "x", "action": "QUERY: SELECT 1"}, {}, 7]

@@ -16,9 +16,11 @@ from trainer.charts import (
     logged_and_mean,
     png,
     points,
+    reward_chart,
     smoothed,
     smoothing_note,
 )
+from trainer.config.settings import REWARD_WEIGHTS
 
 
 def rates(rate: float) -> dict[str, Any]:
@@ -63,6 +65,11 @@ def test_a_run_shorter_than_the_window_has_no_running_mean():
     assert [(one.kind, one.points) for one in short] == [("marked", values[:8])]
     assert smoothing_note(short) == ""
     assert logged_and_mean([], "x", "blue") == []
+
+
+def test_the_chart_of_rewards_names_the_weights_of_measurements():
+    weights = ", ".join(f"{weight:g}" for weight in REWARD_WEIGHTS.values())
+    assert weights in reward_chart([], {}).note
 
 
 def test_every_part_of_the_curve_is_drawn():

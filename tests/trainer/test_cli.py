@@ -136,6 +136,7 @@ def test_a_wrong_option_is_a_usage_error(arguments, said):
         ("--eval-points", "32"),
         ("--out", "32"),
         ("--preset", "offline"),
+        ("--mixed", "folder"),
     ],
 )
 def test_a_resumed_run_refuses_options_that_it_would_ignore(tmp_path, option, value):

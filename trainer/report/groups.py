@@ -1,7 +1,7 @@
 """The G rollouts of one question in one training step, whose rewards GRPO compares."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment
@@ -11,6 +11,7 @@ from shared.pages.markup import short
 from shared.run_stats import mean
 from trainer.report.browser import Item, browser, turns_markup
 from trainer.report.run_reader import LoadedRun, training_episodes
+from trainer.report.run_tables import TOTAL, mean_ledger, weights_of
 from trainer.run.records import EpisodeRecord
 
 MAX_EPISODES = 20_000  # the page of a longer run has some of its steps
@@ -31,16 +32,17 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     wanted = sorted({*run.steps[::every], *run.steps[-1:]})
     groups = training_episodes(run.folder, set(wanted))
     template = templates.get_template("group.html.j2")
-    items: list[Item] = []
+    items, weights = list[Item](), weights_of(run.config)
     for step in wanted:
         for number, (question_id, group) in enumerate(groups[step].items(), start=1):
             correct, row = sum(one.correct for one in group), group[0]
+            rollouts = rollouts_of(group, weights)
             markup = template.render(
                 text=run.question_text(question_id),
                 question_id=question_id,
                 correct=correct,
-                mean=mean(one.reward for one in group),
-                rollouts=_rollouts(group),
+                mean=mean(one["reward"] for one in rollouts),
+                rollouts=rollouts,
             )
             facets = [str(step), share_right(group), row.database, row.difficulty]
             text = short(run.question_text(question_id), 80)
@@ -54,11 +56,15 @@ def group_browser(templates: Environment, run: LoadedRun) -> tuple[Markup, str]:
     return browser(templates, "group", GROUP_FACETS, items, first=first), shown
 
 
-def _rollouts(group: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
+def rollouts_of(
+    group: Sequence[EpisodeRecord], weights: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Return the rollouts for their template: `reward` is what GRPO compares, None if lost."""
     rollouts = []
     first: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(group, start=1):
         same = first.setdefault(tuple(row.actions), number)
         shown = {"turns": turns_markup(row)} if same == number else {"same": same}
-        rollouts.append({"row": row, **shown})
+        reward = mean_ledger([row], weights).get(TOTAL)
+        rollouts.append({"row": row, "reward": reward, **shown})
     return rollouts

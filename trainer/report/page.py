@@ -70,8 +70,11 @@ def evaluation_page(path: Path) -> tuple[str, list[Gap]]:
     folder = Run(path.resolve())
     settings = read_json(folder.config)
     asked: Mapping[str, Any] = settings["evaluation"]
-    result = read_if_there(folder.result)
-    episodes = sorted(read_records(folder), key=lambda one: one.key)
+    result, samples = read_if_there(folder.result), asked["samples"]
+    if result.get("samples") != samples:  # of an earlier call with another --samples
+        result = {}
+    stored = (one for one in read_records(folder) if one.sample < samples)
+    episodes = sorted(stored, key=lambda one: one.key)
     if not episodes:
         raise RunError(f"{path} has no episode yet: give the command of the evaluation again")
     split = str(asked.get("split", "eval"))

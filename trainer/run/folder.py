@@ -105,19 +105,18 @@ def begin_or_resume(
     settings: Mapping[str, Any],
     deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> None:
-    """Write the settings of a command to `path`, or check that its first call had the same
-    `deciding` ones; `RunError` names those that differ, or a folder of other files."""
+    """Write the settings of a command to `path`. `RunError` names `deciding` ones that differ from
+    those of its earlier calls, or a folder of other files."""
     first = deciding(read_json(path)) if path.exists() else {}
     if not first:
         if any(one.name != SERVER_LOG for one in path.parent.glob("*")):
             raise RunError(f"{path.parent} holds other files: choose another --out")
-        write_json(path, settings)
-        return
-    if changed := "; ".join(changes(first, deciding(json.loads(to_json(settings))))):
+    elif changed := "; ".join(changes(first, deciding(json.loads(to_json(settings))))):
         raise RunError(
             f"{path.parent} was begun with other settings ({changed}): repeat them to resume it, "
             "or choose another --out"
         )
+    write_json(path, settings)
 
 
 def changes(first: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -177,7 +176,7 @@ class Run(RunFiles):
 
     @property
     def finished(self) -> bool:
-        return self.summary.is_file()
+        return self.summary.is_file() and self.checksums.is_file()
 
     def seal(self) -> None:
         write_text(self.checksums, render_checksums(checksums(self.path)))

@@ -19,7 +19,7 @@ from trainer.rollout.row import RolloutRow
 from trainer.rollout.servers import check_servers
 from trainer.run.inputs import Inputs
 from trainer.run.measurement import BATCH, Play
-from trainer.runtime.memory import cache_token_bytes
+from trainer.runtime.memory import cache_token_bytes, machine_memory
 from trainer.runtime.precision import precision
 from trainer.runtime.ranks import Ranks
 from trainer.runtime.server import SupervisedServer
@@ -136,13 +136,16 @@ def batch_of(model: Any, config: GRPOConfig, ranks: Ranks | None = None) -> int:
     process with the least decides, so that all play the same batches."""
     device, _ = precision(config.device, config.dtype)
     ranks = ranks or Ranks()
-    free = free_memory_bytes(device) // (ranks.local_count if device == "cpu" else 1)
+    free = free_memory_bytes(device, ranks.local_count)
     return ranks.count * min(ranks.gather(cache_rows(model, config, free)))
 
 
-def free_memory_bytes(device: str) -> int:
+def free_memory_bytes(device: str, processes: int = 1) -> int:
+    """Return what is free of a GPU's memory, or the share of each of the `processes` in a CPU's."""
     if device.startswith("cuda"):
         # torch reuses the memory that it holds
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + reusable
-    return int(psutil.virtual_memory().available)
+    # of a container, what is available is the host's
+    limit = machine_memory() - processes * psutil.Process().memory_info().rss
+    return int(min(psutil.virtual_memory().available, limit) // processes)

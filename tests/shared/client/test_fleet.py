@@ -19,10 +19,12 @@ from shared.errors import (
 )
 from tests.conftest import until
 from tests.shared.client.fake_server import (
+    HOSTS,
     IDS,
     QUICK,
     STALL_S,
     URLS,
+    Routes,
     begin,
     capacity,
     client_of,
@@ -206,6 +208,21 @@ async def test_a_moved_episode_is_found_after_its_end():
         with pytest.raises(UnknownEpisode):
             await client.state("never begun")
         await client.close_episode("never begun")
+
+
+async def test_another_clients_episode_is_found_although_its_first_server_is_down():
+    name = placed_on(URLS[0])[0]
+    async with fleet(ids=[name]) as (servers, client):
+        servers[0].down = True
+        await turn(client, 0, [name])
+        routes = Routes(dict(zip(HOSTS, servers, strict=True)))
+        async with client_of(URLS, routes, stall_s=STALL_S) as other:
+            assert len((await other.state(name)).action_history) == 1
+            assert other.stats.servers_lost == 1
+            for server in servers:
+                server.down = True
+            with pytest.raises(ServerUnreachable):
+                await other.state(name)
 
 
 async def test_copies_of_moved_episodes_are_closed_once_their_server_returns():

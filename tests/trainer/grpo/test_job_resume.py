@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,7 +30,7 @@ from trainer.rollout.episode import EpisodeObserver
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.loop import play_episodes
 from trainer.rollout.row import RolloutRow
-from trainer.run.folder import open_run, read_json, read_lines
+from trainer.run.folder import Run, open_run, read_json, read_lines
 from trainer.run.inputs import JobOptions, load_inputs
 from trainer.run.records import read_records
 from trainer.run.resume import check_resumed_data, drop_after, resumed_settings
@@ -203,6 +204,19 @@ def test_a_result_without_checkpoints_is_left_alone(small, tmp_path, monkeypatch
     with pytest.raises(RunError, match="no checkpoints/ to resume from"):
         run_here(one, options, FakeClient(), monkeypatch, resume=run)
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_stopped_while_it_was_sealed_is_not_finished(small, tmp_path, monkeypatch):
+    options = JobOptions("offline", tmp_path / "runs", eval_every=0, eval_points=4)
+    one = replace(small, max_steps=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "seal", Mock(side_effect=Interrupted))
+        assert "Resume with:" in run_here(one, options, FakeClient(), monkeypatch)
+    run = latest(tmp_path)
+    client = StoppingClient(1, Interrupted())
+    assert "is finished" not in run_here(one, options, client, monkeypatch, resume=run)
+    assert client.resets == 0  # no episode is played again
+    assert run.checksums.exists()
 
 
 def test_server_restarts_are_those_of_all_sessions(small, tmp_path):

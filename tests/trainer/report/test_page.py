@@ -23,8 +23,8 @@ from trainer.config.settings import REWARD_WEIGHTS
 from trainer.errors import RunError
 from trainer.report import groups as report_groups
 from trainer.report import report_command as command
-from trainer.report.groups import share_right
-from trainer.report.page import run_page
+from trainer.report.groups import rollouts_of, share_right
+from trainer.report.page import evaluation_page, run_page
 from trainer.report.run_tables import mean_ledger, weighted, weights_of
 from trainer.run.folder import Run, read_json, read_lines, write_json
 from trainer.run.records import EpisodeRecord, append_records, read_records
@@ -339,13 +339,17 @@ def test_an_evaluation_has_a_page(finished, tmp_path):
 @without_charts
 def test_the_page_of_several_attempts_has_their_votes(finished, tmp_path):
     folder, run = tmp_path / "evaluation", Run(finished)
-    for sample in (0, 1):
+    for sample in (0, 1, 2):
         episodes = evaluated(folder, run, 2, sample=sample, answer="[[1]]")
-    write_json(folder / "evaluation.json", {"success": {"overall": {"pass_at": {"1": 0, "2": 0}}}})
+    result = {"samples": 2, "success": {"overall": {"pass_at": {"1": 0, "2": 0}}}}
+    write_json(folder / "evaluation.json", result)
     assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
     page = Page((folder / "report.html").read_text())
     assert f"{len(episodes)} (100 %)" in page.text("success")
     assert page.count("img") == 1
+    assert "sample 3" not in page.text("questions")  # of an earlier call with --samples 3
+    write_json(folder / "evaluation.json", {**result, "samples": 1})
+    assert "the evaluation is not finished" in evaluation_page(folder)[0]
 
 
 @without_charts
@@ -355,6 +359,14 @@ def test_without_a_path_the_newest_run_is_reported(own, tmp_path, monkeypatch):
     assert (own / "report.html").exists()
     shutil.rmtree(own)
     assert "no run is in" in CliRunner().invoke(app, ["report"]).output
+
+
+def test_the_rewards_of_a_group_have_the_runs_weights():
+    rows = [record(outcome=one, correctness=float(one == "correct"), progress=0.5, operational=-0.1,
+                   reward=None if one == "infra_failed" else 9.0)
+            for one in ("correct", "wrong", "infra_failed")]  # fmt: skip
+    weights = weights_of({"reward_weights": [1.0, 0.5, 0.0]})
+    assert [one["reward"] for one in rollouts_of(rows, weights)] == [1.25, 0.25, None]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from trainer.errors import RolloutError, RunError
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.run.analysis import pass_at_k
 from trainer.run.evaluation import EvaluationSettings, mixed_questions, run_evaluation
-from trainer.run.folder import held, read_lines, to_json
+from trainer.run.folder import Run, held, read_json, read_lines, to_json
 from trainer.run.inputs import Inputs, JobOptions, load_inputs
 from trainer.run.measurement import evaluate
 from trainer.run.players import Connection, model_play, play_with
@@ -194,6 +194,7 @@ def without_times(result: dict[str, Any]) -> dict[str, Any]:
 def test_more_samples_are_added_to_the_stored_ones(bench, fake, chat, tmp_path):
     bench.run(tmp_path / "out", **api(chat, samples=1))
     result = bench.run(tmp_path / "out", **api(chat, samples=3))
+    assert read_json(Run(tmp_path / "out").config)["evaluation"]["samples"] == 3
     assert len(chat.requests) == 36
     whole = bench.run(tmp_path / "whole", **api(chat, samples=3))
     assert without_times(result) == without_times(whole)

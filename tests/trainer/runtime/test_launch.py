@@ -16,6 +16,7 @@ from tests.trainer.small_job import begin, latest
 from trainer.__main__ import app
 from trainer.config.settings import GRPOConfig
 from trainer.run.folder import Run, read_json, write_json
+from trainer.run.players import free_memory_bytes
 from trainer.runtime.cpu_budget import usable_cores, usable_threads
 from trainer.runtime.doctor import check_device
 from trainer.runtime.launch import default_processes
@@ -29,8 +30,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
     def become(cores: int = 2, memory: float = 32, gpus: int = 0) -> None:
         monkeypatch.setattr("trainer.runtime.launch.usable_cores", lambda: cores)
-        total = SimpleNamespace(total=int(memory * GIB))
-        monkeypatch.setattr("psutil.virtual_memory", lambda: total)
+        size = int(memory * GIB)
+        found = SimpleNamespace(total=size, available=size)
+        monkeypatch.setattr("psutil.virtual_memory", lambda: found)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
 
@@ -65,6 +67,7 @@ def test_the_offline_model_trains_in_one_process_per_core_that_the_memory_allows
 def test_a_containers_limit_on_memory_counts(machine, tmp_path):
     (tmp_path / "memory.max").write_text("4294967296\n")
     assert machine_memory() == 4 * GIB
+    assert 0 < free_memory_bytes("cpu", 2) < 2 * GIB  # less what each of two processes holds
     (tmp_path / "memory.max").write_text("max\n")
     assert machine_memory() == 32 * GIB
 
@@ -143,6 +146,7 @@ def test_a_run_that_is_found_keeps_its_number_and_a_finished_one_starts_nothing(
     train("--resume-or-new")
     assert started == [2]
     write_json(run.summary, {})
+    run.seal()
     assert "found it" in train("--resume-or-new")
     assert started == [2]
 

@@ -223,6 +223,7 @@ def test_an_expression_has_the_value_that_sqlite_gives_it(world):
     plain.close(True)
 
 
+@pytest.mark.slow
 def test_the_strategies_reach_both_sides(world):
     """Many statements run, and every kind of refusal occurs; otherwise the test proves little."""
     seen: Counter[str | None] = Counter()

@@ -87,6 +87,7 @@ def _golds(asked: Sequence[AnsweredDraft], pattern: str) -> set[str]:
     return {repr(item.gold.answer) for item in matching}
 
 
+@pytest.mark.slow
 def test_all_forms_are_asked_and_about_equally(fresh):
     forms = Counter(item.draft.form for asked in fresh for item in asked)
     assert set(forms) == set(FORMS)

@@ -356,6 +356,7 @@ def test_bytes_of_unfinished_bodies_have_a_limit(tiny_data):
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_a_reply_that_nobody_reads_ends(server):
     open_files = Path(f"/proc/{server.pid}/fd")
     before = len([*open_files.iterdir()])

@@ -70,7 +70,7 @@ def test_endless_queries_hold_nobody_up(shop, workers, lost, clients):
     in_pool(body, workers, lost, **NO_LIMITS)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=SLOW), 2])
 def test_the_last_worker_takes_turns(shop, workers):
     """A look-up waits for one slow job at most: those of other clients take long in all."""
 

@@ -152,6 +152,7 @@ def test_handlers_are_put_back_and_other_threads_are_left_alone():
     assert not errors  # a notebook may train in a thread
 
 
+@pytest.mark.slow
 def test_questions_come_in_the_same_order_after_a_resume(settings, model, tokenizer):
     """With two steps per epoch, a resumed run continues its checkpoint's epoch in its order."""
     config = settings.override(max_steps=5, save_steps=1)

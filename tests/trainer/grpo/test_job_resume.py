@@ -93,6 +93,7 @@ def test_a_measurement_goes_on_where_it_stopped(small, tmp_path):
     assert list(read_records(run)) == list(episodes)
 
 
+@pytest.mark.slow
 def test_a_step_that_broke_off_is_in_no_row(small, tmp_path, monkeypatch):
     """Step 3 is interrupted in its update while step 2 waits for its log event: its episodes are
     recorded once."""
@@ -176,6 +177,7 @@ def test_the_resume_command_can_be_typed_as_it_is_shown(small, tmp_path, monkeyp
     assert typed[4:] == ["--resume", str(run.path), *(f"--server={url}" for url in urls)]
 
 
+@pytest.mark.slow
 def test_steps_that_wait_for_their_log_event_are_not_lost_with_a_stop(small, tmp_path):
     """A checkpoint after step 2, a stop in the rollout of step 4, and never a step on which a log
     event is due."""

@@ -98,6 +98,7 @@ def test_the_shipped_card_is_that_of_its_record():
     assert (folder / "README.md").read_text() == model_card(record)
 
 
+@pytest.mark.slow
 def test_lost_demonstrations_are_left_out_and_counted(tmp_path, monkeypatch):
     played = RolloutRow(
         question_id="b", outcome=Outcome.CORRECT, prompt_ids=[1], completion_ids=[2], env_mask=[1]

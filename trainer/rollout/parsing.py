@@ -49,7 +49,7 @@ _BARE_SQL = re.compile(
     r"(?:'[^'\n]*'|.)*?)(?:;|(?(code)`|(?!))|\n\s*\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-_SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
+_SELECT = re.compile(r"[\s>`]*(?:SELECT|select)\b")  # 'Select' begins prose
 _KIND_KEYS = ("action_type", "action", "name", "tool", "function")
 _ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
 _TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
@@ -260,13 +260,15 @@ def _heads(lines: Sequence[str]) -> Iterator[tuple[int, re.Match[str]]]:
     nor one that an alias or a sign follows: a column may be called answer."""
     in_sql = False
     for number, line in enumerate(lines):
+        starts = _SELECT.match(line) is not None
         if (head := _head(line)) is not None:
             before, kind = line[: head.start("kind")].strip(), head["kind"]
             if in_sql and not before and not kind.isupper() and head["rest"][:1] not in (":", "("):
                 continue
             yield number, head
+            starts = head["kind"].upper() == ActionType.QUERY
         ends = not line.strip() or line.rstrip().endswith(";")
-        in_sql = not ends and (in_sql or _SELECT.search(line) is not None)
+        in_sql = not ends and (in_sql or starts)
 
 
 def _head(line: str) -> re.Match[str] | None:

@@ -40,6 +40,7 @@ _PIECES = st.sampled_from(
             "QUERY: SELECT a\nFROM\n  sample s\nWHERE\n  answer = 'x'",
         ),
         ("QUERY: SELECT 1;\nanswer\n1", "QUERY: SELECT 1;"),
+        ("I will select columns.\ndescribe singer", "DESCRIBE: singer"),
         ("QUERY(SELECT COUNT(*) FROM t)", "QUERY: SELECT COUNT(*) FROM t"),
         ("QUERY: (SELECT 1) UNION (SELECT 2)", "QUERY: (SELECT 1) UNION (SELECT 2)"),
         ("QUERY: SELECT `a` FROM `t`", "QUERY: SELECT `a` FROM `t`"),

@@ -9,19 +9,19 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import islice
 
 from babel import Locale
 from babel.numbers import list_currencies
 
+from data.column_names import AS_CODES, Value, is_code
 from shared.answers.cells import INVISIBLE
 
-Value = int | float | str
 Spelling = tuple[str, ...]  # its kind, and what tells it from others of its kind
 
 KINDS = ("number", "boolean", "date", "time")  # the first that all cells fit counts
@@ -136,15 +136,6 @@ for _pair in (
     for _number, _word in enumerate(reversed(_pair.split())):
         _BOOLEANS[_word]["boolean", _pair] = _number
 _currencies = cache(list_currencies)
-# what the name of a column says of its numbers: for `name_words`
-CODES = re.compile(r"(?<![a-z])(isbn|version)(?![a-z])")
-PHONES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile)(?![a-z])")
-_PHONE = re.compile(r"(\D*\d){7}")  # fewer digits count something
-AS_CODES = "stays text: its name says that its numbers are codes"
-DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])(?!.*[^a-z](key|id|sk)$)")
-COUNTS = re.compile(r"(?<![a-z])(per[ _]day|day[^a-z)])|/ ?day")  # whose numbers may look like days
-SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
-COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 _ZEROS = re.compile(r"0\d+")
 _ENOUGH = 1_000  # different cells after which a column that is mostly text is not read further
 
@@ -198,13 +189,6 @@ def readings(cell: str, kind: str | None = None) -> dict[Spelling, Value]:
     return {one: value for one, value in found.items() if kind in (None, one[0])}
 
 
-def is_code(words: str, kind: str, cells: Iterable[tuple[str, int]]) -> bool:
-    """Return whether a column that can be read as `kind` holds codes, as its `name_words` say."""
-    if PHONES.search(words):
-        return kind == "INTEGER" and all(is_missing(one) or _PHONE.match(one) for one, _ in cells)
-    return bool(CODES.search(words)) and not DAYS.search(words)
-
-
 def column_of(
     cells: Callable[[], Iterable[tuple[str, int]]],
     decimal: str = "",
@@ -246,7 +230,7 @@ def column_of(
     if fitting := [spelling for spelling in fits if fits[spelling] == total]:
         usual = [one for one in fitting if one[0] == "number" and one[1][1] == decimal]
         column = _settled(lambda: (cell for cell, _ in known()), usual or fitting, gaps)
-        code = column.spelling and is_code(words, column.kind, cells())
+        code = column.spelling and is_code(words, column.kind, (cell for cell, _ in known()))
         return Column(note=AS_CODES) if code else column
     if not fits:
         return Column()
@@ -405,38 +389,6 @@ def _times(text: str) -> Iterator[tuple[Spelling, Value]]:
                     moment = datetime.fromisoformat(value + offset).astimezone(UTC)
                     value = moment.replace(tzinfo=None).isoformat(" ")
                 yield ("date", form, clock_of, "zone" * bool(zone)), value
-
-
-def name_words(name: str) -> str:
-    """Return a column's name in lower case, with its words apart."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
-def days_of(words: str, numbers: Sequence[float]) -> tuple[Callable[[Value], str], str] | None:
-    """Return what reads the numbers of a column of `DAYS`, and a note; None if they are no days.
-
-    They are YYYYMMDD, or days as Excel counts them. `words` are the column's `name_words`.
-    """
-    if not numbers:
-        return None
-    least, most = min(numbers), max(numbers)
-    whole = all(float(one).is_integer() for one in numbers)
-
-    def compact(number: Value) -> str:
-        return datetime.strptime(f"{float(number):.0f}", "%Y%m%d").date().isoformat()
-
-    def serial(number: Value) -> str:
-        moment = datetime(1899, 12, 30) + timedelta(seconds=round(float(number) * 86_400))
-        return moment.date().isoformat() if whole else moment.isoformat(" ")
-
-    if whole and COMPACT[0] <= least and most <= COMPACT[1]:
-        with suppress(ValueError):
-            for number in numbers:
-                compact(number)
-            return compact, f"is read as dates: {least:.0f} is YYYYMMDD"
-    if SERIALS[0] <= least and most <= SERIALS[1] and not COUNTS.search(words):
-        return serial, "is read as dates: its numbers are Excel's days"
-    return None
 
 
 @lru_cache(maxsize=1 << 15)

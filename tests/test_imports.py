@@ -53,7 +53,7 @@ FLOORS = {
         ("__main__",), ("commands",), ("introspection",),
         ("audit", "generate"), ("build", "sources"),
         ("choose",),
-        ("domains",), ("golds",), ("cell_formats",),
+        ("domains",), ("golds",), ("cell_formats",), ("column_names",),
     ),
 }  # fmt: skip
 

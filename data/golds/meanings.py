@@ -8,7 +8,8 @@ from functools import lru_cache, partial
 
 import apsw
 
-from data.cell_formats import KINDS, Spelling, Value, is_missing, is_usual, readings
+from data.cell_formats import KINDS, Spelling, is_missing, is_usual, readings
+from data.column_names import Value
 from shared.sqltext import quote_identifier
 
 LEAST_SHARE = 0.5  # of a column's texts, but for missing ones, that are more than this of one kind

@@ -23,7 +23,8 @@ import apsw
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from data.cell_formats import Value, is_missing, readings
+from data.cell_formats import is_missing, readings
+from data.column_names import Value
 from data.golds.meanings import Meaning, meaning_of
 from data.golds.quoted import doubtful_name, table_of
 from shared.order_by import Row, Unresolved, parse_query, resolve_term

@@ -14,17 +14,8 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from data.cell_formats import (
-    AS_CODES,
-    DAYS,
-    MISSING,
-    Value,
-    column_of,
-    days_of,
-    is_code,
-    is_missing,
-    name_words,
-)
+from data.cell_formats import MISSING, column_of, is_missing
+from data.column_names import AS_CODES, DAYS, Value, days_of, is_code, name_words
 from data.sources.delimited_text import MAX_LINE_CHARS
 from data.sources.layout import Table
 from shared.errors import DataError
@@ -175,7 +166,8 @@ def text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded |
         return Loaded(name, column.kind, text, column.read, note, column.decimal)
     if large or not finite:
         return Loaded(name, "TEXT", text)
-    if is_code(words, "INTEGER" if wholes == known else "REAL", _cells(duck, cell)):
+    found_cells = (one for one, _ in _cells(duck, cell) if not is_missing(one))
+    if is_code(words, "INTEGER" if wholes == known else "REAL", found_cells):
         return Loaded(name, "TEXT", text, None, AS_CODES)
     values = f"CASE WHEN NOT {missing} THEN {cell} END"
     if DAYS.search(words):

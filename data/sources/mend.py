@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import apsw
 from sqlglot.dialects.sqlite import SQLite
 
-from data.cell_formats import DAYS, Column, Value, column_of, days_of, is_missing, name_words
+from data.cell_formats import Column, column_of, is_missing
+from data.column_names import DAYS, Value, days_of, name_words
 from data.sources.duck_tables import LONG, SAMPLE
 from data.sources.table_files import plain_names, table_name
 from shared.sqltext import quote_identifier

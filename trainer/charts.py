@@ -253,7 +253,8 @@ def reward_chart(rows: Sequence[Row], summaries: Summaries) -> Chart:
         if values := points(rows, f"eval_{mode}_reward"):
             lines.append(Series(curve_label(rows, mode), values, OF_MODE[mode], "dashed"))
     baselines = _baselines(lambda phase, mode: _of(summaries, phase, mode).get("mean_reward"))
-    note = f"{smoothing_note(lines)} Measurements have the weights 1, 0.15, 1.".lstrip()
+    weights = "Measurements weigh correctness, progress and operation 1, 0.15, 1."
+    note = f"{smoothing_note(lines)} {weights}".lstrip()
     return Chart("reward", "Reward per episode", lines, baselines, note=note)
 
 

@@ -37,6 +37,11 @@ from trainer.runtime.ranks import Ranks
 
 CURVE_POINTS = 6  # approximate number of points of an automatic curve
 SHORTEST_INTERVAL = 5  # steps between two points
+NOTHING_LEARNED = (
+    "nothing was learned: in every group, all episodes were right or all were wrong. Fine-tune the "
+    "model first (make train WARM_START=300), or take questions that it sometimes answers right "
+    "(--mixed); to learn from the costs of wrong episodes, --set skip_one_verdict_groups=false"
+)
 
 
 @dataclass
@@ -147,10 +152,16 @@ class GrpoJob(Job):
             )
 
         def note(row: Mapping[str, Any]) -> str:
-            reward = number(row.get("reward"))
-            return f"reward {reward} success {percent(row['success'])}" if "success" in row else ""
+            if "success" not in row:
+                return ""
+            text = f"reward {number(row.get('reward'))} success {percent(row['success'])}"
+            return text + ", nothing to learn: all groups have one verdict" * self._idle(row)
 
         return self.train("GRPO", build, note, stats)
+
+    def _idle(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the step of a row of metrics.jsonl left out all of its groups."""
+        return self._config.skip_one_verdict_groups and row.get("one_verdict_groups", 1) == 1
 
     def _measure_curve_point(self, step: int) -> None:
         start, results = time.monotonic(), dict[str, EvalResult]()
@@ -201,6 +212,8 @@ class GrpoJob(Job):
         self.console.print(behaviour_table("What changed in behaviour", trained))
         for line in limit_lines(summary):
             print_line(self.console, line)
+        if all(self._idle(row) for row in read_lines(self.folder.metrics)):
+            print_line(self.console, NOTHING_LEARNED)
         self.print_files("summary", "curve", "transcripts", "model")
         return summary
 

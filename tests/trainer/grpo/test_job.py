@@ -67,6 +67,21 @@ def test_a_log_shows_how_far_a_step_is(small, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("blank_charts")
+def test_a_run_whose_groups_all_have_one_verdict_says_that_it_learned_nothing(small, tmp_path):
+    found = {}
+    for skip in (True, False):
+        out = tmp_path / str(skip)
+        begin(replace(small, skip_one_verdict_groups=skip), out, FakeClient()).run()
+        rows = [one for one in read_lines(latest(out).metrics) if "one_verdict_groups" in one]
+        assert {one["one_verdict_groups"] for one in rows} == {1}
+        assert {one["grad_norm"] == 0 for one in rows} == {skip}
+        found[skip] = (out / "out.txt").read_text()
+    assert "nothing to learn: all groups have one verdict" in found[True]
+    assert "WARM_START=300" in found[True]
+    assert "nothing" not in found[False]
+
+
+@pytest.mark.usefixtures("blank_charts")
 def test_lost_episodes_are_counted_and_never_measured(small, tmp_path):
     client = FakeClient(failing={"eval-shop-0": 2})
     summary = begin(replace(small, max_lost_fraction=0.5), tmp_path, client).run()

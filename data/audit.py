@@ -6,7 +6,6 @@ trained or measured on; a note is what a reader of a result should know.
 """
 
 import hashlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -21,8 +20,7 @@ from rich.table import Table
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from data.choose import TRAIN, Keyed, contains_answer
-from data.domains.words import LISTS
+from data.choose import TRAIN, Keyed, contains_answer, states_number
 from data.golds.check_gold import (
     KEEP,
     KEEP_EMPTY,
@@ -51,7 +49,6 @@ from shared.sqltext import quote_identifier
 MAX_SHOWN = 40
 MODE_SHARE = 0.5  # share of a column's values from which the most frequent one is a good guess
 MODE_MIN_ROWS = 3
-_NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
 MAX_ANSWER_SHARE = 0.04  # of a split's questions that one constant answer may be right for
 MAX_ANSWER_COUNT = 2  # always allowed, however small the split
 
@@ -153,16 +150,6 @@ def question_findings(
         yield finding("guessable-one", text)
     if (share := _mode_share(question.gold_sql, gold, connection)) >= MODE_SHARE:
         yield finding("guessable-mode", f"{answer} is {percent(share, 0)} of its column")
-
-
-def states_number(text: str, gold: GoldResult) -> bool:
-    """Return whether the answer is one number that `text` states, in digits or as a word."""
-    if gold.answer_type not in ("integer", "float"):
-        return False
-    stated = {float(match.replace(",", "")) for match in _NUMBER.findall(text)}
-    words = set(re.findall(r"[a-z]+", text.lower()))
-    stated |= {float(at) for at, word in enumerate(LISTS["number_words"]) if word in words}
-    return float(gold.answer) in stated
 
 
 def _mode_share(sql: str, gold: GoldResult, connection: apsw.Connection) -> float:

@@ -20,6 +20,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from data.domains.question_forms import AnsweredDraft
+from data.domains.words import LISTS
+from data.golds.check_gold import GoldResult
 from shared.dataset import Question
 from shared.order_by import parse_query
 
@@ -30,6 +32,7 @@ MAX_ANSWER_SHARE = 0.02  # of the questions of train, eval on seen and eval on u
 NEAR_RATIO = 0.95  # likeness of two questions' words from which they are near-duplicates
 MAX_OVERSHOOT = 1.5  # most held-out questions per wanted one, since groups are not divided
 MIN_GROUPS = 4  # held out of one database, if it has as many small enough ones
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|(?<![\w.])-?\d+(?:\.\d+)?")
 _VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|“[^”]*”|\d[\d,.:-]*")
 
 
@@ -65,6 +68,16 @@ def normalised(sql: str, *, masked: bool = False) -> str:
 
 def skeleton(sql: str) -> str:
     return normalised(sql, masked=True)
+
+
+def states_number(text: str, gold: GoldResult) -> bool:
+    """Return whether the answer is one number that `text` states, in digits or as a word."""
+    if gold.answer_type not in ("integer", "float"):
+        return False
+    stated = {float(match.replace(",", "")) for match in _NUMBER.findall(text)}
+    words = set(re.findall(r"[a-z]+", text.lower()))
+    stated |= {float(at) for at, word in enumerate(LISTS["number_words"]) if word in words}
+    return float(gold.answer) in stated
 
 
 def contains_answer(text: str, answer: Any) -> bool:

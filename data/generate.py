@@ -16,10 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from data.build import as_question
+from data.choose import contains_answer, states_number
 from data.domains.demonstrations import DemonstrationTask, demonstrate
 from data.domains.held_out import is_held_out_pair
 from data.domains.populate import open_memory, populate, write_database
-from data.domains.question_forms import balanced
+from data.domains.question_forms import AnsweredDraft, balanced
 from data.domains.random_domains import fresh_domain
 from data.domains.spec import Draft
 from shared.console import counted, failure, one_line_errors, progress_bar, write_json
@@ -52,6 +53,13 @@ def generate(
     def refuses(draft: Draft) -> bool:
         return is_held_out_pair(draft.form, draft.text)
 
+    def rejects(item: AnsweredDraft) -> bool:
+        # such questions measure nothing; in a set of demonstrations alone, they do no harm
+        text, gold = item.draft.text, item.gold
+        return eval_databases > 0 and (
+            states_number(text, gold) or contains_answer(text, gold.answer)
+        )
+
     with progress_bar("generating") as progress:
         for index in range(databases):
             split = "train" if index < databases - eval_databases else "eval"
@@ -60,7 +68,7 @@ def generate(
             rows = populate(domain, random.Random(f"rows:{own}"))
             write_database(domain, rows, database_path(out, domain.db_id))
             with closing(open_memory(domain, rows)) as connection:
-                made = balanced(domain, rows, connection, rng, wanted, refuses)
+                made = balanced(domain, rows, connection, rng, wanted, refuses, rejects)
                 for number, item in enumerate(made, start=1):
                     task = DemonstrationTask(domain, item, connection, rng)
                     demonstrator, actions = demonstrate(task, noise)

@@ -150,7 +150,7 @@ def _contents(
     """Return what is in the columns at `places`, read once per `PART` columns of the table; an
     error if that did not work this time."""
     path = bank.database(question.database_name)
-    names, rows = [str(row[0]) for row in columns.rows], columns.row_count or 0
+    names, rows = [str(row[0]) for row in columns.rows], columns.row_count
     found, read = [], None
     for number in sorted({place // PART for place in places}):
         block = range(PART * number, min(len(names), PART * (number + 1)))

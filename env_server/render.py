@@ -68,7 +68,8 @@ def render_table(
     """
     shown = result.rows if places is None else [result.rows[place] for place in places]
     contents: dict[Cell, Cell] = dict(values.rows) if values else {}  # type: ignore[arg-type]
-    head = f"{render_text(sql_name(table))}: {result.row_count} rows"
+    rows = "too many rows to count" if result.row_count is None else f"{result.row_count} rows"
+    head = f"{render_text(sql_name(table))}: {rows}"
     if values and values.row_count is not None:
         head += f"; values are from {values.row_count} of them"
     if text := texts.get(TABLE_TEXT):

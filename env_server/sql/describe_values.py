@@ -71,7 +71,8 @@ def column_values(connection: SqlConnection, asked: str) -> SqlResult:
     most = max(FEW, min(MAX_ROWS, MAX_CELLS // max(1, len(all_columns))))
     taken = {name.lower() for name in all_columns}
     rowid = next((name for name in _ROWIDS if name not in taken), None)
-    forms = [_FIRST] if rows <= most or rowid is None else [_SPACED, _FIRST]
+    all_rows = rows is not None and rows <= most
+    forms = [_FIRST] if all_rows or rowid is None else [_SPACED, _FIRST]
     found, steps, read = list[tuple[Cell, ...]](), 0, 0
     for column in columns:
         text = ""
@@ -95,7 +96,7 @@ def column_values(connection: SqlConnection, asked: str) -> SqlResult:
             ):
                 return result
         found.append((column, text))
-    part = None if rows <= most else read
+    part = None if all_rows else read
     return SqlResult(["column", "values"], found, vm_steps=steps, row_count=part)
 
 

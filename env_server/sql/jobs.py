@@ -77,7 +77,7 @@ class SqlResult:
     error_code: str | None = None
     vm_steps: int = 0  # rounded down to whole callbacks of the step counter
     reads_data: bool = False  # a QUERY or GOLD read a table's cells or counted its rows
-    row_count: int | None = None  # of DESCRIBE: the table's rows; of VALUES: rows read, if not all
+    row_count: int | None = None  # of DESCRIBE: the rows, if counted; of VALUES: read, if not all
     remarks: list[str] = field(default_factory=list)  # lines that explain a QUERY's result
 
 
@@ -138,10 +138,10 @@ def decode_jobs(body: bytes) -> list[tuple[int, SqlJob]]:
 
 
 def encode_columns(
-    table: str, columns: Sequence[str], all_columns: Sequence[str], rows: int
+    table: str, columns: Sequence[str], all_columns: Sequence[str], rows: int | None
 ) -> str:
     """Return the text of a VALUES job: some columns of a table that has `all_columns` and `rows`
-    rows."""
+    rows, None if unknown."""
     return orjson.dumps([table, columns, all_columns, rows]).decode()
 
 

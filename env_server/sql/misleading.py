@@ -13,7 +13,7 @@ from shared.sqltext import quote_identifier, quote_text
 
 MAX_DIVISIONS = 5  # of a statement; each is written three times to look it up
 FEW_DATES = 20  # values of a column that show whether it has dates
-_FLAG = "fraction_was_dropped"
+_FLAG = "holds_here"
 ORDERED = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _COMPARED = (exp.EQ, exp.NEQ, exp.Is, exp.Like, exp.Glob, exp.In, exp.Between, *ORDERED)
 
@@ -27,18 +27,21 @@ def misleading_in(tree: exp.Expression, lookup: Lookup) -> Iterator[str]:
     if isinstance(tree, exp.Select) and _cuts_fractions(tree, lookup):
         yield "whole numbers were divided, which drops the fraction; to keep it, write 1.0 * a / b"
     for select, scope in scopes:
-        yield from _counted_nulls(select, scope, lookup)
+        if select is tree:
+            yield from _counted_nulls(select, scope, lookup)
         yield from _ordered_dates(select, scope, lookup)
 
 
 def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
-    """Yield the columns with NULLs whose sum is divided by the number of all rows."""
+    """Yield the columns with NULLs, in the rows asked for, whose sum is divided by their number."""
     for one in select.expressions:
         for div in _own(one, exp.Div):
             total, count = div.find(exp.Sum), div.expression.unnest()
             place = scope.place(total.this) if total else None
             counted = isinstance(count, exp.Count) and isinstance(count.this, exp.Star)
-            if place and counted and lookup.rows(place.select("1", f"{place.quoted} IS NULL")):
+            if not (place and counted):
+                continue
+            if _holds(select, f"count(*) > count({total.this.sql(**READ)})", lookup):
                 yield (
                     f"count(*) counts the rows in which {place.shown} is NULL; "
                     f"avg({place.shown}) does not"
@@ -113,7 +116,12 @@ def _cuts_fractions(select: exp.Select, lookup: Lookup) -> bool:
         cut = f"({whole} AND ({left}) % ({right}) <> 0)"
         # of a group, any row's
         flags.append(cut if div.find(exp.AggFunc) or not select.args.get("group") else f"max{cut}")
-    flag = parse_sql(f"SELECT {' OR '.join(flags)} AS {_FLAG}").expressions[0]
+    return _holds(select, " OR ".join(flags), lookup)
+
+
+def _holds(select: exp.Select, condition: str, lookup: Lookup) -> bool:
+    """Return whether a condition holds in a row of the result."""
+    flag = parse_sql(f"SELECT {condition} AS {_FLAG}").expressions[0]
     asked = select.copy()
     asked.append("expressions", flag)  # the others stay: ORDER BY and GROUP BY may name them
     rows = lookup.rows(f"SELECT max({_FLAG}) FROM ({asked.sql(**READ)})")

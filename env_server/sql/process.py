@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 MAX_START_FAILURES = 3  # in a row; after that, no job waits for the worker
 AWAITED_S = 2.0  # a start takes 0.2 s; after that, the others do the worker's share
 RETRY_START_S = 1.0
+_FOUND_BY = ("PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 EXIT_S = 0.2  # of a process that failed to start, which says why before it exits
 
 
@@ -196,10 +197,12 @@ class WorkerProcess(asyncio.Protocol):
     async def start(self) -> None:
         """Start the process and connect to it. It reports later that it is ready."""
         self._reap()
-        # Of the parent's environment, which may hold secrets, only where packages are; UTC for the
-        # modifier 'localtime'; one malloc arena: a second would reserve 64 MB of address space.
+        # Of the parent's environment, which may hold secrets, only where packages and libraries
+        # are; UTC for the modifier 'localtime'; one malloc arena: a second would reserve 64 MB of
+        # address space.
         path = [str(INSTALLED), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+        environment |= {name: os.environ[name] for name in _FOUND_BY if name in os.environ}
         environment |= {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
         environment |= {"TZ": "UTC", "MALLOC_ARENA_MAX": "1"}
         ours, theirs = socket.socketpair()

@@ -80,9 +80,10 @@ def readings(text: str, shape: Shape, is_result: IsResult) -> Iterator[Rows]:
     """
     texts = unwrapped_texts(text)
     for inner in texts:
-        if is_result(inner):
-            yield from filter(shape.holds, (_copied(inner, shape),))
-            return
+        for copy in (inner, _without_notes(inner)):
+            if is_result(copy):
+                yield from filter(shape.holds, (_copied(copy, shape),))
+                return
     if (seen := visible(text)) != text:
         texts = unwrapped_texts(seen)
     read = {"list": _read_list, "table": _read_table}.get(shape.kind, _read_scalar)
@@ -98,6 +99,15 @@ def readings(text: str, shape: Shape, is_result: IsResult) -> Iterator[Rows]:
 
 
 # -- one reader per type
+
+
+def _without_notes(text: str) -> str:
+    """Return a text without the remarks that end it, as `env_server.render.render_remarks` wrote
+    them."""
+    lines = text.split("\n")
+    while lines and lines[-1].startswith("(note: "):
+        lines.pop()
+    return "\n".join(lines)
 
 
 def _copied(text: str, shape: Shape) -> Rows:

@@ -86,21 +86,24 @@ def sql(text: str) -> Markup:
     )
 
 
-def observation_markup(action: str, text: str) -> ObservationMarkup:
-    """Return what an action returned, from its result or from `Error: ` and what was wrong."""
+def observation_markup(action: str, text: str, *, whole: bool = False) -> ObservationMarkup:
+    """Return what an action returned, from its result or from `Error: ` and what was wrong; not
+    `whole`, without much of what is long."""
+    most = len(text)
+    rows, cells, texts = (most,) * 3 if whole else (RESULT_ROWS, CELL_CHARS, TEXT_CHARS)
     if not text:
         return ObservationMarkup("none")
     if text.startswith(ERROR):
-        return ObservationMarkup("error", cut(text.removeprefix(ERROR), TEXT_CHARS))
+        return ObservationMarkup("error", cut(text.removeprefix(ERROR), texts))
     lines, kind, table = text.split("\n"), action.partition(":")[0], None
     if kind == ActionType.DESCRIBE:
-        table = _schema(lines)
+        table = _schema(lines, cells)
     elif kind in (ActionType.QUERY, ActionType.SAMPLE):
-        table = _table(lines)
-    return table or ObservationMarkup("text", cut(text, TEXT_CHARS))
+        table = _table(lines, rows, cells)
+    return table or ObservationMarkup("text", cut(text, texts))
 
 
-def _schema(lines: list[str]) -> ObservationMarkup | None:
+def _schema(lines: list[str], most_chars: int) -> ObservationMarkup | None:
     """Parse `orders: 12 rows` and one line per column; None if the text has another form."""
     head = _SCHEMA.fullmatch(lines[0])
     remarks = [line[1:-1] for line in lines[1:] if _REMARK.fullmatch(line)]
@@ -121,13 +124,13 @@ def _schema(lines: list[str]) -> ObservationMarkup | None:
     return ObservationMarkup(
         "table",
         headings=tuple(_PARTS[place] for place in shown),
-        rows=tuple(tuple(cut(row[place], CELL_CHARS) for place in shown) for row in rows),
+        rows=tuple(tuple(cut(row[place], most_chars) for place in shown) for row in rows),
         remark="; ".join(remarks),
         caption=f"{head['table']}: {int(head['rows']):,} rows{head['more'] or ''}",
     )
 
 
-def _table(lines: list[str]) -> ObservationMarkup | None:
+def _table(lines: list[str], most: int, most_chars: int) -> ObservationMarkup | None:
     """Parse a header, rows and remarks in brackets; None if a cell holds the separator."""
     remarks: list[str] = []
     while len(lines) > 1 and " | " not in lines[-1] and _REMARK.fullmatch(lines[-1]):
@@ -135,12 +138,12 @@ def _table(lines: list[str]) -> ObservationMarkup | None:
     headings, *rows = (tuple(line.split(" | ")) for line in lines)
     if any(len(row) != len(headings) for row in rows):
         return None
-    if (hidden := len(rows) - RESULT_ROWS) > 0:
+    if (hidden := len(rows) - most) > 0:
         remarks.append(f"{hidden} of the {len(rows)} rows that the agent saw are left out here")
     return ObservationMarkup(
         "table",
-        headings=tuple(cut(name, CELL_CHARS) for name in headings),
-        rows=tuple(tuple(cut(cell, CELL_CHARS) for cell in row) for row in rows[:RESULT_ROWS]),
+        headings=tuple(cut(name, most_chars) for name in headings),
+        rows=tuple(tuple(cut(cell, most_chars) for cell in row) for row in rows[:most]),
         remark="; ".join(remarks),
     )
 

@@ -60,6 +60,26 @@ def started(
     return env
 
 
+def test_a_view_that_takes_too_many_steps_to_count_has_its_columns(tiny_data, runner, tmp_path):
+    data = Path(shutil.copytree(tiny_data, tmp_path / "data"))
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000)"
+    make_database(
+        data / "databases" / "shop" / "shop.sqlite",
+        f"""CREATE TABLE numbers AS {numbers} SELECT i FROM n;
+        CREATE VIEW pairs AS SELECT a.i AS one, b.i AS other FROM numbers AS a, numbers AS b;""",
+    )
+    env = started(QuestionBank.load(data), runner)
+    for _ in range(2):
+        shown = env.step("DESCRIBE: pairs").observation
+        assert (shown.error, shown.result.split("\n")[0]) == (
+            None,
+            "pairs: too many rows to count; values are from 10000 of them",
+        )
+        assert "\nother BLOB: 1 to 6000; 6000 different" in shown.result
+    assert env.step("SAMPLE: pairs").observation.result.startswith("one | other\n1 | 1\n")
+    assert runner.kinds.count(JobKind.DESCRIBE) == 1
+
+
 def shown(env: LocalEnvironment, action: str) -> str:
     observation = env.step(action).observation
     assert observation.error is None

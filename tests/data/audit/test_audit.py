@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from data.audit import ERRORS, NOTES, AuditReport, audit, states_number
-from data.choose import contains_answer
+from data.audit import ERRORS, NOTES, AuditReport, audit
+from data.choose import contains_answer, states_number
 from data.golds.check_gold import GoldResult
 from shared.errors import DataError, QuestionLoadError
 from tests.conftest import make_database, question_row, write_questions

@@ -98,12 +98,13 @@ def test_the_command_reports_what_it_wrote_and_replaces_nothing(tmp_path):
 
 
 def test_a_set_with_an_eval_split_keeps_its_databases_apart(tmp_path):
-    generate(3, 3, 12, tmp_path, eval_databases=1)
+    generate(2, 4, 40, tmp_path, eval_databases=1)
+    assert "guessable-number" not in {found.flag for found in audit(tmp_path).findings}
     train, evaluation = (
         load_questions(questions_path(tmp_path, split)) for split in ("train", "eval")
     )
     assert not {one.database_name for one in train} & {one.database_name for one in evaluation}
-    assert len({one.database_name for one in train}) == 2
+    assert len({one.database_name for one in train}) == 3
     scripts = json.loads((tmp_path / "questions" / "demonstrations.json").read_text())
     assert set(scripts) == {one.question_id for one in train}
 

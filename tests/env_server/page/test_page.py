@@ -177,9 +177,9 @@ async def test_large_forms_are_refused(tiny_data):
 async def test_a_long_episode_is_marked_up_off_the_event_loop(tiny_data, monkeypatch):
     threads, mark_up = set(), views.observation_markup
 
-    def marked_up(*given: Any) -> Any:
+    def marked_up(*given: Any, **options: Any) -> Any:
         threads.add(threading.current_thread())
-        return mark_up(*given)
+        return mark_up(*given, **options)
 
     monkeypatch.setattr(views, "observation_markup", marked_up)
     async with serving(tiny_data) as http:

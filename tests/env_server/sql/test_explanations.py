@@ -233,7 +233,11 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> str:
          ["count(*) counts the rows in which n is NULL; avg(n) does not"]),
         ("SELECT 1.0 * sum(n) / count(*) FROM person",
          ["count(*) counts the rows in which n is NULL; avg(n) does not"]),
+        ("SELECT 1.0 * sum(p.n) / count(*) AS a FROM person AS p GROUP BY died IS NULL ORDER BY a",
+         ["count(*) counts the rows in which n is NULL; avg(n) does not"]),
         ("SELECT sum(price) / count(*), sum(n) / count(n) FROM person", []),
+        ("SELECT 1.0 * sum(n) / count(*) FROM person WHERE n IS NOT NULL", []),
+        ("SELECT x FROM (SELECT 1.0 * sum(n) / count(*) AS x FROM person WHERE id < 3)", []),
     ],
 )  # fmt: skip
 def test_dates_and_nulls_that_mislead_have_a_remark(runner, people, sql, remarks):

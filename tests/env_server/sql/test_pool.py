@@ -286,13 +286,17 @@ def test_a_worker_that_cannot_start_is_reported(monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_a_worker_has_only_the_parents_packages_of_its_environment(monkeypatch, tmp_path):
-    """Packages may be where only PYTHONPATH leads, as after `pip install --target`."""
+    """Packages may be where only PYTHONPATH leads, as after `pip install --target`, and Python's
+    library where only LD_LIBRARY_PATH does, as of a cluster's modules."""
     (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'seen')!r}, 'w')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
     async def body(pool: SqlPool) -> None:
-        assert b"hunter2" not in Path(f"/proc/{pids(pool)[0]}/environ").read_bytes()
+        environment = Path(f"/proc/{pids(pool)[0]}/environ").read_bytes()
+        assert b"hunter2" not in environment
+        assert f"\0LD_LIBRARY_PATH={tmp_path}\0".encode() in b"\0" + environment
         assert (tmp_path / "seen").exists()
 
     in_pool(body)

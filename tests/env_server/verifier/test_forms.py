@@ -50,6 +50,17 @@ def test_a_copied_result_is_right(env, question_id, sql, dress):
     assert env.step(f"ANSWER: {dress.format(shown)}").info.outcome == Outcome.WRONG
 
 
+@pytest.mark.parametrize(
+    ("noted", "outcome"), [("(note: ", Outcome.CORRECT), ("(Note: ", Outcome.WRONG)]
+)
+def test_a_result_may_be_copied_with_its_notes(env, noted, outcome):
+    env.reset(question_id="zoo-1")
+    shown = env.step("QUERY: SELECT 5 / 2 AS half FROM keepers LIMIT 1").observation.result
+    assert "\n(note: " in shown
+    answer = shown.replace("(note: ", noted)
+    assert env.step(f"ANSWER: {answer}").info.outcome == outcome
+
+
 def test_only_the_whole_result_is_a_copy(env):
     for change in (
         lambda text: text + "\nlion | 2",

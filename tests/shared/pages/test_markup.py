@@ -79,8 +79,9 @@ def test_the_heading_of_a_table_says_its_rows_and_all_that_follows(more):
 
 
 def test_a_long_result_says_how_much_is_left_out():
-    found = observation_markup("QUERY: x", "a\n" + "\n".join(map(str, range(20))) + "\n(note: y)")
-    assert len(found.rows) == 12
+    result = "a\n" + "\n".join(map(str, range(20))) + "\n(note: y)"
+    found, whole = (observation_markup("QUERY: x", result, whole=one) for one in (False, True))
+    assert (len(found.rows), len(whole.rows), whole.remark) == (12, 20, "note: y")
     assert found.remark == "note: y; 8 of the 20 rows that the agent saw are left out here"
     assert cut("x" * 30, 10) == "x" * 10 + "… (20 more characters)"
     assert short("a\n b" * 9, 6) == "a ba …"

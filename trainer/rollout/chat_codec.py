@@ -18,6 +18,7 @@ from trainer.rollout.parsing import begins_action, first_turn
 
 Message = Mapping[str, Any]  # role, content
 _SENTINEL = "SQLENVx{}x"
+DATE = "26 Jul 2024"  # of templates that state today's: prompts don't change from day to day
 
 
 class ChatCodec:
@@ -125,7 +126,11 @@ class ChatCodec:
         messages = [{"role": role, "content": content} for role, content in turns]
         try:
             rendered: str = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, enable_thinking=self._thinking
+                messages,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=self._thinking,
+                date_string=DATE,
             )
         except Exception as error:  # templates may raise anything
             raise PromptError(f"the chat template can't render {listed}: {error}") from error
@@ -134,7 +139,8 @@ class ChatCodec:
             piece, sentinel, rendered = rendered.partition(content)
             if not sentinel:
                 raise PromptError(
-                    f"the chat template leaves out a message of {listed}: use another template"
+                    f"the chat template leaves out or moves a message of {listed}: use another "
+                    "template"
                 )
             pieces.append(piece)
         return (*pieces, rendered)

@@ -10,6 +10,7 @@ from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
 from shared.shipped import shipped_path
 from trainer.config.settings import GRPOConfig
+from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.dataset import check_training_questions, load_question_prompts
 from trainer.rollout.prompts import prompt_digest
 from trainer.run.folder import Run, write_json
@@ -114,6 +115,8 @@ def load_inputs(
             )
     check_training_questions((row["question_id"] for row in train), config)
     model, tokenizer = load_model_and_tokenizer(config) if with_model else (None, None)
+    if with_model:
+        codec_of(tokenizer, config.thinking)  # raises where its template can't be played
     return Inputs(
         train=train,
         evaluation=evaluation,

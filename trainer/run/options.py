@@ -89,8 +89,9 @@ OutOption = Annotated[
 
 def _adapter(folder: Path | None) -> Path | None:
     from trainer.runtime.lora import is_adapter
+    from trainer.runtime.model_path import model_path
 
-    if folder is not None and not is_adapter(folder):
+    if folder is not None and not is_adapter(model_path(str(folder))):
         raise typer.BadParameter(
             f"{folder} is no folder of a LoRA adapter: adapter_config.json and "
             "adapter_model.safetensors, without a whole model beside them"

@@ -107,7 +107,8 @@ def check_data(data_dir: Path) -> Iterator[Diagnosis]:
 
 def check_model(name: str) -> Iterator[Diagnosis]:
     from trainer.errors import ModelLoadError
-    from trainer.runtime.models import check_directory, looks_local, model_path
+    from trainer.runtime.model_path import looks_local, model_path
+    from trainer.runtime.models import check_directory
 
     path = model_path(name)
     if not looks_local(str(path)):

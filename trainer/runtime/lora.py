@@ -14,6 +14,7 @@ from typing import Any
 from trainer.config.presets import PRESETS, SAVED_AS
 from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelLoadError
+from trainer.runtime.model_path import model_path
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS = f"{SAVED_AS}.json"
@@ -63,7 +64,8 @@ def merged(model: Any, adapter: Path) -> Any:
             adapted = PeftModel.from_pretrained(model, str(adapter), torch_device="cpu")
         with safe_open(adapter / WEIGHTS, framework="pt") as file:
             saved = {name for name in file.keys() if "lora_" in name}  # noqa: SIM118
-        own = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        names = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+        own = {name for name in names if "lora_" in name}
         if others := sorted(saved.symmetric_difference(own)):
             problem = f"{others[0]} is in only one of them"
     except (RuntimeError, ValueError) as error:  # another shape; no such layers
@@ -90,7 +92,7 @@ def adapted(model: Any, config: GRPOConfig) -> Any:
     new = lora_config(config)
     if not continues(config):
         return get_peft_model(model, new)
-    found = PeftModel.from_pretrained(model, config.model_name, is_trainable=True)
+    found = PeftModel.from_pretrained(model, str(model_path(config.model_name)), is_trainable=True)
     for layer in found.modules():
         if isinstance(layer, LoraLayer):
             layer.get_base_layer().weight.data -= layer.get_delta_weight("default")
@@ -99,8 +101,10 @@ def adapted(model: Any, config: GRPOConfig) -> Any:
 
 
 def continues(config: GRPOConfig) -> bool:
-    folder = Path(config.model_name)
-    if not (config.lora_rank and is_adapter(folder)):
+    """Return whether training goes on with the adapter that `config.model_name` is: one like this
+    trainer's own, unless a vLLM server samples, which serves the merged model."""
+    folder = model_path(config.model_name)
+    if not (config.lora_rank and is_adapter(folder)) or config.generation_url:
         return False
     own = json.loads((folder / CONFIG).read_bytes())
     if any(own.get(name) for name in UNLIKE):
@@ -117,7 +121,7 @@ def save_adapter(model: Any, folder: Path, config: GRPOConfig) -> None:
     weights = get_peft_model_state_dict(model, save_embedding_layers=False)
     half = {name: one.detach().to("cpu", torch.bfloat16) for name, one in weights.items()}
     begun = config.model_name
-    base = base_of(Path(begun), config.base_model or "") if continues(config) else begun
+    base = base_of(model_path(begun), config.base_model) if continues(config) else begun
     kept = copy.copy(model.active_peft_config)
     kept.base_model_name_or_path, kept.inference_mode = hub_name(base), True
     folder.mkdir(parents=True, exist_ok=True)

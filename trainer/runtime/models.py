@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,11 +10,11 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from shared.shipped import shipped_path
-from trainer.config.presets import KEPT, OFFLINE_MODEL, PRESETS, SAVED_AS, Choice, choose_preset
+from trainer.config.presets import KEPT, OFFLINE_MODEL, SAVED_AS, Choice, choose_preset
 from trainer.config.settings import GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.runtime import lora
+from trainer.runtime.model_path import looks_local, model_path
 from trainer.runtime.out_of_memory import reporting_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -23,18 +22,6 @@ log = logging.getLogger(__name__)
 HUB_WAIT_S = 3.0  # for the hub's answer
 WEIGHTS = ("*.safetensors", "*.bin")
 NOT_HERE = "there is no such folder here or in MODELS_HOME"
-
-
-def model_path(name: str) -> Path:
-    """Return the folder that a model's name means: that path, or one below MODELS_HOME with the
-    model's name, the last part of it, or the name of its preset. Without such a folder it is `name`
-    as a path, which may be a name on the hub."""
-    path, home = shipped_path(name), os.environ.get("MODELS_HOME")
-    if not home or looks_local(str(path)):
-        return path
-    preset = next((key for key, one in PRESETS.items() if one["model_name"] == name), name)
-    folders = (Path(home, one) for one in (name, path.name, preset))
-    return next((folder for folder in folders if folder.is_dir()), path)
 
 
 def find_model(name: str, base: str = "") -> str:
@@ -149,6 +136,8 @@ def load_model_and_tokenizer(config: GRPOConfig) -> tuple[Any, Any]:
         compute_logits_in_float32(model, config)
     _warn_of_another_prompt(read_config(source, config.base_model, download=False), config)
     setattr(model.config, SAVED_AS, kept_settings(config))
+    if not config.generation_url:
+        context_window(model)  # else what it can't sample would be refused late
     embeddings = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > embeddings:
         raise ModelLoadError(
@@ -220,6 +209,11 @@ def _load(source: str, base: str = "", trust_remote_code: bool = False) -> tuple
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # refused below
     )
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise ModelLoadError(
+            f"{source!r} is a LoRA adapter: download it with 'hf download {source} --local-dir "
+            "DIR', and pass --adapter DIR"
+        )
     if names := sorted([*loaded["missing_keys"], *(one[0] for one in loaded["mismatched_keys"])]):
         raise ModelLoadError(
             f"the weights of {source!r} don't fit its config.json, missing or of another shape: "
@@ -227,6 +221,22 @@ def _load(source: str, base: str = "", trust_remote_code: bool = False) -> tuple
             "its weights from the same place"
         )
     return model, tokenizer
+
+
+def context_window(model: Any) -> int:
+    """Return the number of tokens that a model can read with full attention, or raise
+    `ModelLoadError` if some layers never have it: the local generator's masks are full."""
+    config = model.config.get_text_config()
+    layers = getattr(config, "layer_types", None)
+    others = set(layers or []) - {"full_attention"}
+    if others:
+        raise ModelLoadError(
+            f"{config.model_type} has {', '.join(sorted(others))} layers, which the local "
+            "generator does not support: use a model with full attention, such as Qwen3"
+        )
+    sliding = None if layers else getattr(config, "sliding_window", None)  # of all layers
+    window: int = config.max_position_embeddings
+    return min(window, sliding or window)
 
 
 def kept_settings(config: GRPOConfig) -> dict[str, Any]:
@@ -261,12 +271,6 @@ def _tokenizer(source: str, trust_remote_code: bool = False) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def looks_local(name: str) -> bool:
-    """Return whether a model's name is a path, so that a missing directory is never downloaded."""
-    path = Path(name)
-    return path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or path.exists()
 
 
 def check_directory(name: str) -> None:

@@ -15,6 +15,7 @@ from trainer.run.job import Job
 from trainer.run.metrics_log import MetricsCallback, StepProgress
 from trainer.run.resume import drop_after
 from trainer.run.summary import model_digest
+from trainer.runtime.models import context_window
 from trainer.sft.demonstrate import Demonstration, demonstrate
 from trainer.sft.sources import ORACLE, SPLITS, consistent, scripts_of
 from trainer.sft.training import build_trainer
@@ -49,7 +50,7 @@ class SftJob(Job):
         if path.exists():
             return [Demonstration(**row) for row in read_lines(path)]
         config, sources, rows = self._config, self.options.sources, self.options.rows
-        window = self.inputs.model.config.get_text_config().max_position_embeddings
+        window = context_window(self.inputs.model)
         kept: list[Demonstration] = []
         dropped: Counter[str] = Counter()
         labels: dict[str, str] = {}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from tests.trainer.conftest import make_tokenizer
 from tests.trainer.model_families import (
     FAMILIES,
     real_tokenizer,
@@ -15,6 +16,7 @@ from tests.trainer.model_families import (
     tiny_tokenizer,
     training_template_of,
 )
+from trainer.errors import PromptError
 from trainer.rollout.chat_codec import codec_of
 from trainer.rollout.parsing import without_thinking
 from trainer.rollout.prompts import FULL_SYSTEM_PROMPT
@@ -132,3 +134,18 @@ def test_a_cut_context_is_the_templates_ids(tokenizer_of, form, kept):
     context = [*chat.transcript.prompt_ids, *chat.transcript.truncate(kept, [])]
     messages = chat.messages[:2] + chat.messages[-2 * kept :]
     assert context == chat.rendered(messages, training_template_of(chat.family))
+
+
+def test_a_template_that_states_the_date_states_the_same_every_day():
+    tokenizer = make_tokenizer(template_of("llama3.2"))
+    assert "Today Date: 26 Jul 2024" in tokenizer.decode(codec_of(tokenizer).prompt([QUESTION]))
+
+
+def test_a_template_that_moves_the_system_message_is_refused():
+    """As Mistral's does, into the last message of the user."""
+    moving = (
+        "{% for m in messages[1:] %}{% if loop.last %}{{ messages[0]['content'] }}{% endif %}"
+        "{{ m['content'] }}<|im_end|>{% endfor %}"
+    )
+    with pytest.raises(PromptError, match="leaves out or moves a message"):
+        codec_of(make_tokenizer(moving)).bridge("x", 1)

@@ -262,3 +262,37 @@ def test_training_goes_on_with_an_adapter_like_its_own_only(adapter, changed, go
     path = adapter / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     assert lora.continues(config_of(adapter, lora_rank=4)) == goes_on
+
+
+def test_training_goes_on_with_an_adapter_in_models_home_unless_a_server_samples(home, adapter):
+    adapter.rename(home / "own-adapter")
+    assert lora.continues(config_of(Path("own-adapter"), lora_rank=4))
+    served = config_of(Path("own-adapter"), lora_rank=4, generation_url="http://x/v1")
+    assert not lora.continues(served), "the server's model is the merged one"
+
+
+@pytest.mark.parametrize("more", [{"modules_to_save": ["norm"]}, {"bias": "all"}], ids=str)
+def test_an_adapter_that_changes_more_than_lora_layers_is_merged(home, tmp_path, more):
+    base = AutoModelForCausalLM.from_pretrained(home / "qwen2.5-coder-0.5b")
+    settings = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", **more)
+    adapted = peft.get_peft_model(base, settings)
+    with torch.no_grad():
+        for one in adapted.parameters():
+            if one.requires_grad:
+                one += 0.1
+    expected = logits(adapted)
+    adapted.save_pretrained(tmp_path / "more")
+    loaded, _ = load_model_and_tokenizer(config_of(tmp_path / "more"))
+    torch.testing.assert_close(logits(loaded), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_an_adapter_on_the_hub_is_refused_with_the_remedy(adapter, tokenizer, monkeypatch):
+    """There, only transformers sees that it is one; it loads the base and freezes everything."""
+    tokenizer.save_pretrained(adapter)
+    path = adapter / "adapter_config.json"
+    base = str(Path(lora.model_path("qwen2.5-coder-0.5b")))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "base_model_name_or_path": base}))
+    monkeypatch.setattr(lora, "is_adapter", lambda folder: False)
+    monkeypatch.setattr("trainer.runtime.models.find_model", lambda name, base="": name)
+    with pytest.raises(ModelLoadError, match=r"is a LoRA adapter: .*--adapter DIR"):
+        load_model_and_tokenizer(config_of(adapter))

@@ -8,18 +8,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import MistralConfig, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from tests.trainer.conftest import CHATML, make_tokenizer
 from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import ModelLoadError
-from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
+from trainer.runtime.models import context_window, find_model, load_model_and_tokenizer, preset_of
 from trainer.runtime.precision import autocast, precision
 
 
@@ -144,6 +145,14 @@ def with_more_tokens(folder: Path) -> None:
     other.save_pretrained(folder)
 
 
+def slide(folder: Path) -> None:
+    path = folder / "config.json"
+    changed = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    config = {**json.loads(path.read_text()), **changed}
+    config["layer_types"] = ["full_attention", "sliding_attention"]
+    path.write_text(json.dumps(config))
+
+
 SYSTEM = "{% if messages[0]['role'] == 'system' %}"
 # as Gemma's does
 REFUSING = SYSTEM + "{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
@@ -175,6 +184,7 @@ FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
         ),
         (with_tokenizer(chat_template=FORGETTING), r"leaves out the system message.*\.jinja"),
         (with_more_tokens, "don't belong together"),
+        (slide, "sliding_attention layers"),
     ],
 )
 def test_an_unusable_folder_is_refused_in_one_line_with_a_remedy(saved, change, message):
@@ -182,6 +192,13 @@ def test_an_unusable_folder_is_refused_in_one_line_with_a_remedy(saved, change, 
     with pytest.raises(ModelLoadError, match=message) as caught:
         load_model_and_tokenizer(config_of(saved))
     assert "\n" not in caught.value.message
+
+
+def test_one_sliding_window_of_all_layers_is_the_window():
+    shape = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 9}
+    for sliding, window in ((64, 64), (None, 512)):
+        config = MistralConfig(**shape, max_position_embeddings=512, sliding_window=sliding)
+        assert context_window(SimpleNamespace(config=config)) == window
 
 
 GATED = "sqlenv-tests/not-a-model"

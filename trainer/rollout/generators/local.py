@@ -18,6 +18,7 @@ import torch
 from trainer.errors import ModelLoadError
 from trainer.rollout.generators.ragged_cache import Plan, RaggedCache
 from trainer.rollout.transcript import Sample
+from trainer.runtime.models import context_window
 
 Tensor = torch.Tensor
 
@@ -60,7 +61,7 @@ class LocalGenerator:
         on_tokens: Callable[[int, int, int], None] | None = None,
     ) -> None:
         self._model = model
-        self._layers, window = _shape(model)
+        self._layers, window = _layers(model), context_window(model)
         self._stop_ids = stop_ids
         self._max_new = max_new_tokens
         self.limit = min(max_context_tokens, window)
@@ -325,19 +326,14 @@ def _shared_prefix(prompts: Sequence[list[int]]) -> int:
     return shared if shared >= SHORTEST_SHARED else 0
 
 
-def _shape(model: Any) -> tuple[int, int]:
-    """Return (layers, context window). `ModelLoadError` unless all attention is full."""
+def _layers(model: Any) -> int:
+    """Return the number of layers; `ModelLoadError` unless attention takes a mask."""
     config = model.config.get_text_config()
-    others = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
-    if others:
-        raise ModelLoadError(
-            f"{config.model_type} has {', '.join(sorted(others))} layers, which the local "
-            "generator does not support: use a model with full attention, such as Qwen3"
-        )
     implementation = config._attn_implementation
     if implementation not in ("sdpa", "eager"):
         raise ModelLoadError(
             f"attention {implementation!r} accepts no custom mask: load the model with "
             "attn_implementation='sdpa'"
         )
-    return config.num_hidden_layers, config.max_position_embeddings
+    layers: int = config.num_hidden_layers
+    return layers

@@ -56,6 +56,12 @@ def sample_of(server: ChatServer, **options: Any) -> Any:
     return generator.sample({0: [5]})[0]
 
 
+def test_a_space_that_only_one_side_drops_is_no_other_tokenizer(server):
+    """As of Llama 2 and Mistral: decoded alone, a turn loses the space before its first word."""
+    server.choice = {"text": " " + CODEC.text(TURN)}
+    assert sample_of(server).ids == TURN
+
+
 def test_ids_are_sent_and_ids_come_back(server):
     generator = generator_of(server, temperature=0.5)
     generator.start([(1, 2), (1, 3)])

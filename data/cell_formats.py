@@ -82,6 +82,7 @@ _DATES = (
 _DAY = re.compile(r"\d{1,4}([-/.])\d{1,4}(?:\1(\d{1,4}))?")
 _NAMED_DATES = ("%d %b %Y", "%b %d %Y", "%d %b %y", "%b %d %y", "%Y %b %d", "%b %Y", "%Y %b")
 _SHORT_DATE = re.compile(r"[^\W\d_]+\.?([-'/ ]?)\d\d?|\d\d?([-'/ ]?)[^\W\d_]+\.?")
+LAST_SHORT_YEAR = 2029  # of two digits, as Excel reads them: 30 is 1930
 _YEARLESS = ("%b %d", "%d %b")
 # how people write times beyond `_TIME` and `_DAY`, and what those read
 _WRITTEN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
@@ -413,5 +414,7 @@ def _days(text: str) -> dict[str, str]:
             day = datetime.strptime(text + " 2000" * yearless, form + " %Y" * yearless)
         except ValueError:
             continue
+        if "%y" in form and day.year > LAST_SHORT_YEAR:
+            day = day.replace(year=day.year - 100)
         found[form] = day.date().isoformat()[5 * yearless : 10 if "%d" in form else 7]
     return found

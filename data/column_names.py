@@ -12,7 +12,8 @@ PHONES = re.compile(r"(?<![a-z])(phone|telephone|telefon|tel|fax|mobile)(?![a-z]
 _PHONE = re.compile(r"(\D*\d){7}")  # fewer digits count something
 AS_CODES = "stays text: its name says that its numbers are codes"
 DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])(?!.*[^a-z](key|id|sk)$)")
-COUNTS = re.compile(r"(?<![a-z])(per[ _]day|day[^a-z)])|/ ?day")  # whose numbers may look like days
+# whose numbers may look like days
+COUNTS = re.compile(r"(?<![a-z])(per[ _](\w+[ _])?day|to[ _]date|day[^a-z)])|/ ?day")
 SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
 COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 
@@ -52,5 +53,5 @@ def days_of(words: str, numbers: Sequence[float]) -> tuple[Callable[[Value], str
                 compact(number)
             return compact, f"is read as dates: {least:.0f} is YYYYMMDD"
     if SERIALS[0] <= least and most <= SERIALS[1] and not COUNTS.search(words):
-        return serial, "is read as dates: its numbers are Excel's days"
+        return serial, f"is read as dates: {least:g} is Excel's day {serial(least)}"
     return None

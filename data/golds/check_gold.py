@@ -75,6 +75,7 @@ class Reason(StrEnum):
     UNSTABLE = "unstable"  # non-deterministic, or a value that is not a finite number or UTF-8 text
     UNPARSED = "unparsed"  # by sqlglot, which reads SQL for the difficulty
     DIALECT = "dialect"  # SQLite answers otherwise than the database that the SQL is for
+    MENDED = "mended"  # its answer has changed with the cells
 
 
 KEEP_EMPTY = frozenset((Reason.EMPTY, Reason.NULL))

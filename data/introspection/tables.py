@@ -23,6 +23,7 @@ MAX_SAMPLE = 1_000  # rows of a table
 MIN_SAMPLE = 100  # of fewer, the first rows are taken instead
 ROWIDS = ("_rowid_", "rowid", "oid")  # SQLite's names of the row id; a column of that name hides it
 CLASSES = ("integer", "real", "text", "blob", "null")
+IDS = frozenset(("id", "number", "no", "nr", "code", "key"))
 BLANKS = frozenset(("", "null", "n/a", "nan"))
 
 
@@ -188,7 +189,16 @@ def _name_tables(tables: Sequence[RawTable]) -> None:
             nouns = nouns_of(table.words)
             if core != table.words or [nouns_of(t.words) for t in tables].count(nouns) > 1:
                 nouns = record_nouns(table.name)
+        own = [singular(word) for word in core]
+        if any(each.words[:-1] == own and _repeats(each) for each in table.columns):
+            nouns = record_nouns(table.name)  # a row is an item of an order, not an order
         table.singular, table.plural = nouns
+
+
+def _repeats(column: Cells) -> bool:
+    """Return whether a column of numbers or codes, by its name, has a value of several rows."""
+    known = column.known
+    return column.words[-1] in IDS and len(set(known)) < len(known)
 
 
 class _Link(NamedTuple):

@@ -22,7 +22,7 @@ from sqlglot.errors import SqlglotError
 from data.choose import EVAL, TRAIN, Splitting, held_out
 from data.golds.check_gold import GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
-from data.golds.undecided import same_rows, short_rows
+from data.golds.undecided import Readers, same_rows, short_rows
 from data.sources.dialects import to_sqlite
 from data.sources.questions import Row
 from data.sources.report import ImportReport, SplitCount
@@ -56,7 +56,8 @@ class Source:
     dialect    sqlglot's name for the SQL dialect of golds, beside SQLite's
     names      new names of tables, by schema ("" for any) and name; see `to_sqlite`
     columns    new names of columns, by name; see `to_sqlite`
-    answers    what the source's own database answers to golds, by their SQL
+    answers    what the source's own database answers to golds, or it before mending, by their SQL
+    readers    what reads the cells that were mended
     """
 
     report: ImportReport
@@ -70,6 +71,7 @@ class Source:
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     answers: Mapping[str, list[SqlRow]] = field(default_factory=dict)
+    readers: Readers | None = None
 
 
 class _Kept(NamedTuple):
@@ -262,13 +264,15 @@ def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, Go
         if (
             wanted is None
             or Reason.TIED in gold.kept
-            or same_rows(gold.rows, wanted, bool(ordered))
+            or same_rows(gold.rows, wanted, bool(ordered), source.readers)
         ):
             source.report.translated += candidate != sql
             return candidate, gold
-        other = f"SQLite answers {short_rows(gold.rows)}, and its own database {short_rows(wanted)}"
+        before = "before mending" if source.dialect == "sqlite" else "its own database"
+        other = f"SQLite answers {short_rows(gold.rows)}, and {before} {short_rows(wanted)}"
     if failed is None or (other and failed.reason is Reason.FAILING):
-        raise GoldRejected(Reason.DIALECT, other)
+        mended = source.dialect == "sqlite"
+        raise GoldRejected(Reason.MENDED if mended else Reason.DIALECT, other)
     raise failed
 
 

@@ -67,6 +67,13 @@ def find_table(name: str, records: Iterator[Record], unit: str = "line") -> Tabl
         : max(number for number, cell in cells if plain(cell))
     ]  # a delimiter ends lines
     first = filled[at].line + 1
+    if _is_second_header(header, body):
+        over = ""
+        for place, name_below in enumerate(map(plain, body[0].cells[: len(header)])):
+            over = header[place] or over
+            header[place] = " ".join(filter(None, (over, " ".join(name_below.split()))))
+        table.notes.append(f"{name}: the header is {unit}s {filled[at].line} and {body[0].line}")
+        first, body = body[0].line + 1, body[1:]
     if _lacks_row_names(header, body):
         header.insert(0, ROW_NAMES)
         table.notes.append(f"{name}: its first column, of R's row names, is called {ROW_NAMES}")
@@ -150,6 +157,24 @@ def _is_data(header: Sequence[str], body: Sequence[Record]) -> bool:
     if not read or (len(years) == len(read) and (counting or all(year in YEARS for year in years))):
         return False
     return any(units and None not in units for units in read.values())
+
+
+def _is_second_header(header: Sequence[str], body: Sequence[Record]) -> bool:
+    """Return whether the first row below the header holds names: words alone, also below cells that
+    are empty because the one to their left spans them, and values follow."""
+    if len(body) < 3 or not any(header[1:]):
+        return False
+    names = [plain(cell) for cell in body[0].cells[: len(header)]]
+    spanned = [
+        at
+        for at, cell in enumerate(names)
+        if cell and not header[at] and any(header[:at]) and not is_missing(cell)
+    ]
+    if not spanned or any(readings(cell) for cell in names if cell):
+        return False
+    return all(
+        (known := _known(body[1:], at)) and all(_kinds(cell) for cell in known) for at in spanned
+    )
 
 
 def _are_units(header: Sequence[str], body: Sequence[Record]) -> bool:

@@ -7,8 +7,8 @@ columns of their names in other tables.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Set
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,7 @@ class Mended:
     columns: dict[str, str] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    readers: list[Callable[[Any], Value | None]] = field(default_factory=list)  # of changed cells
 
 
 class _Rewrite(NamedTuple):
@@ -60,6 +61,7 @@ def mend(path: Path, *, write: bool) -> Mended:
         found.changes += [
             f"{one.table}.{one.column} {one.reading.note}" for one in done if one.reading.note
         ]
+        found.readers = [_reader(one.reading) for one in done]
         if write:
             _declare(connection, done)
     with closing(_opened(path)) as connection:  # it reads the new types
@@ -199,6 +201,17 @@ def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
     connection.create_scalar_function("mended", value, 1, deterministic=True)
     table, column = map(quote_identifier, rewrite[:2])
     connection.execute(f"UPDATE {table} SET {column} = mended({column}) WHERE {column} NOTNULL")
+
+
+def _reader(reading: Column) -> Callable[[Any], Value | None]:
+    """Return what reads a cell of a column, and None of any other cell."""
+
+    def read(cell: Any) -> Value | None:
+        with suppress(KeyError, ValueError):
+            return reading.read(cell)
+        return None
+
+    return read
 
 
 def _rename(connection: apsw.Connection, tables: Iterable[str], write: bool, found: Mended) -> None:

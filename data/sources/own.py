@@ -5,21 +5,31 @@ A reader takes what the user names, the files of questions about it, and the dir
 
 import re
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from data.choose import EVAL, TRAIN
+from data.golds.check_gold import GoldRejected, Reason, open_readonly, run_gold
 from data.sources.import_source import Source
 from data.sources.mend import mend
 from data.sources.postgres import database_name, shown, write_postgres
-from data.sources.questions import rows_of
+from data.sources.questions import Row, rows_of
 from data.sources.report import ImportReport, SplitCount
 from data.sources.sqlite_files import DUMP, SUFFIXES, copy_database
 from data.sources.table_files import table_files, write_database
 from shared.dataset import OPEN, OpenQuestion, check_inside
 from shared.errors import DatabaseLoadError, DataError
+from shared.order_by import Row as SqlRow
+from shared.sql_parser import parse_sql
 
+TEXT_OPERATIONS = (
+    *(exp.Substring, exp.StrPosition, exp.Replace, exp.DPipe, exp.Cast, exp.Like, exp.Glob),
+    *(exp.Trim, exp.Length),
+)
 SHOWN_CHANGES = 5  # that a note names of each database
 SUFFIX = ".txt"  # of questions without SQL
 _OTHER_FORMAT = re.compile(r"[\[{]|question(_text)?[,;|]", re.IGNORECASE)
@@ -43,6 +53,7 @@ def read_sqlite(
 
     def write(path: Path, target: Path) -> None:
         copy_database(path, target)
+        source.answers = _answers(target, source.rows) if mending else {}
         try:
             mended, count = mend(target, write=mending), SHOWN_CHANGES
         except (apsw.Error, UnicodeDecodeError) as error:
@@ -58,6 +69,7 @@ def read_sqlite(
             source.columns.clear()
             source.names |= {("", old.lower()): new for old, new in mended.tables.items()}
             source.columns |= {old.lower(): new for old, new in mended.columns.items()}
+            source.readers = mended.readers
             return
         more = f"; and {len(mended.changes) - count:,} more" * (len(mended.changes) > count)
         report.notes.append(
@@ -67,6 +79,21 @@ def read_sqlite(
 
     source = Source(report, [], found, write, [*found.values(), *asked])
     return source
+
+
+def _answers(path: Path, rows: Sequence[Row]) -> dict[str, list[SqlRow]]:
+    """Return what a database answers, before mending, to the golds about it that take texts apart
+    and find something: if the texts change, they may find another thing."""
+    answers = {}
+    with closing(open_readonly(path)) as connection:
+        for sql in (row.sql for row in rows if row.database == path.stem):
+            with suppress(GoldRejected, SqlglotError, RecursionError):
+                if not parse_sql(sql).find(*TEXT_OPERATIONS):
+                    continue
+                found = run_gold(connection, sql, (Reason.TIED, Reason.UNDECIDED)).rows
+                if found not in (((0,),), ((0.0,),)):
+                    answers[sql] = list(found)
+    return answers
 
 
 def sqlite_files(paths: Sequence[Path], out: Path) -> dict[str, Path]:

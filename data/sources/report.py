@@ -26,6 +26,7 @@ REMEDIES: dict[str, str] = {
     Reason.OVERSIZE: "ask for a count or for fewer rows: an agent is shown 20, and 4,000 bytes",
     Reason.RUNAWAY: "simplify the SQL: an agent's queries have the same limit",
     Reason.UNPARSED: "write the same in more usual SQL",
+    Reason.MENDED: "write it for the mended cells, and import the mended file with it",
     Reason.DIALECT: "write it in SQLite's SQL, for the tables as they are called in the copy",
     Reason.UNSTABLE: "select numbers and text, and no random or present-time values",
 }

@@ -146,8 +146,14 @@ def _cell_text(cell: Any, timed: bool) -> str:
         case date():
             return f"{cell} 00:00:00" if timed else str(cell)
         case time():
-            return cell.isoformat("seconds")
+            return _clock(datetime.combine(date.min, cell) - datetime.min)
         case timedelta():
-            seconds = round(cell.total_seconds())
-            return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+            return _clock(cell)
     return str(cell).replace("\r\n", "\n")
+
+
+def _clock(span: timedelta) -> str:
+    """Return a time as hours, minutes and seconds, with milliseconds if it has any."""
+    seconds, thousandths = divmod(round(span.total_seconds() * 1000), 1000)
+    fraction = f".{thousandths:03}" if thousandths else ""
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"

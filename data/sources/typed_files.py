@@ -19,6 +19,7 @@ INTEGERS = (
     *("UTINYINT", "USMALLINT", "UINTEGER"),
 )
 REALS = ("FLOAT", "DOUBLE", "DECIMAL")
+WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")  # and DECIMAL(n,0): whole numbers of up to 39 digits
 
 
 def load_typed(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
@@ -28,12 +29,18 @@ def load_typed(duck: Duck, found: Found, scratch: Path) -> list[Loaded]:
     table = duck.read_parquet(str(found.path))
     check_width(found.shown, len(table.columns))
     table.create("t")
-    kinds = (str(kind).partition("(")[0] for kind in table.types)
+    kinds = map(str, table.types)
     return [_typed_column(duck, *one) for one in zip(table.columns, kinds, strict=True)]
 
 
-def _typed_column(duck: Duck, name: str, kind: str) -> Loaded:
-    cell = quote_identifier(name)
+def _typed_column(duck: Duck, name: str, declared: str) -> Loaded:
+    cell, kind = quote_identifier(name), declared.partition("(")[0]
+    if kind in WIDE or (kind == "DECIMAL" and declared.endswith(",0)")):
+        fits = f"bool_and({cell} BETWEEN {-(2**63)} AND {2**63 - 1})"
+        if duck.execute(f"SELECT coalesce({fits}, true) FROM t").fetchall() == [(False,)]:
+            note = "stays text: its numbers have more digits than SQLite keeps"
+            return Loaded(name, "TEXT", f"CAST({cell} AS VARCHAR)", None, note)
+        kind = "BIGINT"
     if kind in INTEGERS:
         return Loaded(name, "INTEGER", f"CAST({cell} AS BIGINT)")
     if kind in REALS:

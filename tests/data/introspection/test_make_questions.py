@@ -80,6 +80,10 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world):
         (filled("lives_in", "id INTEGER PRIMARY KEY, name TEXT, floor INTEGER",
                 "i, 'L ' || i, i") + filled("flat", "id INTEGER PRIMARY KEY, name TEXT, size REAL",
                 "i, 'F ' || i, i * 1.5"), "lives-in"),
+        # an order has several rows: they are no orders
+        (filled("orders", "order_id INTEGER, customer TEXT, price REAL, paid TEXT", "i / 3, "
+                "'C ' || i % 7, i * 1.5, CASE WHEN i % 3 THEN NULL ELSE 'x' || i END"),
+         r"orders(?! record)"),
         # `projects of employees` could be those that they lead, or those that they work on
         (EMPLOYEES + filled("project", "id INTEGER PRIMARY KEY, title TEXT, lead_id REFERENCES "
                 "employee", "i, 'P ' || i, 1 + i % 7"), r"^(?!.*\blead\b)(?=.*employee).*project"),

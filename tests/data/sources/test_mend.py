@@ -93,6 +93,22 @@ def test_questions_are_asked_of_the_new_names(home):
     }
 
 
+def test_a_gold_that_takes_mended_texts_apart_is_dropped_if_its_answer_changes(home):
+    asked = [
+        ("How many in 2024?", """SELECT count(*) FROM orders WHERE "Order Date" LIKE '%.2024'"""),
+        ("Which month?", 'SELECT substr("Order Date", 4, 2) FROM orders WHERE day = 20241231'),
+        ("When?", """SELECT "Order Date" FROM orders WHERE plain LIKE '7%'"""),
+        ("Whose?", """SELECT "Full Name" FROM "client list" WHERE "Full Name" LIKE 'A%'"""),
+        ("What?", 'SELECT sum(CAST("Amount (EUR)" AS REAL)) FROM orders'),
+    ]
+    questions = write_questions(home / "q.jsonl", asked)
+    text = imported("sqlite", "own.db", "--mend", "--questions", questions, "--out", "out")
+    kept = kept_questions(home / "out")
+    assert {one: kept[one].gold_answer for one in kept} == {"When?": "2024-12-31", "Whose?": "Ann"}
+    assert "mended: SQLite answers 0, and before mending 2" in " ".join(text.split())
+    assert "import the mended file with it" in text
+
+
 def test_without_the_option_it_is_said_and_nothing_changes(home):
     asked = write_questions(home / "q.jsonl", [ASKED[0], ASKED[3]])
     text = imported("sqlite", "own.db", "--questions", asked, "--out", "out")

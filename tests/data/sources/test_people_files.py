@@ -35,6 +35,26 @@ FORMS: dict[str, tuple[Any, ...]] = {
     "stock2.csv": ('"sep=\t"\nItem\tPieces\nbolt\t40\nnut\t15\n', [("bolt", 40), ("nut", 15)]),
     "stock3.csv": ("sep=,\na,b,c\n1,2,3\n4,5,6\n", [(1, 2, 3), (4, 5, 6)]),
     "blank.csv": ("\n\nTown,Visits\nAlmdorf,120\nBirkau,80\n", [("Almdorf", 120), ("Birkau", 80)]),
+    "two header lines": (
+        ",Temperature,,Humidity,\nDate,Min,Max,Min,Max\n2024-01-01,-3,4,60,90\n2024-01-02,-1,6,5,8\n",
+        [("2024-01-01", -3, 4, 60, 90), ("2024-01-02", -1, 6, 5, 8)],
+        "'Humidity Max' is called Humidity_Max",
+    ),
+    "a year is no total": (
+        "company,year,revenue\nBP,2022,241.4\nShell,2022,381.3\nTotal,2022,263.3\n",
+        [("BP", 2022, 241.4), ("Shell", 2022, 381.3), ("Total", 2022, 263.3)],
+        "the last row may be one of totals: Total, 2022, 263.3",
+    ),
+    "chapters": (
+        "chapter,pages\n1.1,9\n1.9,8\n1.10,7\n",
+        [("1.1", 9), ("1.9", 8), ("1.10", 7)],
+        "chapter stays text: '1.1' and '1.10' differ",
+    ),
+    "amounts": ("item,price\na,1.5\nb,1.50\nc,1.5\n", [("a", 1.5), ("b", 1.5), ("c", 1.5)]),
+    "short years": (
+        "name,dob\nAnn,12/31/45\nBob,3/14/30\nCal,7/20/29\n",
+        [("Ann", "1945-12-31"), ("Bob", "1930-03-14"), ("Cal", "2029-07-20")],
+    ),
     "comment.csv": (
         "# exported 2026-01-01\n# by the office\nTown,Visits\nAlmdorf,120\n",
         [("Almdorf", 120)],
@@ -85,11 +105,12 @@ FORMS: dict[str, tuple[Any, ...]] = {
     "serial.csv": (
         "id,day\n1,45657\n2,45659\n3,45458\n",
         [(1, "2024-12-31"), (2, "2025-01-02"), (3, "2024-06-15")],
-        "serial.day is read as dates: its numbers are Excel's days",
+        "serial.day is read as dates: 45458 is Excel's day 2024-06-15",
     ),
     "counts per day are no days": (
-        "visitors per day,calls/day,day 1,date_key\n12000,30000,15500,20240101\n",
-        [(12000, 30000, 15500, 20240101)],
+        "visitors per day,calls/day,day 1,date_key,spent_to_date,output per working day\n"
+        "12000,30000,15500,20240101,25000,31500.5\n",
+        [(12000, 30000, 15500, 20240101, 25000, 31500.5)],
     ),
     "us.csv": (
         "id,day,at\n1,12/31/2024,3:05 PM\n2,1/2/2025,11:00 AM\n3,6/15/2024,9:30 AM\n",

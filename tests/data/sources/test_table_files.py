@@ -1,5 +1,6 @@
 """A folder of table files becomes a database, with types that hold every cell."""
 
+from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import duckdb
 import pytest
 
 from data.sources.duck_tables import SAMPLE
+from data.sources.text_and_sheets import _cell_text
 from shared.dataset import database_path, load_splits
 from tests.data.sources.importing import QUESTIONS, files_of, imported, query, refused, run_import
 
@@ -162,7 +164,8 @@ def test_json_lines_and_parquet_are_tables_too(home):
     duckdb.sql(
         "SELECT 1::UTINYINT AS id, 'x' AS name, 2.50::DECIMAL(9, 2) AS price, true AS sold, "
         "DATE '2024-01-31' AS day, 'NaN'::DOUBLE AS nothing, '\\x00'::BLOB AS photo, "
-        "18446744073709551615::UBIGINT AS large"
+        "18446744073709551615::UBIGINT AS large, 300::UBIGINT AS hits, "
+        "9007199254740993::DECIMAL(38, 0) AS key"
     ).write_parquet(str(home / "shop" / "b.parquet"))
     text = imported("csv", "shop")
     assert table(home, "SELECT * FROM a") == [
@@ -170,11 +173,20 @@ def test_json_lines_and_parquet_are_tables_too(home):
         (2**53 + 1, None, 3.0, None, None, "2024-01-31T10:00:00Z", "18446744073709551616"),
     ]
     assert table(home, "SELECT * FROM b") == [
-        (1, "x", 2.5, 1, "2024-01-31", None, b"\0", "18446744073709551615")
+        (*(1, "x", 2.5, 1, "2024-01-31", None, b"\0", "18446744073709551615"), *(300, 2**53 + 1))
     ]
     assert "id INTEGER, name TEXT, price REAL, sold INTEGER, tags TEXT, on_ TEXT" in " ".join(
         text.replace("│", " ").split()
     )
+
+
+def test_times_of_a_sheet_keep_milliseconds():
+    for lap, text in (
+        (time(0, 1, 23, 456_000), "00:01:23.456"),
+        (time(9, 30), "09:30:00"),
+        (timedelta(hours=26, microseconds=999_999), "26:00:01"),
+    ):
+        assert _cell_text(lap, timed=False) == text
 
 
 def test_all_json_lines_decide_the_columns(home):

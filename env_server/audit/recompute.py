@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared import run_stats
+from shared.dataset import OPEN
 from shared.run_files import EpisodeLine, RunSummary
-from shared.run_stats import PHASES, counts, mean, measurement, rates
+from shared.run_stats import PHASES, counts, mean, measurement, rates, success_rate
 
 LAYERS = ("correctness", "progress", "operational")  # of the reward, in the order of their weights
 # float32 means
@@ -92,6 +93,25 @@ def summary_differences(summary: RunSummary, episodes: Episodes) -> Iterator[str
         wanted["cost.train_episodes"] = len(by_phase.get("train", ()))
         written |= _flat(summary["cost"], "cost")
     yield from _differences(written, wanted)
+
+
+def evaluation_differences(result: Mapping[str, Any], episodes: Episodes) -> Iterator[str]:
+    """Yield where the rates of evaluation.json differ from the episodes; of open questions, it has
+    none."""
+    try:
+        samples, written = int(result["samples"]), _flat(result["success"])
+        judged = result["split"] != OPEN
+    except (KeyError, TypeError, ValueError) as error:
+        yield f"samples, split or success is missing or damaged: {error!r}"
+        return
+    known = [one for one in episodes if one.finished and one.sample < samples]
+    groups = {"overall": known, **_by("part", known)}
+    groups |= {f"by_difficulty.{name}": one for name, one in _by("difficulty", known).items()}
+    for name, group in groups.items() if judged else ():
+        tries = _by("question_id", group).values()
+        shares = [sum(one.correct for one in played) / len(played) for played in tries]
+        rate = success_rate(math.fsum(shares), len(shares))
+        yield from _differences(written, _flat(rate, f"{name}.success"))
 
 
 def _by(name: str, episodes: Episodes) -> dict[str, list[EpisodeLine]]:

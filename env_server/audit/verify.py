@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from env_server.audit.asked import question_differences
-from env_server.audit.recompute import metrics_differences, summary_differences
+from env_server.audit.recompute import (
+    evaluation_differences,
+    metrics_differences,
+    summary_differences,
+)
 from env_server.audit.run_folder import Progress, RunFolder
 from env_server.questions import QuestionBank
 from env_server.rewards import REWARD_VERSION, RULES
@@ -211,8 +215,11 @@ def _compare_results(run: RunFolder, episodes: Sequence[EpisodeLine], report: Re
         if summary is not None:
             for text in summary_differences(summary, episodes):
                 report.add(run.summary, text)
-    elif (run.path / EVALUATION).exists():
-        report.notes.append(f"{EVALUATION} is not checked")
+    elif (path := run.path / EVALUATION).exists():
+        result = _object(run_files.read_file(path), path, 0, report)
+        if result is not None:
+            for text in evaluation_differences(result, episodes):
+                report.add(path, text)
     else:
         report.notes.append(f"no {run.summary.name}: the run is not finished")
 

@@ -103,7 +103,7 @@ class GoldValues:
         stripped = visible(text).strip()
         unquoted = unquote(stripped)
         if self._numbers:
-            found += self._near(unquoted)
+            found += self._near(unquoted) or self._near(unquote(stripped.removesuffix(".")))
         if self._texts:
             stopped = plain(unquote(stripped.removesuffix(".")))
             names = [name, plain(unquoted)] + ([] if stopped.endswith(".") else [stopped])

@@ -155,7 +155,8 @@ def _read_list(text: str, shape: Shape) -> Iterator[Rows]:
     if shape.near(len(lines)):
         yield [[line] for line in lines]
         if all(map(BULLET.match, lines)):
-            yield [[BULLET.sub("", line, count=1)] for line in lines]
+            lines = [BULLET.sub("", line, count=1) for line in lines]
+            yield [[line] for line in lines]
         yield [[line.removesuffix(",")] for line in lines]
     if shape.fits(len(lines) - 2) and RULE.fullmatch(lines[1]):
         yield [[line.strip("| \t")] for line in lines[2:]]
@@ -206,11 +207,13 @@ def _read_table(text: str, shape: Shape) -> Iterator[Rows]:
 
 def _one_line_tables(line: str, shape: Shape) -> Iterator[Rows]:
     """Yield the tables whose rows are one after another: (Rome, 2), (Oslo, 3); Rome: 2, Oslo: 3;
-    Rome | 2, Oslo | 3; Rome (2), Oslo (3)."""
+    Rome | 2, Oslo | 3; Rome (2), Oslo (3); Rome, 2; Oslo, 3."""
     if line.startswith("("):
         cells = _TUPLES.findall(line)
         if shape.fits(len(cells)) and not _TUPLES.sub("", line):
             yield from _line_tables(cells, shape)
+    if shape.fits(len(rows := line.split("; "))) and len(rows) > 1:
+        yield from _line_tables(rows, shape)
     if 2 in shape.widths:
         for separator in ("; ", ", "):
             pairs = line.split(separator)
@@ -237,6 +240,8 @@ def _line_tables(lines: list[str], shape: Shape) -> Iterator[Rows]:
         yield [list(parts) for parts in spaced]
     if 2 in shape.widths and all(line.count(": ") == 1 for line in lines):
         yield [[*line.split(": ")] for line in lines]
+    if 2 in shape.widths and all(map(_BRACKETED.fullmatch, lines)):
+        yield [[*line[:-1].split("(")] for line in lines]
 
 
 def _list_parts(line: str) -> Iterator[Sequence[str]]:

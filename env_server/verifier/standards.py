@@ -8,13 +8,13 @@
 Of SQL results, Spider's and BIRD's compare cells as Python does; strict treats numbers within 1e-6
 as equal. Spider's is the rule of the official test-suite evaluator with `--keep_distinct`, on one
 database. Of texts, cells are read as the gold's values (`gold_values.py`): strict accepts any value
-that a cell may be, the others the likeliest.
+that a cell may be, the others the likeliest, or those that make the gold's own rows.
 """
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from env_server.verifier.gold import Gold
@@ -135,22 +135,43 @@ def _value_key(row: Sequence[Any]) -> Hashable:
 
 
 def _spider(rows: Rows, right: Rows, gold: Gold) -> bool:
-    return column_order(rows, right, "order by" in gold.sql.lower()) is not None
+    return column_order(rows, right, _is_ordered(gold)) is not None
+
+
+def _is_ordered(gold: Gold) -> bool:
+    return "order by" in gold.sql.lower()
 
 
 def _bird(rows: Rows, right: Rows, _gold: Gold) -> bool:
     return set(rows) == set(right)
 
 
-def _other(same: Callable[[Rows, Rows, Gold], bool]) -> Standard:
+def _fills(reading: Reading, *, ordered: bool) -> bool:
+    """Return whether the cells may be the gold's rows, by position: two values may be rounded to
+    one."""
+    rows, right = [[fits for fits, _ in row] for row in reading.cells], reading.values.rows
+    if list(map(len, rows)) != list(map(len, right)):
+        return False
+    if not ordered:
+        return can_fill(rows, right)
+    pairs = zip(chain.from_iterable(rows), chain.from_iterable(right), strict=True)
+    return all(value in fits for fits, value in pairs)
+
+
+def _other(
+    same: Callable[[Rows, Rows, Gold], bool], is_ordered: Callable[[Gold], bool]
+) -> Standard:
     return Standard(
-        lambda reading: same(reading.likeliest, reading.values.rows, reading.gold),
+        lambda reading: (
+            same(reading.likeliest, reading.values.rows, reading.gold)
+            or _fills(reading, ordered=is_ordered(reading.gold))
+        ),
         lambda rows, gold: same(list(map(tuple, rows)), gold.rows, gold),
     )
 
 
 STANDARDS: Mapping[str, Standard] = {
     STRICT: Standard(_strict_answer, _strict_result),
-    "spider": _other(_spider),
-    "bird": _other(_bird),
+    "spider": _other(_spider, _is_ordered),
+    "bird": _other(_bird, lambda gold: False),
 }

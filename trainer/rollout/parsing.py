@@ -52,6 +52,13 @@ _BARE_SQL = re.compile(
 _SELECT = re.compile(r"[\s>`]*(?:SELECT|select)\b")  # 'Select' begins prose
 _KIND_KEYS = ("action_type", "action", "name", "tool", "function")
 _ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
+_BOLD = re.compile(r"\*\*(?:[^*]|\*(?!\*))+\*\*")
+# a line that goes on with a query, or with an answer that has an item or a row per line
+_SQL_LINE = re.compile(
+    r"\s*(?:[(),]|(?i:FROM|WHERE|AND|OR|ON|GROUP|HAVING|ORDER|LIMIT|OFFSET|JOIN|LEFT|RIGHT|FULL|INNER"
+    r"|CROSS|NATURAL|UNION|INTERSECT|EXCEPT|WINDOW|SELECT|CASE|WHEN|ELSE|END|AS)\b)"
+)
+_ITEM_LINE = re.compile(r"\s*(?:[-*•|]|\d{1,3}[.)]\s)")
 _TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
 _QUOTED_NAME = re.compile(r'"(?:[^"]|"")+"')  # as observations write it
 _ONE_NAME = re.compile(rf"""(?:{_QUOTED_NAME.pattern}|[`"'\[]?[^\s`"'\[\]]+[`"'\]]?)[;.]?""")
@@ -145,6 +152,27 @@ def first_turn(text: str) -> str | None:
         if not _may_go_on(_visible(before), parsed) if line else _is_statement(parsed.action):
             return before
     return None
+
+
+def whole_turn(text: str) -> str:
+    """Return a complete reply up to the end of its first action. Unlike in `first_turn`, the lines
+    behind it are known: SQL may go on there, and an answer as bullets or a table."""
+    turn = first_turn(text)
+    if turn is None:
+        return text
+    action = parse_with_fallback(turn).action
+    argument = action.argument
+    for line in text[len(turn) + 1 :].split("\n"):
+        goes_on = False
+        if action.action_type is ActionType.QUERY and not turn.endswith((";", "`")):
+            opened = argument.count("(") > argument.count(")")
+            goes_on = opened or _SQL_LINE.match(line) is not None
+        elif action.action_type is ActionType.ANSWER:
+            goes_on = all(map(_ITEM_LINE.match, (argument, line)))
+        if not goes_on or _head(line):
+            break
+        turn, argument = f"{turn}\n{line}", f"{argument}\n{line}"
+    return turn
 
 
 def begins_action(text: str) -> bool:
@@ -290,11 +318,14 @@ def _head(line: str) -> re.Match[str] | None:
 
 def _argument(rest: str, more: list[str]) -> str:
     """Extract the argument from the `rest` of the action's line and the lines after it."""
-    text = "\n".join([rest, *more]).strip().removesuffix("**").rstrip()
-    if text.startswith("(") and _closes_at_end(text.rstrip(";")):
-        return text.rstrip(";")[1:-1].strip()
+    text = "\n".join([rest, *more]).strip()
+    called = text.startswith("(")  # QUERY(SELECT 1)
     # an underscore that no space follows may begin a table's name
-    text = re.sub(r"^[:=](?:[*_]+\s)?\s*\**", "", text)
+    text = re.sub(r"^[:=](?:[*_]+\s)?\s*", "", text)
+    if _BOLD.fullmatch(text) or text.count("**") % 2:  # '**Ann**, **Bob**' has two pairs
+        text = text.removeprefix("**").removesuffix("**").strip()
+    if called and _closes_at_end(text.rstrip(";")):
+        return text.rstrip(";")[1:-1].strip()
     text = _ARGUMENT.sub("", text, count=1) if _ARGUMENT.match(text) else text
     if text.count("`") == 2 and text[0] == text[-1] == "`":
         text = text[1:-1]

@@ -5,7 +5,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
@@ -20,6 +20,17 @@ LABEL_WEIGHT = 0.5
 LEAST_ATTEMPTS = 3  # at a question whose answer may be taken as right: one agrees with itself
 
 Episodes = Sequence[EpisodeRecord]
+
+
+class Tries(NamedTuple):
+    """The attempts at a question, and how many of them are right."""
+
+    right: int
+    played: int
+
+    @property
+    def share(self) -> float:
+        return self.right / self.played
 
 
 def analyse(
@@ -44,11 +55,11 @@ def analyse(
     }
 
 
-def paired_groups(before: Mapping[str, float], after: Episodes) -> dict[str, Any]:
-    """Compare every group of `after` with `before`, success by question."""
+def paired_groups(before: Mapping[str, Tries], after: Episodes) -> dict[str, Any]:
+    """Compare every group of `after` with `before`."""
 
     def of(group: Iterable[EpisodeRecord]) -> dict[str, Any]:
-        return compare(before, success_shares(group))
+        return compare(before, tries_of(group))
 
     return _by_group(after, of)
 
@@ -151,9 +162,12 @@ def vote_at_k(episodes: Episodes, k: int) -> float:
     return sum(right for _, right in map(voted, runs)) / len(runs)
 
 
-def success_shares(episodes: Iterable[EpisodeRecord]) -> dict[str, float]:
+def tries_of(episodes: Iterable[EpisodeRecord]) -> dict[str, Tries]:
+    """Return the attempts at each question."""
     tries = _by_question(episodes)
-    return {key: sum(one.correct for one in played) / len(played) for key, played in tries.items()}
+    return {
+        key: Tries(sum(one.correct for one in played), len(played)) for key, played in tries.items()
+    }
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -178,10 +192,14 @@ def _ratio(total: float, n: int) -> float | None:
     return total / n if n else None
 
 
-def compare(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
-    """Compare success by question, in [0, 1], over the `n` questions of both; the means are None
-    without any. `gained` and `lost` count the questions on which `after` is better and worse."""
-    pairs = [(before[key], after[key]) for key in sorted(before.keys() & after.keys())]
+def compare(before: Mapping[str, Tries], after: Mapping[str, Tries]) -> dict[str, Any]:
+    """Compare success over the `n` questions of both; the means are None without any. `gained` and
+    `lost` count the questions on which `after` has the larger and the smaller share. Chance decides
+    these counts, and `p_value` is None, if one side has more attempts at a question: of eight, some
+    fail where a single one hardly ever does."""
+    both = [(before[key], after[key]) for key in sorted(before.keys() & after.keys())]
+    pairs = [(one.share, other.share) for one, other in both]
+    as_many = all(one.played == other.played for one, other in both)
     gained, lost = sum(b < a for b, a in pairs), sum(b > a for b, a in pairs)
     first, second = (
         math.fsum(pair[side] for pair in pairs) / len(pairs) if pairs else None for side in (0, 1)
@@ -192,7 +210,7 @@ def compare(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
         "after": second,
         "gained": gained,
         "lost": lost,
-        "p_value": mcnemar_exact(gained, lost),
+        "p_value": mcnemar_exact(gained, lost) if as_many else None,
         "difference": None if first is None or second is None else second - first,
         "ci95": list(difference_interval(pairs)),
     }

@@ -50,9 +50,10 @@ def compare_runs(paths: Sequence[Path], out: Path, console: Console) -> None:
 def comparison_table(found: Sequence[Measured]) -> RenderableType:
     first, rows = found[0], []
     for one in found:
-        cells = [one.name, str(len(one.success)), rate_text(share([*one.success.values()]))]
+        rate = share([tries.share for tries in one.tries.values()])
+        cells = [one.name, str(len(one.tries)), rate_text(rate)]
         if one is not first:
-            paired = compare(first.success, one.success)
+            paired = compare(first.tries, one.tries)
             cells += [str(paired["n"]), *(paired_cells(paired) if paired["n"] else ())]
         rows.append([*cells, *[""] * (8 - len(cells))])
     headings = ("run", "questions", "success %", "of both", "difference", "gained", "lost", "p")

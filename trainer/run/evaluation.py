@@ -25,7 +25,7 @@ from trainer.rollout.generators.base import AnyPolicy
 from trainer.rollout.generators.policies import RandomPolicy, oracle_policy
 from trainer.rollout.loop import EpisodeClient
 from trainer.rollout.prompts import prompt_digest
-from trainer.run.analysis import analyse, paired_groups, success_shares
+from trainer.run.analysis import Tries, analyse, paired_groups, tries_of
 from trainer.run.folder import Run, begin_or_resume, check_writable, held, read_json, write_json
 from trainer.run.inputs import Inputs, JobOptions, as_saved, load_inputs
 from trainer.run.measurement import BATCH, Play, PromptRow, Task, choose, key_of, play_missing
@@ -122,7 +122,7 @@ class EvaluationSettings:
 class Measured:
     name: str
     settings: Mapping[str, Any]
-    success: Mapping[str, float]
+    tries: Mapping[str, Tries]
 
 
 def read_measured(path: Path) -> Measured:
@@ -133,17 +133,18 @@ def read_measured(path: Path) -> Measured:
         raise RunError(f"no run and no evaluation at {path}: name the folder of one")
     settings = saved.get("evaluation")
     if settings is not None:
-        records = read_records(folder, seen=False)
+        asked = settings["samples"]  # more may have been played before
+        records = (one for one in read_records(folder, seen=False) if one.sample < asked)
     else:
         settings = {**saved["config"], **saved, "split": "eval", "mode": "greedy"}
         settings |= {"temperature": None}
         del settings["seed"]  # of training
         after = read_records(folder, lambda phase, step: phase == "after", seen=False)
         records = (one for one in after if one.mode == "greedy")
-    success = success_shares(records)
-    if not success:
+    tries = tries_of(records)
+    if not tries:
         raise RunError(f"{folder.episodes} has no finished episode to compare with")
-    return Measured(str(path), settings, success)
+    return Measured(str(path), settings, tries)
 
 
 def mixed_questions(path: Path) -> list[str]:
@@ -152,7 +153,7 @@ def mixed_questions(path: Path) -> list[str]:
     remedy = "make it with 'python -m trainer evaluate --split train --samples 8'"
     if found.settings["split"] != "train":
         raise RunError(f"{path} has no training questions: {remedy}")
-    mixed = sorted(name for name, share in found.success.items() if 0 < share < 1)
+    mixed = sorted(name for name, one in found.tries.items() if 0 < one.right < one.played)
     if not mixed:
         raise RunError(f"no question at {path} has both right and wrong episodes: {remedy}")
     return mixed
@@ -290,7 +291,7 @@ def _check_comparable(other: Measured, inputs: Inputs, rows: Sequence[PromptRow]
             f"{other.name} was measured on other data (digest {digest[:12]}) than this "
             f"evaluation ({inputs.data_digest[:12]}): use the same --data to compare them"
         )
-    if other.success.keys().isdisjoint(row["question_id"] for row in rows):
+    if other.tries.keys().isdisjoint(row["question_id"] for row in rows):
         raise RunError(
             f"{other.name} has none of these questions: measure both on the same split and "
             "databases"
@@ -330,6 +331,6 @@ def build_result(
                 for name, value in identity.items()
                 if name != "model_digest" and other.settings.get(name, value) != value
             },
-            **paired_groups(other.success, episodes),
+            **paired_groups(other.tries, episodes),
         }
     return result

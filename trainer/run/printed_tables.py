@@ -99,8 +99,10 @@ def paired_cells(group: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return difference, str(group["gained"]), str(group["lost"]), p_text(group["p_value"])
 
 
-def p_text(p: float) -> str:
-    """Format a p-value to two significant digits, and below 1e-4 to one."""
+def p_text(p: float | None) -> str:
+    """Format a p-value to two significant digits, and below 1e-4 to one; `-` for none."""
+    if p is None:
+        return "-"
     return f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}"
 
 

@@ -19,6 +19,7 @@ from shared.errors import DataError, DigestMismatch
 from shared.run_files import CHECKSUMS, checksums, render_checksums, sealed
 from tests.env_server.audit.conftest import forge, read, write, write_lines, write_results
 from tests.env_server.pool_driver import LocalSql
+from trainer.__main__ import app as trainer
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -363,6 +364,26 @@ def test_other_rules_are_named_and_another_reward_version_is_refused(run):
     write(run / "config.json", {**config, "reward_version": "0"})
     with pytest.raises(DataError, match="reward version '0'"):
         verify(run)
+
+
+def test_the_rates_of_an_evaluation_follow_from_its_episodes(tmp_path, tiny_data):
+    out = tmp_path / "random"
+    asked = ["evaluate", "--policy", "random", "--samples", "3", "--limit", "6"]
+    played = CliRunner().invoke(trainer, [*asked, "--data", str(tiny_data), "--out", str(out)])
+    assert played.exit_code == 0, played.output
+    assert verify(out, tiny_data).problems == []
+    result = json.loads((out / "evaluation.json").read_text())
+    write(out / "evaluation.json", {**result, "samples": 2})
+    assert verify(out, tiny_data).problems, "another rate follows from fewer attempts"
+    result["success"]["unseen"]["success"]["rate"] = 0.9
+    result["success"]["overall"]["success"]["n"] = 7
+    write(out / "evaluation.json", result)
+    found = [(one.file, one.message.split(" is ")[0]) for one in verify(out, tiny_data).problems]
+    names = ("overall.success.n", "unseen.success.rate")
+    assert found == [("evaluation.json", name) for name in names]
+    write(out / "evaluation.json", {"samples": 1})
+    *_, problem = verify(out, tiny_data).problems
+    assert "is missing or damaged" in problem.message
 
 
 def flat(text: str) -> str:

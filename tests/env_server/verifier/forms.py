@@ -137,6 +137,11 @@ FORMS = [
          ["country | n\nUSA | 4\nFrance | 3"]),
     Case(12.3456, [], ["12"]),
     Case(42, [], ["42 million"]),
+    # brackets per line, semicolons, bullets with commas, a quoted number with a full stop
+    Case(COUNTRIES, ["USA (4)\nFrance (3)", "- USA (4)\n- France (3)", "USA, 4; France, 3"],
+         ["USA (3)\nFrance (4)", "USA, 3; France, 4", "USA (4)\nFrance"]),
+    Case(PAIR, ["- Ann,\n- Bob"], ["- Ann,\n- Bo"]),
+    Case(42, ['"42".'], ['"42"..', '"43".']),
 ]  # fmt: skip
 ANSWERS = [
     # integers

@@ -126,6 +126,17 @@ def test_texts_of_tables(text, right):
     assert by(text, list(map(list, ROWS)), "table") == right
 
 
+def test_two_values_may_be_rounded_to_one():
+    rows = [["Rome", 12.341], ["Oslo", 12.343]]
+    for sql, order in ((UNORDERED, 1), (UNORDERED, -1), (ORDERED, 1)):
+        text = json.dumps([[town, 12.34] for town, _ in rows[::order]])
+        assert set(answer_verdicts(text, gold_of(rows, sql)).values()) == {True}
+    ordered = answer_verdicts('[["Oslo", 12.34], ["Rome", 12.34]]', gold_of(rows, ORDERED))
+    assert ordered == {"strict": False, "spider": False, "bird": True}
+    wrong = '[["Rome", 12.34], ["Rome", 12.34]]'
+    assert not any(answer_verdicts(wrong, gold_of(rows, UNORDERED)).values())
+
+
 def test_texts_in_order():
     assert by("Ann, Bob", ["Ann", "Bob"], "list", ORDERED) == "strict spider bird"
     assert by("Bob, Ann", ["Ann", "Bob"], "list", ORDERED) == "bird"

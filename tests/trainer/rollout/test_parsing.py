@@ -12,6 +12,7 @@ from trainer.rollout.parsing import (
     first_turn,
     parse_model_output,
     parse_with_fallback,
+    whole_turn,
 )
 
 _PIECES = st.sampled_from(
@@ -98,6 +99,10 @@ _PIECES = st.sampled_from(
         ('DESCRIBE: "table x";', "DESCRIBE: table x"),
         ("I look first.\n- **DESCRIBE:** _meta", "DESCRIBE: _meta"),
         ("**SAMPLE:**_meta", "SAMPLE: _meta"),
+        ("So:\n\nANSWER: **Ann**, **Bob**", "ANSWER: **Ann**, **Bob**"),
+        ("**ANSWER:** **Ann**, **Bob**", "ANSWER: **Ann**, **Bob**"),
+        ("So:\nANSWER: **Ann**", "ANSWER: Ann"),
+        ("ANSWER:\n- **Ann**\n- **Bob**", "ANSWER: - **Ann**\n- **Bob**"),
     ],
 )
 def test_parse_model_output_near_forms(text, expected):
@@ -188,6 +193,24 @@ def test_sql_alone_and_tool_calls_are_the_action_that_they_mean(text, expected):
 )  # fmt: skip
 def test_a_turn_ends_with_its_first_line_or_statement(text, turn):
     assert first_turn(text) == turn
+
+
+@pytest.mark.parametrize(
+    ("turn", "rest"),
+    [
+        ("QUERY: SELECT count(*) FROM t\nWHERE a > 1;", "\nSo"),
+        ("QUERY: SELECT a FROM (\n  SELECT * FROM t\n) LIMIT 1", "\nThis gives one."),
+        ("QUERY: SELECT a FROM t", "\nThis gives all."),
+        ("QUERY: SELECT a FROM t;", "\nWHERE it is"),
+        ("ANSWER:\n- Ann\n- Bo", "\nThese are all."),
+        ("ANSWER:\n| a | b |\n|---|---|\n| Ann | 3 |", "\n\nI am sure."),
+        ("ANSWER: 42", "\n- as the query shows"),
+        ("DESCRIBE: a", "\nSAMPLE: b"),
+        ("SELECT a\nFROM t", ""),
+    ],
+)
+def test_a_complete_reply_goes_on_where_its_action_does(turn, rest):
+    assert whole_turn(turn + rest) == turn
 
 
 @pytest.mark.parametrize(

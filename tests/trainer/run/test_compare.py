@@ -41,9 +41,9 @@ def compared(*arguments: object) -> tuple[int, str]:
 def test_runs_are_compared_question_by_question(runs, tmp_path):
     code, text = compared(*runs, "--out", tmp_path / "curves.png")
     assert code == 0, text
-    before, after = (read_measured(run).success for run in runs)
-    assert set(after.values()) == {0.0}
-    lost = sum(share > 0 for share in before.values())
+    before, after = (read_measured(run).tries for run in runs)
+    assert {one.right for one in after.values()} == {0}
+    lost = sum(one.right > 0 for one in before.values())
     assert lost > 0
     assert f" 0 {lost} " in text, "gained and lost"
     assert "learning_rate: " in text

@@ -23,7 +23,12 @@ from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import RolloutError, RunError
 from trainer.rollout.generators.policies import RandomPolicy
 from trainer.run.analysis import pass_at_k
-from trainer.run.evaluation import EvaluationSettings, mixed_questions, run_evaluation
+from trainer.run.evaluation import (
+    EvaluationSettings,
+    mixed_questions,
+    read_measured,
+    run_evaluation,
+)
 from trainer.run.folder import Run, held, read_json, read_lines, to_json
 from trainer.run.inputs import Inputs, JobOptions, load_inputs
 from trainer.run.measurement import evaluate
@@ -362,6 +367,12 @@ def test_two_evaluations_are_compared_in_pairs(bench, fake, chat, tmp_path):
     same = bench.run(tmp_path / "after", **api(chat, seed=9), against=tmp_path / "after")
     assert same["paired"]["overall"]["p_value"] == 1.0
     assert same["paired"]["differs"] == {}
+
+
+def test_only_the_attempts_that_were_asked_for_are_compared(bench, tmp_path):
+    for samples in (3, 2):
+        bench.run(tmp_path / "out", samples=samples)
+    assert {one.played for one in read_measured(tmp_path / "out").tries.values()} == {2}
 
 
 def test_incomparable_measurements_are_refused_before_playing(bench, tmp_path):

@@ -21,6 +21,7 @@ from trainer.rollout.generators.policies import RandomPolicy
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import answer_key
 from trainer.run.analysis import (
+    Tries,
     compare,
     difference_interval,
     label_of,
@@ -267,8 +268,9 @@ def test_the_interval_is_the_published_one(table, expected):
 
 
 def test_a_comparison_covers_the_questions_of_both_sides():
-    before = {"a": 0.0, "b": 1.0, "c": 0.0, "only before": 1.0}
-    after = {"a": 1.0, "b": 1.0, "c": 1.0, "only after": 0.0}
+    wrong, right = Tries(0, 1), Tries(1, 1)
+    before = {"a": wrong, "b": right, "c": wrong, "only before": right}
+    after = {"a": right, "b": right, "c": right, "only after": wrong}
     found = compare(before, after)
     assert (found["n"], found["gained"], found["lost"], found["p_value"]) == (3, 2, 0, 0.5)
     assert (found["before"], found["after"]) == pytest.approx((1 / 3, 1.0))
@@ -276,17 +278,20 @@ def test_a_comparison_covers_the_questions_of_both_sides():
     low, high = found["ci95"]
     assert low <= found["difference"] <= high
     assert low < 0  # three questions prove nothing
-    nothing = compare({"a": 1.0}, {"b": 1.0})
+    nothing = compare({"a": right}, {"b": right})
     assert (nothing["n"], nothing["difference"], nothing["ci95"]) == (0, None, [-1.0, 1.0])
 
 
 def test_rates_count_for_the_higher_side():
-    before = {"a": 0.25, "b": 0.5, "c": 0.75, "d": 1.0}
-    after = {"a": 0.5, "b": 0.75, "c": 0.5, "d": 1.0}
+    before = {"a": Tries(1, 4), "b": Tries(2, 4), "c": Tries(3, 4), "d": Tries(4, 4)}
+    after = {"a": Tries(2, 4), "b": Tries(3, 4), "c": Tries(2, 4), "d": Tries(4, 4)}
     found = compare(before, after)
     assert (found["gained"], found["lost"], found["p_value"]) == (2, 1, 1.0)
     assert found["difference"] == pytest.approx(0.25 / 4)
     assert found["ci95"][0] < 0 < found["ci95"][1]
+    greedy = {key: Tries(round(one.share), 1) for key, one in after.items()}
+    unequal = compare(before, greedy)
+    assert (unequal["gained"], unequal["lost"], unequal["p_value"]) == (1, 2, None)
 
 
 @pytest.mark.parametrize(("n", "c"), [(5, 0), (5, 1), (5, 3), (6, 5), (4, 4)])

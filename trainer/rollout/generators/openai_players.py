@@ -13,7 +13,7 @@ from trainer.errors import ModelServerError
 from trainer.rollout.chat_codec import ChatCodec
 from trainer.rollout.episode import Episode
 from trainer.rollout.generators.model_server import ContextOverflow, ModelServer
-from trainer.rollout.parsing import first_turn, without_half_pairs, without_thinking
+from trainer.rollout.parsing import whole_turn, without_half_pairs, without_thinking
 from trainer.rollout.transcript import KEPT_PAIRS, Sample
 
 Messages = list[dict[str, Any]]
@@ -90,9 +90,9 @@ class OpenAIPolicy(ModelServer):
         if thought:
             text = f"<think>\n{thought}\n</think>\n\n{text}"
         # the server goes on to the model's own end of the turn
-        turn = first_turn(text) if self._one_action_per_turn else None
+        turn = whole_turn(text) if self._one_action_per_turn else text
         # with the newline at its end, which a turn of sampled ids keeps too
-        return text if turn is None else text[: len(turn) + (text[len(turn) :][:1] == "\n")]
+        return text[: len(turn) + (text[len(turn) :][:1] == "\n")]
 
 
 @dataclass(slots=True)

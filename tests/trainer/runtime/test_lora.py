@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 from tests.trainer.conftest import short_training
 from tests.trainer.small_job import trainer_of
 from trainer.__main__ import app
-from trainer.config.presets import SAVED_AS
+from trainer.config.presets import PRESETS, SAVED_AS
 from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.errors import ModelLoadError
 from trainer.run.inputs import JobOptions, load_inputs
 from trainer.runtime import lora
 from trainer.runtime.models import find_model, load_model_and_tokenizer, preset_of
 from trainer.runtime.training import run_training_with_metrics, save_trained
+from trainer.train_command import FURTHER_LEARNING_RATE, grpo_config
 
 peft = pytest.importorskip("peft")
 IDS = torch.tensor([[5, 80, 41, 7, 300]])
@@ -269,6 +270,15 @@ def test_training_goes_on_with_an_adapter_in_models_home_unless_a_server_samples
     assert lora.continues(config_of(Path("own-adapter"), lora_rank=4))
     served = config_of(Path("own-adapter"), lora_rank=4, generation_url="http://x/v1")
     assert not lora.continues(served), "the server's model is the merged one"
+
+
+def test_an_adapter_that_learns_further_does_so_slowly(home, adapter):
+    settings = {"model_name": str(adapter), "lora_rank": "4"}
+    name = "qwen2.5-coder-0.5b"
+    assert grpo_config(name, settings)[1].learning_rate == FURTHER_LEARNING_RATE
+    assert grpo_config(name, {**settings, "learning_rate": "1e-4"})[1].learning_rate == 1e-4
+    new = {**settings, "lora_rank": "8"}
+    assert grpo_config(name, new)[1].learning_rate == PRESETS[name]["learning_rate"]
 
 
 @pytest.mark.parametrize("more", [{"modules_to_save": ["norm"]}, {"bias": "all"}], ids=str)

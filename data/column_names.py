@@ -13,7 +13,10 @@ _PHONE = re.compile(r"(\D*\d){7}")  # fewer digits count something
 AS_CODES = "stays text: its name says that its numbers are codes"
 DAYS = re.compile(r"(?<![a-z])(date|day|datum|fecha|dob|birthday)(?![a-z])(?!.*[^a-z](key|id|sk)$)")
 # whose numbers may look like days
-COUNTS = re.compile(r"(?<![a-z])(per[ _](\w+[ _])?day|to[ _]date|day[^a-z)])|/ ?day")
+COUNTS = re.compile(
+    r"(?<![a-z])(per[ _](\w+[ _])?day|day[^a-z)])|/ ?day"
+    r"|(spent|paid|billed|costs?|sales|revenue|amount|total|month|year)[ _]to[ _]date"
+)
 SERIALS = (10_000, 80_000)  # Excel's days from 1927 to 2119
 COMPACT = (18_000_101, 21_001_231)  # days as YYYYMMDD
 

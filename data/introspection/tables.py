@@ -190,15 +190,14 @@ def _name_tables(tables: Sequence[RawTable]) -> None:
             if core != table.words or [nouns_of(t.words) for t in tables].count(nouns) > 1:
                 nouns = record_nouns(table.name)
         own = [singular(word) for word in core]
-        if any(each.words[:-1] == own and _repeats(each) for each in table.columns):
+        ids = [each for each in table.columns if each.words[:-1] == own and each.words[-1] in IDS]
+        if ids and all(map(_repeats, ids)) and len(table.keys) != 1:
             nouns = record_nouns(table.name)  # a row is an item of an order, not an order
         table.singular, table.plural = nouns
 
 
 def _repeats(column: Cells) -> bool:
-    """Return whether a column of numbers or codes, by its name, has a value of several rows."""
-    known = column.known
-    return column.words[-1] in IDS and len(set(known)) < len(known)
+    return len(set(column.known)) < len(column.known)
 
 
 class _Link(NamedTuple):

@@ -33,11 +33,12 @@ TOTAL = re.compile(
     r"|итого|всего|合计|合計)\W*|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
     re.IGNORECASE,
 )
-# two cells such as 1.1 and 1.10, if no cell occurs twice: chapters, not amounts
+# two cells such as 1.1 and 1.10, beside 1.9, if no cell occurs twice: chapters, not amounts
 _NUMBERED = """
-    SELECT min({cell}), max({cell}) FROM t WHERE NOT {missing} AND contains({cell}, '.')
-    AND (SELECT count(*) = count(DISTINCT {cell}) FROM t WHERE NOT {missing})
-    GROUP BY try_cast({cell} AS DOUBLE) HAVING count(*) > 1 ORDER BY 1 LIMIT 1
+    SELECT a.{cell}, b.{cell} FROM t AS a JOIN t AS b ON b.{cell} = a.{cell} || '0'
+    WHERE regexp_full_match(a.{cell}, '\\d+\\.[1-9]')
+    AND EXISTS (FROM t WHERE {cell} = split_part(a.{cell}, '.', 1) || '.9')
+    AND (SELECT count(*) = count(DISTINCT {cell}) FROM t WHERE {cell} <> '') LIMIT 1
 """
 
 Duck = duckdb.DuckDBPyConnection
@@ -119,7 +120,7 @@ def _drop_total(duck: Duck, table: Table) -> bool:
         column = column_of(lambda at=at: _cells(duck, f"c{at}"))  # type: ignore[misc]
         if cell and column.spelling and column.spelling[0] == "number":
             numbers = [(column.read(one), count) for one, count in _cells(duck, f"c{at}")]
-            if len(numbers) == 1:  # as of one year
+            if len(numbers) == 1 and numbers[0][1] > 2:  # as of one year
                 continue
             known = [(float(number), count) for number, count in numbers if number is not None]
             own = float(column.read(cell) or 0)
@@ -185,7 +186,7 @@ def text_column(duck: Duck, cell: str, name: str, decimal: str = "") -> Loaded |
             return Loaded(name, "TEXT", values, day, _joined(note, nulls))
     if wholes == known:
         return Loaded(name, "INTEGER", f"CAST({values} AS BIGINT)", None, nulls)
-    if codes := duck.execute(_NUMBERED.format(cell=cell, missing=missing)).fetchone():
+    if codes := duck.execute(_NUMBERED.format(cell=cell)).fetchone():
         return Loaded(name, "TEXT", text, None, f"stays text: {codes[0]!r} and {codes[1]!r} differ")
     note = f"is read with decimals: {example!r} is {float(example)}" if example else ""
     mark = None if example and not decimal else "."

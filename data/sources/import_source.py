@@ -19,8 +19,9 @@ from typing import NamedTuple
 import apsw
 from sqlglot.errors import SqlglotError
 
+from data.cell_formats import is_missing
 from data.choose import EVAL, TRAIN, Splitting, held_out
-from data.golds.check_gold import GoldRejected, GoldResult, Reason, run_gold
+from data.golds.check_gold import KEEP_EMPTY, GoldRejected, GoldResult, Reason, run_gold
 from data.golds.hardness import difficulty_of, tables_of
 from data.golds.undecided import Readers, same_rows, short_rows
 from data.sources.dialects import to_sqlite
@@ -264,16 +265,34 @@ def _run(source: Source, connection: apsw.Connection, sql: str) -> tuple[str, Go
         if (
             wanted is None
             or Reason.TIED in gold.kept
-            or same_rows(gold.rows, wanted, bool(ordered), source.readers)
+            or _same_answer(gold.rows, wanted, bool(ordered), source.readers)
         ):
             source.report.translated += candidate != sql
             return candidate, gold
         before = "before mending" if source.dialect == "sqlite" else "its own database"
         other = f"SQLite answers {short_rows(gold.rows)}, and {before} {short_rows(wanted)}"
+    mended = source.dialect == "sqlite" and wanted is not None
+    if mended and failed is not None and failed.reason in KEEP_EMPTY:
+        other = f"SQLite answers {failed.detail}, and before mending {short_rows(wanted or [])}"
+        failed = None
     if failed is None or (other and failed.reason is Reason.FAILING):
-        mended = source.dialect == "sqlite"
         raise GoldRejected(Reason.MENDED if mended else Reason.DIALECT, other)
     raise failed
+
+
+def _same_answer(
+    left: Sequence[SqlRow], right: Sequence[SqlRow], ordered: bool, readers: Readers | None
+) -> bool:
+    """Return whether both are the same; where cells were mended, texts for nothing are NULL."""
+    if readers is not None:
+        left, right = (
+            [
+                tuple(None if isinstance(one, str) and is_missing(one) else one for one in row)
+                for row in rows
+            ]
+            for rows in (left, right)
+        )
+    return same_rows(left, right, ordered, readers)
 
 
 def _candidates(source: Source, sql: str) -> Iterator[str]:

@@ -165,15 +165,11 @@ def _is_second_header(header: Sequence[str], body: Sequence[Record]) -> bool:
     if len(body) < 3 or not any(header[1:]):
         return False
     names = [plain(cell) for cell in body[0].cells[: len(header)]]
-    spanned = [
-        at
-        for at, cell in enumerate(names)
-        if cell and not header[at] and any(header[:at]) and not is_missing(cell)
-    ]
-    if not spanned or any(readings(cell) for cell in names if cell):
+    below = [at for at, cell in enumerate(names) if cell and any(header[: at + 1])]
+    if all(header[at] for at in below) or any(readings(cell) for cell in names if cell):
         return False
     return all(
-        (known := _known(body[1:], at)) and all(_kinds(cell) for cell in known) for at in spanned
+        (known := _known(body[1:], at)) and all(_kinds(cell) for cell in known) for at in below
     )
 
 

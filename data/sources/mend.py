@@ -207,7 +207,7 @@ def _reader(reading: Column) -> Callable[[Any], Value | None]:
     """Return what reads a cell of a column, and None of any other cell."""
 
     def read(cell: Any) -> Value | None:
-        with suppress(KeyError, ValueError):
+        with suppress(KeyError, ValueError, OverflowError):
             return reading.read(cell)
         return None
 

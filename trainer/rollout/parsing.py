@@ -53,12 +53,13 @@ _SELECT = re.compile(r"[\s>`]*(?:SELECT|select)\b")  # 'Select' begins prose
 _KIND_KEYS = ("action_type", "action", "name", "tool", "function")
 _ARGUMENT_KEYS = ("argument", "args", "arguments", "parameters", "input", "action_input")
 _BOLD = re.compile(r"\*\*(?:[^*]|\*(?!\*))+\*\*")
-# a line that goes on with a query, or with an answer that has an item or a row per line
-_SQL_LINE = re.compile(
-    r"\s*(?:[(),]|(?i:FROM|WHERE|AND|OR|ON|GROUP|HAVING|ORDER|LIMIT|OFFSET|JOIN|LEFT|RIGHT|FULL|INNER"
-    r"|CROSS|NATURAL|UNION|INTERSECT|EXCEPT|WINDOW|SELECT|CASE|WHEN|ELSE|END|AS)\b)"
+# a line that goes on with a query ('From' begins prose), or with an answer of a row per line
+_KEYWORDS = (
+    "FROM|WHERE|AND|OR|ON|GROUP|HAVING|ORDER|LIMIT|OFFSET|JOIN|LEFT|RIGHT|FULL|INNER|CROSS|NATURAL"
+    "|UNION|INTERSECT|EXCEPT|WINDOW|SELECT|CASE|WHEN|ELSE|END|AS"
 )
-_ITEM_LINE = re.compile(r"\s*(?:[-*•|]|\d{1,3}[.)]\s)")
+_SQL_LINE = re.compile(rf"\s*(?:[),]|\((?i:SELECT|WITH)\b|(?:{_KEYWORDS}|{_KEYWORDS.lower()})\b)")
+_ITEM_LINE = re.compile(r"\s*(?:[-*•]\s|\||\d{1,3}[.)]\s)")
 _TABLE_WORD = re.compile(r"(?:the )?table ", re.IGNORECASE)
 _QUOTED_NAME = re.compile(r'"(?:[^"]|"")+"')  # as observations write it
 _ONE_NAME = re.compile(rf"""(?:{_QUOTED_NAME.pattern}|[`"'\[]?[^\s`"'\[\]]+[`"'\]]?)[;.]?""")
@@ -165,7 +166,8 @@ def whole_turn(text: str) -> str:
     for line in text[len(turn) + 1 :].split("\n"):
         goes_on = False
         if action.action_type is ActionType.QUERY and not turn.endswith((";", "`")):
-            opened = argument.count("(") > argument.count(")")
+            outside = _QUOTED_OR_COMMENT.sub("", argument)
+            opened = outside.count("(") > outside.count(")")
             goes_on = opened or _SQL_LINE.match(line) is not None
         elif action.action_type is ActionType.ANSWER:
             goes_on = all(map(_ITEM_LINE.match, (argument, line)))

@@ -194,13 +194,13 @@ def _ratio(total: float, n: int) -> float | None:
 
 def compare(before: Mapping[str, Tries], after: Mapping[str, Tries]) -> dict[str, Any]:
     """Compare success over the `n` questions of both; the means are None without any. `gained` and
-    `lost` count the questions on which `after` has the larger and the smaller share. Chance decides
-    these counts, and `p_value` is None, if one side has more attempts at a question: of eight, some
-    fail where a single one hardly ever does."""
+    `lost` count the questions on which `after` has the larger and the smaller share. `p_value` is
+    that of the questions with equally many attempts on both sides, None if they are fewer than
+    half: of eight attempts, some fail where a single one hardly ever does."""
     both = [(before[key], after[key]) for key in sorted(before.keys() & after.keys())]
     pairs = [(one.share, other.share) for one, other in both]
-    as_many = all(one.played == other.played for one, other in both)
-    gained, lost = sum(b < a for b, a in pairs), sum(b > a for b, a in pairs)
+    fair = [(one.right, other.right) for one, other in both if one.played == other.played]
+    (gained, lost), tested = _changes(pairs), _changes(fair)
     first, second = (
         math.fsum(pair[side] for pair in pairs) / len(pairs) if pairs else None for side in (0, 1)
     )
@@ -210,10 +210,15 @@ def compare(before: Mapping[str, Tries], after: Mapping[str, Tries]) -> dict[str
         "after": second,
         "gained": gained,
         "lost": lost,
-        "p_value": mcnemar_exact(gained, lost) if as_many else None,
+        "p_value": mcnemar_exact(*tested) if 2 * len(fair) >= len(pairs) else None,
         "difference": None if first is None or second is None else second - first,
         "ci95": list(difference_interval(pairs)),
     }
+
+
+def _changes(pairs: Iterable[tuple[float, float]]) -> tuple[int, int]:
+    signs = Counter((after > before) - (after < before) for before, after in pairs)
+    return signs[1], signs[-1]
 
 
 def mcnemar_exact(gained: int, lost: int) -> float:

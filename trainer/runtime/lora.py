@@ -66,7 +66,9 @@ def merged(model: Any, adapter: Path) -> Any:
             saved = {name for name in file.keys() if "lora_" in name}  # noqa: SIM118
         names = get_peft_model_state_dict(adapted, save_embedding_layers=False)
         own = {name for name in names if "lora_" in name}
-        if others := sorted(saved.symmetric_difference(own)):
+        if not saved:
+            problem = "it has no LoRA layers"
+        elif others := sorted(saved.symmetric_difference(own)):
             problem = f"{others[0]} is in only one of them"
     except (RuntimeError, ValueError) as error:  # another shape; no such layers
         lines = str(error).strip().split("\n")

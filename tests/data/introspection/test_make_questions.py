@@ -84,6 +84,9 @@ def test_a_database_gives_clean_questions_to_train_and_measure_on(world):
         (filled("orders", "order_id INTEGER, customer TEXT, price REAL, paid TEXT", "i / 3, "
                 "'C ' || i % 7, i * 1.5, CASE WHEN i % 3 THEN NULL ELSE 'x' || i END"),
          r"orders(?! record)"),
+        # a number that repeats, beside a key
+        (filled("rooms", "room_id INTEGER PRIMARY KEY, room_number INTEGER, wing TEXT, price REAL",
+                "i, i % 7, CASE WHEN i % 2 THEN 'south' ELSE 'north' END, i * 1.5"), "record"),
         # `projects of employees` could be those that they lead, or those that they work on
         (EMPLOYEES + filled("project", "id INTEGER PRIMARY KEY, title TEXT, lead_id REFERENCES "
                 "employee", "i, 'P ' || i, 1 + i % 7"), r"^(?!.*\blead\b)(?=.*employee).*project"),

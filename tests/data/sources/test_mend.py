@@ -1,8 +1,10 @@
 """`import sqlite --mend`: names and cells as an import of CSV makes them, and all else kept."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from data.sources.duck_tables import SAMPLE
@@ -101,9 +103,21 @@ def test_a_gold_that_takes_mended_texts_apart_is_dropped_if_its_answer_changes(h
         ("Whose?", """SELECT "Full Name" FROM "client list" WHERE "Full Name" LIKE 'A%'"""),
         ("What?", 'SELECT sum(CAST("Amount (EUR)" AS REAL)) FROM orders'),
     ]
+    with closing(apsw.Connection("own.db")) as connection:
+        connection.execute("CREATE TABLE log (code TEXT, order_date TEXT, price TEXT, note TEXT)")
+        connection.execute("INSERT INTO log VALUES ('12345678', '45007', '12,50', 'a3')")
+        connection.execute("INSERT INTO log VALUES ('x', '45008', '-', 'b4')")
+    asked += [
+        ("Which code?", "SELECT code FROM log WHERE note LIKE '%3'"),
+        ("Which price?", "SELECT note, price FROM log WHERE note LIKE 'b%'"),
+        ("Who?", """SELECT id FROM orders WHERE "Order Date" LIKE '%.12.2024'"""),
+    ]
     questions = write_questions(home / "q.jsonl", asked)
     text = imported("sqlite", "own.db", "--mend", "--questions", questions, "--out", "out")
     kept = kept_questions(home / "out")
+    assert kept.pop("Which code?").gold_answer == "12345678"
+    assert kept.pop("Which price?").gold_answer == [["b4", None]]
+    assert "mended: SQLite answers no rows, and before mending 1" in " ".join(text.split())
     assert {one: kept[one].gold_answer for one in kept} == {"When?": "2024-12-31", "Whose?": "Ann"}
     assert "mended: SQLite answers 0, and before mending 2" in " ".join(text.split())
     assert "import the mended file with it" in text

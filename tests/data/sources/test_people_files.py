@@ -50,7 +50,15 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [("1.1", 9), ("1.9", 8), ("1.10", 7)],
         "chapter stays text: '1.1' and '1.10' differ",
     ),
-    "amounts": ("item,price\na,1.5\nb,1.50\nc,1.5\n", [("a", 1.5), ("b", 1.5), ("c", 1.5)]),
+    "amounts": ("item,price\na,4.5\nb,4.50\nc,3.99\n", [("a", 4.5), ("b", 4.5), ("c", 3.99)]),
+    "periods": (
+        "id,from_date,to_date\n1,45292,45657\n2,45293,45299\n",
+        [(1, "2024-01-01", "2024-12-31"), (2, "2024-01-02", "2024-01-08")],
+    ),
+    "a column without a name": (
+        "name,,city\nAnn,pending,Paris\nBob,5,Rome\nCal,6,Oslo\n",
+        [("Ann", "pending", "Paris"), ("Bob", "5", "Rome"), ("Cal", "6", "Oslo")],
+    ),
     "short years": (
         "name,dob\nAnn,12/31/45\nBob,3/14/30\nCal,7/20/29\n",
         [("Ann", "1945-12-31"), ("Bob", "1930-03-14"), ("Cal", "2029-07-20")],

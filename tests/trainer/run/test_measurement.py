@@ -292,6 +292,8 @@ def test_rates_count_for_the_higher_side():
     greedy = {key: Tries(round(one.share), 1) for key, one in after.items()}
     unequal = compare(before, greedy)
     assert (unequal["gained"], unequal["lost"], unequal["p_value"]) == (1, 2, None)
+    one_lost = compare(before, {**after, "b": Tries(2, 3)})
+    assert (one_lost["gained"], one_lost["lost"], one_lost["p_value"]) == (2, 1, 1.0)
 
 
 @pytest.mark.parametrize(("n", "c"), [(5, 0), (5, 1), (5, 3), (6, 5), (4, 4)])

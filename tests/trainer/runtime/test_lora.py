@@ -296,6 +296,14 @@ def test_an_adapter_that_changes_more_than_lora_layers_is_merged(home, tmp_path,
     torch.testing.assert_close(logits(loaded), expected, atol=1e-4, rtol=1e-4)
 
 
+def test_an_adapter_without_lora_layers_is_refused(home, tmp_path):
+    base = AutoModelForCausalLM.from_pretrained(home / "qwen2.5-coder-0.5b")
+    settings = peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    peft.get_peft_model(base, settings).save_pretrained(tmp_path / "prompt")
+    with pytest.raises(ModelLoadError, match="it has no LoRA layers"):
+        load_model_and_tokenizer(config_of(tmp_path / "prompt"))
+
+
 def test_an_adapter_on_the_hub_is_refused_with_the_remedy(adapter, tokenizer, monkeypatch):
     """There, only transformers sees that it is one; it loads the base and freezes everything."""
     tokenizer.save_pretrained(adapter)

@@ -129,8 +129,11 @@ class ImportReport:
             if reason in REMEDIES and reason not in self.keep:
                 print_line(console, f"{reason}: {REMEDIES[reason]}")
         if self.translated:
-            golds = f"{counted(self.translated, 'gold')}; each answers as its own database does"
-            print_line(console, f"translated to SQLite: {golds}")
+            golds = counted(self.translated, "gold")
+            compared = self.source == "postgres"
+            how = "to SQLite" if compared else "to the new names"
+            same = "; each answers as its own database does" * compared
+            print_line(console, f"translated {how}: {golds}{same}")
 
     def _show_counts(self, console: Console) -> None:
         title = f"{self.source}: questions kept and dropped"

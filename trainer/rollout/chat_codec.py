@@ -18,7 +18,7 @@ from trainer.rollout.parsing import begins_action, first_turn
 
 Message = Mapping[str, Any]  # role, content
 _SENTINEL = "SQLENVx{}x"
-DATE = "26 Jul 2024"  # of templates that state today's: prompts don't change from day to day
+DATE = "26 Jul 2024"  # for templates that take one, so that it is not today's
 
 
 class ChatCodec:

@@ -128,12 +128,15 @@ def train(
         else:
             asked = None if resume_or_new else server  # a finished run needs none
             choice, config = grpo_config(preset, overrides, asked)
+            from shared.dataset import data_digest
             from trainer.run.evaluation import mixed_questions
             from trainer.run.inputs import JobOptions
 
             out = out or Path("runs")
             config = config.override(output_dir=out)
-            questions = [] if mixed is None else mixed_questions(mixed)
+            questions = []
+            if mixed is not None:
+                questions = mixed_questions(mixed, data_digest(config.data_dir))
             limits = (eval_limit, eval_every, eval_points)
             options = JobOptions(choice.preset, out, servers, *limits, questions)
         from trainer.run.resume import find_run

@@ -7,7 +7,7 @@ columns of their names in other tables.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -65,8 +65,9 @@ def mend(path: Path, *, write: bool) -> Mended:
         if write:
             _declare(connection, done)
     with closing(_opened(path)) as connection:  # it reads the new types
-        for rewrite in done if write else ():
-            _apply(connection, rewrite)
+        for table in tables if write else ():
+            if of_table := [one for one in done if one.table == table]:
+                _apply(connection, of_table)
         _rename(connection, tables, write, found)
     return found
 
@@ -185,7 +186,7 @@ def _allowed(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> b
     problem."""
     connection.execute("SAVEPOINT trial")
     try:
-        _apply(connection, rewrite)
+        _apply(connection, [rewrite])
     except apsw.Error as error:
         found.problems.append(f"{rewrite.table}.{rewrite.column} keeps its texts: {error}")
         return False
@@ -194,13 +195,18 @@ def _allowed(connection: apsw.Connection, rewrite: _Rewrite, found: Mended) -> b
     return True
 
 
-def _apply(connection: apsw.Connection, rewrite: _Rewrite) -> None:
-    def value(*cells: Any) -> Value | None:
-        return rewrite.reading.read(str(cells[0]))
+def _apply(connection: apsw.Connection, rewrites: Sequence[_Rewrite]) -> None:
+    """Write the new values of columns of one table, in one statement: another would read texts that
+    this one had to store by the new types."""
 
-    connection.create_scalar_function("mended", value, 1, deterministic=True)
-    table, column = map(quote_identifier, rewrite[:2])
-    connection.execute(f"UPDATE {table} SET {column} = mended({column}) WHERE {column} NOTNULL")
+    def value(*given: Any) -> Value | None:
+        place, cell = given
+        return None if cell is None else rewrites[place].reading.read(str(cell))
+
+    connection.create_scalar_function("mended", value, 2, deterministic=True)
+    columns = [quote_identifier(one.column) for one in rewrites]
+    changes = ", ".join(f"{one} = mended({place}, {one})" for place, one in enumerate(columns))
+    connection.execute(f"UPDATE {quote_identifier(rewrites[0].table)} SET {changes}")
 
 
 def _reader(reading: Column) -> Callable[[Any], Value | None]:

@@ -38,6 +38,7 @@ from trainer.run.folder import (
     Run,
     append_lines,
     begin_or_resume,
+    check_writable,
     held,
     read_json,
     read_lines,
@@ -63,6 +64,7 @@ EPOCHS = 2
 DEVELOPMENT = 200  # questions that the rounds are measured on
 LEARN_COST = 3.5  # time to learn from a token, over that to read it
 PATIENCE = 2  # rounds without a gain on the development questions, after which it stops
+FEWEST = 5  # questions to learn from: one of as many measures
 FEW_DATABASES = 5  # of fewer, the development questions share the databases of the others
 # a fine-tuned model needs no instructions, and rows of this length fit a small machine
 DEFAULTS: Mapping[str, Any] = {
@@ -115,7 +117,7 @@ class ImproveSettings:
 def development_questions(rows: Sequence[PromptRow], size: int, seed: int) -> list[PromptRow]:
     """Return about `size` of the training questions to measure the rounds on, at most a fifth. They
     are about databases of their own, unless there are fewer than `FEW_DATABASES`."""
-    size, stream = min(size, len(rows) // 5), random.Random(f"development:{seed}")
+    size, stream = min(size, len(rows) // FEWEST), random.Random(f"development:{seed}")
     names = sorted({row["database_name"] for row in rows})
     if len(names) < FEW_DATABASES:
         picked = set(stream.sample(range(len(rows)), size))
@@ -158,22 +160,26 @@ class Improver:
             )
         self._measured_aside = has_split(config.questions_path, "eval")
         split = "eval" if self._measured_aside or not settings.by_agreement else None
-        found = load_inputs(config, SftOptions(), split, with_model=False).train
+        inputs = load_inputs(config, SftOptions(), split, with_model=False)
+        found, self._data_digest = inputs.train, inputs.data_digest
         self._split = OPEN if asked and settings.by_agreement else "train"
         is_open = self._split == OPEN
         self._rows = rows = [row for row in found if (row["difficulty"] == OPEN) == is_open]
         self._seed, self._cost_said = config.seed, False
         self._development = development_questions(rows, DEVELOPMENT, self._seed)
         if not self._development:
+            more = "difficulties with --set difficulty_filter"
+            remedy = f"write {FEWEST} or more" if is_open else f"name other --data, or more {more}"
             raise ConfigError(
-                f"{len(rows)} training questions are too few to keep some for measuring: name "
-                "other data with --data, or more difficulties with --set difficulty_filter"
+                f"{len(rows)} training questions are too few to keep some for measuring: {remedy}"
             )
 
     def run(self) -> Result:
-        self._out.mkdir(parents=True, exist_ok=True)
+        begun = self._out / "improve.json"
+        check_writable(begun)
         with held(self._out):
-            begin_or_resume(self._out / "improve.json", self._settings.identity)
+            begin_or_resume(begun, self._settings.identity | {"data_digest": self._data_digest})
+            self._check_rounds()
             rounds = [self._measured(0, None, None)]
             for number in range(1, self._settings.rounds + 1):
                 if number - best(rounds).number > PATIENCE:
@@ -197,6 +203,14 @@ class Improver:
             after = self._evaluate("after", end, winner.model, against=start, **asked)
             return self._report(rounds, before, after)
 
+    def _check_rounds(self) -> None:
+        further = self._settings.rounds + 1
+        if Run(self._folder(further) / "development").result.exists():
+            raise RunError(
+                f"{self._out} has more than {self._settings.rounds} rounds: give --rounds "
+                f"{further} or more"
+            )
+
     def _folder(self, number: int) -> Path:
         return self._out / f"round-{number}"
 
@@ -216,19 +230,21 @@ class Improver:
         agreement = found["winning_share"] if sampled else None
         return Round(number, found["success"], agreement, labels, taught, model)
 
+    def _practice(self, number: int) -> list[str]:
+        count = self._settings.questions
+        return practice_questions(self._rows, self._development, count, number, self._seed)
+
     def _play(self, one: Round) -> Rate | None:
         settings, number = self._settings, one.number
-        count, seed = settings.questions, self._seed
-        ids = practice_questions(self._rows, self._development, count, number, seed)
         result = self._evaluate(
             f"round {number} play",
             self._folder(number) / "play",
             one.model,
             split=self._split,
-            question_ids=tuple(ids),
+            question_ids=tuple(self._practice(number)),
             samples=settings.samples,
             temperature=TEMPERATURE,
-            seed=seed + number,
+            seed=self._seed + number,
         )
         return result["success"]["overall"]["labels"] if settings.by_agreement else None
 
@@ -245,7 +261,7 @@ class Improver:
                     f"{out} was measured with --eval-limit {result['limit']}: repeat it, or move "
                     "this folder away"
                 )
-            if not result["episodes_missing"]:
+            if not result["episodes_missing"] or (model is not None and not model.exists()):
                 return result
         servers = self._settings.servers
         settings = EvaluationSettings(
@@ -260,8 +276,8 @@ class Improver:
             settings, measured = self._settings, len(self._development)
             measured *= settings.samples if settings.by_agreement else 1
             tokens = min(pace.episode_tokens, settings.config().max_context_tokens)
-            practice = settings.questions * settings.samples
-            line = round_cost(pace, tokens, measured, practice, settings.questions)
+            count = len(self._practice(0))
+            line = round_cost(pace, tokens, measured, count * settings.samples, count)
             print_line(self._console, line)
 
     def _fine_tune(self, number: int) -> Path:

@@ -43,6 +43,7 @@ Rows = list[tuple[Value, ...]]
 
 _SEPARATORS = re.compile(r"[\W_]+")
 NOTHING = "[]"  # the key of an answer without a value
+GIVEN_UP = ("unknown", "n/a", "na", "not found", "no data", "i don't know", "i do not know")
 NAMED_WEIGHT = 4.0  # an attempt that names all words counts e^4 as much as one that names none
 DIGITS = 9  # that count of a fraction: the last ones depend on the order of a sum
 
@@ -132,6 +133,12 @@ def answer_key(said: str, results: Sequence[str] = ()) -> str:
 def says_nothing(key: str) -> bool:
     """Return whether the values of a key are only NULL and 0, or none."""
     return all(cell in (None, 0) for row in json.loads(key) for cell in row)
+
+
+def gives_up(key: str) -> bool:
+    """Return whether a key says nothing, or only in words that it knows no answer."""
+    cells = [cell for row in json.loads(key) for cell in row]
+    return says_nothing(key) or all(cell in GIVEN_UP for cell in cells)
 
 
 def read_answer(said: str, results: Sequence[str] = ()) -> Rows:

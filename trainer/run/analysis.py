@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shared.actions import ActionType
 from shared.models import DIFFICULTIES, Outcome
 from shared.run_stats import SEEN, UNSEEN, Rate, behaviour, mean, success_rate, wilson_interval
-from trainer.rollout.vote import says_nothing, vote
+from trainer.rollout.vote import gives_up, vote
 from trainer.run.records import EpisodeRecord
 
 # an answer with more of the weighed votes is learned from as right: of five votes on 320 unseen
@@ -140,19 +140,21 @@ def voted(episodes: Episodes) -> tuple[int, bool]:
 
 
 def winning_share(episodes: Episodes) -> float:
-    """Return the share of a question's episodes that the vote's winner has; 0 if it says nothing: a
-    model that always gives up agrees with itself."""
+    """Return the share of a question's episodes that the vote's winner has; 0 if it gives up: a
+    model that always does agrees with itself."""
     groups = vote([one.attempt for one in episodes])
-    return groups[0].share if groups and not says_nothing(groups[0].key) else 0.0
+    return groups[0].share if groups and not gives_up(groups[0].key) else 0.0
 
 
 def label_of(episodes: Episodes) -> str | None:
     """Return the key of the answer to a question that is taken as right without a gold: the vote's
-    winner, if its weight exceeds `LABEL_WEIGHT` and it says something; else None."""
+    winner, if two attempts give it, its weight exceeds `LABEL_WEIGHT` and it doesn't give up; else
+    None."""
     groups = vote([one.attempt for one in episodes])
-    if len(episodes) < LEAST_ATTEMPTS or not groups or groups[0].weight <= LABEL_WEIGHT:
+    if len(episodes) < LEAST_ATTEMPTS or not groups or len(groups[0].members) < 2:
         return None
-    return None if says_nothing(groups[0].key) else groups[0].key
+    winner = groups[0]
+    return None if winner.weight <= LABEL_WEIGHT or gives_up(winner.key) else winner.key
 
 
 def vote_at_k(episodes: Episodes, k: int) -> float:

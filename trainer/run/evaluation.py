@@ -133,6 +133,8 @@ def read_measured(path: Path) -> Measured:
         raise RunError(f"no run and no evaluation at {path}: name the folder of one")
     settings = saved.get("evaluation")
     if settings is not None:
+        if settings["split"] == OPEN:
+            raise RunError(f"{path} has open questions: without a gold, no success is known")
         asked = settings["samples"]  # more may have been played before
         records = (one for one in read_records(folder, seen=False) if one.sample < asked)
     else:
@@ -147,9 +149,11 @@ def read_measured(path: Path) -> Measured:
     return Measured(str(path), settings, tries)
 
 
-def mixed_questions(path: Path) -> list[str]:
-    """Return the ids of an evaluation's training questions with both right and wrong episodes."""
+def mixed_questions(path: Path, digest: str) -> list[str]:
+    """Return the ids of an evaluation's training questions with both right and wrong episodes, if
+    it was of the data with this digest."""
     found = read_measured(path)
+    _check_data(found, digest)
     remedy = "make it with 'python -m trainer evaluate --split train --samples 8'"
     if found.settings["split"] != "train":
         raise RunError(f"{path} has no training questions: {remedy}")
@@ -284,13 +288,17 @@ def player(
     return play_with(config, client, seed, policy=policy), BATCH, dict
 
 
-def _check_comparable(other: Measured, inputs: Inputs, rows: Sequence[PromptRow]) -> None:
-    digest = other.settings["data_digest"]
-    if digest != inputs.data_digest:
+def _check_data(other: Measured, digest: str) -> None:
+    of_other = other.settings["data_digest"]
+    if of_other != digest:
         raise RunError(
-            f"{other.name} was measured on other data (digest {digest[:12]}) than this "
-            f"evaluation ({inputs.data_digest[:12]}): use the same --data to compare them"
+            f"{other.name} was measured on other data (digest {of_other[:12]}) than these "
+            f"({digest[:12]}): use the same --data"
         )
+
+
+def _check_comparable(other: Measured, inputs: Inputs, rows: Sequence[PromptRow]) -> None:
+    _check_data(other, inputs.data_digest)
     if other.tries.keys().isdisjoint(row["question_id"] for row in rows):
         raise RunError(
             f"{other.name} has none of these questions: measure both on the same split and "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shared.actions import ActionType
+from shared.actions import ActionType, normalise
 from shared.dataset import AnyQuestion, Question
 from shared.models import Outcome
 from shared.run_stats import ANSWERED
@@ -39,6 +39,12 @@ class Played:
     record: EpisodeRecord
     label: str | None = None
 
+    @property
+    def asked(self) -> bool:
+        """Whether its agent, if what it read is known, was asked the question's present text."""
+        text = f"Question: {self.question.question_text}\n"
+        return all(one.startswith(text) for one in self.record.seen[:1])
+
     def reply(self, action: int) -> str:
         return "".join(self.record.seen[action + 1 : action + 2])
 
@@ -58,10 +64,11 @@ class Played:
 
     @property
     def right_query(self) -> int | None:
-        """The place of the first query that returned the label's rows, or the gold's by its
-        rewards: the progress layer's sum is then its whole weight. None if there is none."""
+        """The place of the last query that returned the label's rows, or the first that returned
+        the gold's by its rewards: the progress layer's sum is then its whole weight. None if there
+        is none."""
         if self.label is not None:
-            return next(filter(self._shows_label, range(len(self.actions))), None)
+            return next(filter(self._shows_label, reversed(range(len(self.actions)))), None)
         earned = 0.0
         for index, parts in enumerate(self.record.parts):
             earned += parts.get("progress", 0.0)
@@ -76,6 +83,11 @@ class Played:
             return None
         text = answer_shown(self.reply(index))
         return None if text is None else f"ANSWER: {text}"
+
+    @property
+    def last_query(self) -> int | None:
+        places = reversed(range(len(self.actions)))
+        return next((at for at in places if self.actions[at].startswith(ActionType.QUERY)), None)
 
     def _shows_label(self, index: int) -> bool:
         if not self.actions[index].startswith(ActionType.QUERY):
@@ -137,20 +149,23 @@ def recorded_scripts(
     source: str, kind: str, folder: Path, questions: Iterable[AnyQuestion]
 ) -> list[Script]:
     """Return the scripts of a `kind` that a folder's episodes about `questions` yield, each once.
-    Episodes of other questions, such as those that a run measures on, are never taught."""
+    Episodes of other questions, such as those that a run measures on or that had the id before a
+    new import, are never taught."""
     asked = {one.question_id: one for one in questions}
     records = (one for one in read_records(Run(folder)) if one.question_id in asked)
     episodes = [Played(asked[one.question_id], one) for one in records]
+    episodes = [one for one in episodes if one.asked]
     return list(dict.fromkeys(_KINDS[kind](source, episodes)))
 
 
 def successes(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
     """Yield at most `PER_QUESTION` of a question, the shortest first; the answer as the prompt asks
-    for it, where a query showed it whole."""
+    for it, where the last query showed it whole: the rows of others may be in another order."""
     right: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for one in sorted((one for one in episodes if one.right), key=lambda one: one.record.steps):
-        *looks, said = dict.fromkeys(one.actions)
-        actions, kept = (*looks, one.shown_answer or said), right[one.question.question_id]
+        *looks, said = distinct(one.actions)
+        shown = one.shown_answer if one.right_query == one.last_query else None
+        actions, kept = (*looks, shown or said), right[one.question.question_id]
         if len(kept) < PER_QUESTION and actions not in kept:
             kept.add(actions)
             yield Script(source, *place(one.question), actions, label=one.label)
@@ -161,7 +176,7 @@ def completed(source: str, episodes: Iterable[Played]) -> Iterator[Script]:
     for one in episodes:
         if one.wrong and (answer := one.shown_answer) is not None:
             assert one.right_query is not None
-            actions = (*dict.fromkeys(one.actions[: one.right_query + 1]), answer)
+            actions = (*distinct(one.actions[: one.right_query + 1]), answer)
             yield Script(source, *place(one.question), actions)
 
 
@@ -219,14 +234,22 @@ def _mended(
         if not (one.wrong and actions):
             continue
         end = one.first_query if failed is None else failed + 1
-        replayed = tuple(dict.fromkeys(one.actions[:end]))
+        replayed = distinct(one.actions[:end])
         *looks, query, answer = actions
-        if query in replayed:
+        known = set(map(normalise, replayed))
+        if normalise(query) in known:
             continue
-        known = {action.lower() for action in replayed}
-        further = [look for look in looks if look.lower() not in known]
+        further = [look for look in looks if normalise(look) not in known]
         taught = (*replayed, *further, query, answer)
         yield Script(source, *place(one.question), taught, len(replayed), one.label)
+
+
+def distinct(actions: Iterable[str]) -> tuple[str, ...]:
+    """Return the actions without those that the environment calls repeated."""
+    first: dict[str, str] = {}
+    for action in actions:
+        first.setdefault(normalise(action), action)
+    return tuple(first.values())
 
 
 _KINDS: Mapping[str, Callable[[str, Sequence[Played]], Iterator[Script]]] = {

@@ -82,8 +82,9 @@ class SftJob(Job):
             raise RunError(
                 f"no demonstration is left to learn from ({reasons or 'the sources have none'}): "
                 "use other --source (a folder needs episodes of training questions of these data "
-                "and difficulties, such as of 'evaluate --split train'), or raise "
-                "max_context_tokens, max_new_tokens or step_budget"
+                "and difficulties, such as of 'evaluate --split train'), a --model that answers "
+                "some right, or 'improve --labels gold', or raise max_context_tokens, "
+                "max_new_tokens or step_budget"
             )
         write_json(self.folder.path / DROPPED, dropped)
         write_text(path, "".join(to_json(asdict(one)) + "\n" for one in kept))

@@ -84,7 +84,11 @@ def test_the_same_command_reads_what_is_complete_and_makes_what_is_missing(tmp_p
     assert list(read_lines(out / "phases.jsonl")) == phases
     model = (out / "round-1" / "sft" / "latest").resolve() / "model"
     model.rename(tmp_path / "kept")  # as a later and better round deletes it
+    measured = out / "round-1" / "development" / "evaluation.json"
+    whole = measured.read_bytes()
+    measured.write_bytes(whole.replace(b'"episodes_missing": 0', b'"episodes_missing": 1'))
     assert improve(data, out, *REWARDS).exit_code == 0
+    measured.write_bytes(whole)
     assert list(read_lines(out / "phases.jsonl")) == phases
     (tmp_path / "kept").rename(model)
     shutil.rmtree(out / f"round-{first['best_round']}" / "after")
@@ -93,6 +97,14 @@ def test_the_same_command_reads_what_is_complete_and_makes_what_is_missing(tmp_p
     assert result_in(out) == first
     ran = improve(data, out, "--labels", "rewards", "--eval-limit", "3")
     assert "was measured with --eval-limit 6" in " ".join(ran.output.split())
+    (out / "round-2").mkdir()
+    shutil.copytree(out / "round-1" / "development", out / "round-2" / "development")
+    ran = improve(data, out, *REWARDS)
+    assert "has more than 1 rounds: give --rounds 2 or more" in " ".join(ran.output.split())
+    asked = data / "questions" / "questions_train.json"
+    asked.write_text(asked.read_text().replace("?", " now?"))
+    ran = improve(data, out, *REWARDS)
+    assert "was begun with other settings (data_digest was" in " ".join(ran.output.split())
     ran = improve(data, out, "--labels", "gold")
     assert ran.exit_code == 1
     assert "was begun with other settings (labels was" in " ".join(ran.output.split())
@@ -106,6 +118,8 @@ def test_a_folder_of_other_files_is_refused(tmp_path):
     assert ran.exit_code == 1
     assert "holds other files: choose another --out" in " ".join(ran.output.split())
     assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+    ran = improve(data, out / "thesis.tex")
+    assert "can't write" in " ".join(ran.output.split())
     few = make_data(tmp_path / "few", questions=1)
     ran = improve(few, tmp_path / "new")
     assert ran.exit_code == 1
@@ -195,6 +209,8 @@ def test_it_improves_on_open_questions_by_agreement(tmp_path):
     assert "agreement, not accuracy" in page
     assert "labels right" not in page
     assert CliRunner().invoke(app, ["report", str(out / "round-0" / "play")]).exit_code == 0
+    ran = CliRunner().invoke(app, ["compare", *[str(out / "round-0" / "play")] * 2])
+    assert "without a gold, no success is known" in " ".join(ran.output.split())
 
 
 def test_golds_are_shown_beside_agreement(tmp_path):

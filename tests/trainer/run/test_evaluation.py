@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shared.dataset import data_digest
 from shared.errors import QuestionLoadError
 from shared.models import ServerMetadata
 from shared.run_stats import Mode
@@ -211,7 +212,10 @@ def test_training_takes_the_questions_of_mixed_success(bench, fake, chat, small,
     right.update(one["question_id"] for one in lines(tmp_path / "out") if one["reward"] > 0.5)
     mixed = {name for name, n in right.items() if 0 < n < 4}
     assert 0 < len(mixed) < len(right)
-    options = JobOptions(questions=mixed_questions(tmp_path / "out"))
+    digest = data_digest(small.data_dir)
+    options = JobOptions(questions=mixed_questions(tmp_path / "out", digest))
+    with pytest.raises(RunError, match="was measured on other data"):
+        mixed_questions(tmp_path / "out", "0" * 64)
     trained = load_inputs(small, options, with_model=False).train
     assert {row["question_id"] for row in trained} == mixed
     with pytest.raises(QuestionLoadError, match="none of the 1 questions of --mixed"):
@@ -224,7 +228,7 @@ def test_training_takes_the_questions_of_mixed_success(bench, fake, chat, small,
         ("gone", "no evaluation at"),
     ]:
         with pytest.raises(RunError, match=problem):
-            mixed_questions(tmp_path / folder)
+            mixed_questions(tmp_path / folder, digest)
 
 
 @pytest.mark.parametrize(

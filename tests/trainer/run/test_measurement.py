@@ -328,8 +328,11 @@ def test_a_label_is_the_answer_of_most_attempts():
     assert label_of([*split, episode(4, None)]) == answer_key("42"), "3 of 5"
     assert label_of([*split, episode(4, None), episode(5, "8")]) is None, "half of them"
     assert label_of(agreeing[:2]) is None, "two attempts are too few"
-    nothing = [episode(sample, "NULL") for sample in range(5)]
-    assert (label_of(nothing), winning_share(nothing)) == (None, 0.0)
+    for said in ("NULL", "0", "unknown", "N/A", "Not found.", "I don't know"):
+        nothing = [episode(sample, said) for sample in range(5)]
+        assert (label_of(nothing), winning_share(nothing)) == (None, 0.0), said
+    alone = episode(0, "42").model_copy(update={"named": ("city", "name")})
+    assert label_of([alone, *(episode(sample, None) for sample in range(1, 5))]) is None
 
 
 def test_an_attempt_whose_query_names_more_words_counts_more_for_a_label():

@@ -142,7 +142,13 @@ GAVE: Step = (ANSWER, RAN, "")
 FAILED_QUERY, FOUND_QUERY = "QUERY: SELECT nam FROM buyers", "QUERY: SELECT name FROM buyers"
 
 
-def scripts(folder: Path, kind: str, *episodes: tuple[str, list[Step]], **changes: Any) -> Any:
+def scripts(
+    folder: Path,
+    kind: str,
+    *episodes: tuple[str, list[Step]],
+    asked: str = QUESTION.question_text,
+    **changes: Any,
+) -> Any:
     run, records = Run(folder), []
     for sample, (outcome, steps) in enumerate(episodes):
         actions = [step[0] for step in steps]
@@ -151,7 +157,7 @@ def scripts(folder: Path, kind: str, *episodes: tuple[str, list[Step]], **change
         if outcome in ANSWERED:
             seen = [result_of(step[2]) for step in steps if step[0].startswith("QUERY")]
             fields["answer"] = answer_key(actions[-1].partition(": ")[2], seen)
-        fields["seen"] = ("Question: Which buyers?", *(step[2] for step in steps))
+        fields["seen"] = (f"Question: {asked}\nTables: buyers", *(step[2] for step in steps))
         records.append(record(**{**fields, **changes}))
     for path in (run.episodes, run.observations):
         path.unlink(missing_ok=True)
@@ -165,6 +171,19 @@ def test_the_two_shortest_successes_are_taught_without_repeats(tmp_path):
     first, second = scripts(tmp_path, "run", *played, ("wrong", [SAID]))
     assert first.actions == ("DESCRIBE: buyers", FOUND_QUERY, ANSWER)
     assert second.actions == ("DESCRIBE: buyers", HALF[0], FOUND_QUERY, ANSWER)
+    shouted: Step = (FOUND_QUERY.replace("SELECT", "select"), RAN, ROWS)
+    (again,) = scripts(tmp_path, "run", ("correct", [LOOK, FOUND, shouted, SAID]))
+    assert again.actions == ("DESCRIBE: buyers", FOUND_QUERY, "ANSWER: Ann and Bo")
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("run", "correct"), ("agreed", "answered")])
+def test_rows_in_the_order_of_the_last_query_are_the_answer(tmp_path, kind, outcome):
+    """The same values in another order earn the same, and agree."""
+    ordered: Step = (f"{FOUND_QUERY} ORDER BY name DESC", RAN, "name\nBo\nAnn\nSteps left: 4")
+    steps = [LOOK, FOUND, ordered, ("ANSWER: Bo, Ann", RAN, "")]
+    (script,) = scripts(tmp_path, kind, *[(outcome, steps)] * 3)
+    assert script.actions[1:3] == (FOUND_QUERY, ordered[0])
+    assert script.actions[3] in ("ANSWER: Bo, Ann", 'ANSWER: ["Bo", "Ann"]')
 
 
 def test_a_success_whose_query_was_not_recorded_keeps_its_answer(tmp_path):
@@ -324,6 +343,7 @@ def test_other_questions_are_never_taught(kind, tmp_path):
     played = [*[right] * 6, ("wrong", [LOOK, FOUND]), ("wrong", [FAIL])]
     assert scripts(tmp_path, kind, *played)
     assert not scripts(tmp_path, kind, *played, question_id="eval-shop-0")
+    assert not scripts(tmp_path, kind, *played, asked="Another with this id?")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ MISSING = (
 _DIGITS = {ord(nine) - 9 + digit: str(digit) for nine in "٩۹९৯๙９" for digit in range(10)}
 _MARKS = str.maketrans("−–－﹣＋（）．，٫٬：／％’ʼ′＇`´", "----+().,.,:/%''''''")
 _SPACES = dict.fromkeys(map(ord, "\t\u00a0\u1680\u2007\u2009\u202f\u205f\u3000"), " ")
+_AS_TEXT = re.compile('="[^"]*"')  # as shops and banks write codes for Excel
 _ASCII = {**INVISIBLE, **_DIGITS, **_MARKS, **_SPACES}
 # what separates thousands, and decimals -> the whole part, in threes or as in India, and decimals
 _FORMS = {
@@ -169,8 +170,10 @@ class Column:
 
 
 def plain(text: str) -> str:
-    """Return a text without characters that nobody sees: invisible ones, and spaces at its ends."""
-    return text.translate(INVISIBLE).strip()
+    """Return a text without what Excel doesn't show: invisible characters, spaces at its ends, and
+    what makes ="001" a text."""
+    text = text.translate(INVISIBLE).strip()
+    return text[2:-1] if _AS_TEXT.fullmatch(text) else text
 
 
 def is_missing(cell: str) -> bool:

@@ -13,7 +13,7 @@ from shared.code_digest import code_digest
 # of env_server/sql, what decides a result's text; the others start workers and wait for them
 SQL = (
     *("describe_values", "empty_results", "jobs", "lookup", "misleading", "remarks", "remedies"),
-    *("run", "sandbox", "statement", "text_dates"),
+    *("misread_texts", "run", "sandbox", "statement"),
 )
 # part -> the files and folders that decide it
 CODE = {

@@ -29,8 +29,8 @@ NUMBER = rf"(?:{WHOLE}(?:\.\d*)?|-?\.\d+)(?:[eE][+-]?\d+)?"
 LONG = 80  # characters: no number or date has more
 SAMPLE = 10_000  # rows of a column by which most texts are known to be texts
 TOTAL = re.compile(
-    r"(?:grand |sub-?)?(?:totals?|sum|gesamt(?:summe)?|summe|insgesamt|somme|totale|suma|totaal"
-    r"|итого|всего|合计|合計)\W*|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
+    r"(?:grand |sub-?)?(?:totals?|sum|gesamt(?:summe|ergebnis)?|summe|insgesamt|somme|totale|suma"
+    r"|totaal|итого|всего|合计|合計)(?:\W.*)?|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
     re.IGNORECASE,
 )
 # two cells such as 1.1 and 1.10, beside 1.9, if no cell occurs twice: chapters, not amounts
@@ -97,7 +97,11 @@ def load_text(duck: Duck, table: Table, scratch: Path) -> list[Loaded]:
         for at, column in enumerate(columns):
             if column and column.decimal is None:
                 columns[at] = text_column(duck, f"c{at}", column.name, mark)
-    return [column for column in columns if column]
+    kept = [column for column in columns if column]
+    if table.unit == "row":  # of a workbook: scripts that write formulas store no results
+        empty = "has no value: if it has formulas, open and save the workbook in Excel"
+        kept = [one._replace(note=empty) if one.values == "NULL" else one for one in kept]
+    return kept
 
 
 def _cells(duck: Duck, cell: str, source: str = "t") -> Iterator[tuple[str, int]]:

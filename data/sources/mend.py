@@ -62,13 +62,27 @@ def mend(path: Path, *, write: bool) -> Mended:
             f"{one.table}.{one.column} {one.reading.note}" for one in done if one.reading.note
         ]
         found.readers = [_reader(one.reading) for one in done]
+        filled = _filled_views(connection) if write and done else set[str]()
         if write:
             _declare(connection, done)
     with closing(_opened(path)) as connection:  # it reads the new types
         for table in tables if write else ():
             if of_table := [one for one in done if one.table == table]:
                 _apply(connection, of_table)
+        found.problems += [
+            f"the view {one} has no rows now: it compares cells as they were"
+            for one in sorted(filled - _filled_views(connection))
+        ]
         _rename(connection, tables, write, found)
+    return found
+
+
+def _filled_views(connection: apsw.Connection) -> set[str]:
+    found = set[str]()
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'"):
+        with suppress(apsw.Error):  # a view of what is missing
+            if connection.execute(f"SELECT 1 FROM {quote_identifier(name)} LIMIT 1").fetchall():
+                found.add(name)
     return found
 
 
@@ -88,16 +102,20 @@ def _columns(connection: apsw.Connection, table: str) -> list[str]:
 def _rewrites(
     connection: apsw.Connection, table: str, keys: Set[str], whole: bool, found: Mended
 ) -> Iterator[_Rewrite]:
+    readings: dict[str, Column] = {}
     for name in _columns(connection, table):
         if name.lower() not in keys:
-            try:
-                reading = _reading(connection, table, name, whole)
-            except (apsw.Error, UnicodeDecodeError):  # a collation that is not loaded; not UTF-8
-                continue
-            if reading.spelling:
-                yield _Rewrite(table, name, reading)
-            elif reading.note:
-                found.changes.append(f"{table}.{name} {reading.note}")
+            # a collation that is not loaded; not UTF-8
+            with suppress(apsw.Error, UnicodeDecodeError):
+                readings[name] = _reading(connection, table, name, whole)
+    marks = {reading.decimal for reading in readings.values() if reading.decimal}
+    for name, reading in readings.items():
+        if reading.decimal is None and len(marks) == 1:
+            reading = _reading(connection, table, name, whole, min(marks))
+        if reading.spelling:
+            yield _Rewrite(table, name, reading)
+        elif reading.note:
+            found.changes.append(f"{table}.{name} {reading.note}")
 
 
 def _keys(connection: apsw.Connection, table: str) -> set[str]:
@@ -113,8 +131,11 @@ def _keys(connection: apsw.Connection, table: str) -> set[str]:
     return {str(name).lower() for name in found if name is not None}
 
 
-def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) -> Column:
-    """Return how to read a column; as text if it is to keep its cells."""
+def _reading(
+    connection: apsw.Connection, table: str, name: str, whole: bool, decimal: str = ""
+) -> Column:
+    """Return how to read a column; as text if it is to keep its cells. `decimal` is the mark of
+    decimals of the table's other columns, if they have one."""
     column, rows = quote_identifier(name), quote_identifier(table)
     sample = f"(SELECT {column} FROM {rows} LIMIT {SAMPLE})"
     source = rows if whole else sample
@@ -130,7 +151,7 @@ def _reading(connection: apsw.Connection, table: str, name: str, whole: bool) ->
     words = name_words(name)
     if blobs or not (texts or DAYS.search(words)):
         return Column()
-    read = column_of(lambda: cells(source), sample=cells(sample), words=words)
+    read = column_of(lambda: cells(source), decimal, cells(sample), words)
     if not read.spelling:
         return read if whole else Column()
     kind = read.spelling[0]

@@ -129,8 +129,15 @@ def _sheets(found: Found) -> Iterator[tuple[str, Table]]:
 
 def _sheet_records(sheet: Any) -> Iterator[Record]:
     rows = sheet.to_python(skip_empty_area=True)
+    y, x = sheet.start or (0, 0)
+    spans = getattr(sheet, "merged_cell_ranges", None) or ()
+    titles = {top for (top, left), (_, right) in spans if right > left}
+    for (top, left), (bottom, _) in spans:  # below titles, a cell over several rows is each row's
+        if top >= y and left >= x and top not in titles:
+            for row in rows[top - y + 1 : bottom - y + 1]:
+                row[left - x] = rows[top - y][left - x]
     timed = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, datetime)}
-    for number, row in enumerate(rows, (sheet.start or (0, 0))[0] + 1):
+    for number, row in enumerate(rows, y + 1):
         yield Record(number, [_cell_text(cell, at in timed) for at, cell in enumerate(row)])
 
 

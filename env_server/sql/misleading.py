@@ -1,18 +1,19 @@
 """Where a result is not what it seems, for the statements that `run.may_mislead` lets through."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from sqlglot import exp
 
 from env_server.sql.lookup import READ, Lookup, Names, Place, Scope
-from env_server.sql.text_dates import TEXT_DATE
+from env_server.sql.misread_texts import TEXT_DATE, TEXT_NUMBER
 from shared.order_by import Unresolved, resolve_term
 from shared.sql_parser import parse_sql
 from shared.sqltext import quote_identifier, quote_text
 
 MAX_DIVISIONS = 5  # of a statement; each is written three times to look it up
-FEW_DATES = 20  # values of a column that show whether it has dates
+FEW_VALUES = 20  # of a column, which show whether it has dates or numbers
 _FLAG = "holds_here"
 ORDERED = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
 _COMPARED = (exp.EQ, exp.NEQ, exp.Is, exp.Like, exp.Glob, exp.In, exp.Between, *ORDERED)
@@ -29,7 +30,7 @@ def misleading_in(tree: exp.Expression, lookup: Lookup) -> Iterator[str]:
     for select, scope in scopes:
         if select is tree:
             yield from _counted_nulls(select, scope, lookup)
-        yield from _ordered_dates(select, scope, lookup)
+        yield from _misread_texts(select, scope, lookup)
 
 
 def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
@@ -48,18 +49,21 @@ def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator
                 )
 
 
-def _ordered_dates(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
-    """Yield the columns with dates that are ordered or compared as texts."""
+def _misread_texts(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
+    """Yield the columns with dates or numbers that are ordered, compared or added up as texts."""
     for node in _ordering(select):
-        if (place := scope.place(node)) and (date := _text_date(place, lookup)):
+        place = scope.place(node)
+        if place and (date := _text_of(TEXT_DATE, place, lookup)):
             yield (
                 f"{place.shown} has dates such as {quote_text(date)}, whose order as texts is not "
                 "that of time"
             )
+        elif place and (number := _text_of(TEXT_NUMBER, place, lookup)):
+            yield f"{place.shown} has texts such as {quote_text(number)}, which are not numbers"
 
 
 def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
-    """Yield what a SELECT orders by, compares, or takes the least or greatest of."""
+    """Yield what a SELECT orders by, compares, adds up, or takes the least or greatest of."""
     order = select.args.get("order")
     for ordered in order.expressions if order else ():
         try:
@@ -67,17 +71,17 @@ def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
         except Unresolved:
             continue
     for root in select.iter_expressions():
-        for node in _own(root, (exp.Min, exp.Max, exp.Between, *ORDERED)):
+        for node in _own(root, (exp.Min, exp.Max, exp.Sum, exp.Avg, exp.Between, *ORDERED)):
             yield node.this
             if node.args.get("expression"):
                 yield node.expression
 
 
-def _text_date(place: Place, lookup: Lookup) -> str | None:
-    """Return a value of a column, if its values are dates in a form whose order is another."""
-    rows = lookup.rows(place.distinct, FEW_DATES) or []
-    dates = [one for [one] in rows if isinstance(one, str) and TEXT_DATE.fullmatch(one)]
-    return dates[0] if len(dates) == len(rows) > 1 else None
+def _text_of(form: re.Pattern[str], place: Place, lookup: Lookup) -> str | None:
+    """Return a value of a column, if all its values have a form."""
+    rows = lookup.rows(place.distinct, FEW_VALUES) or []
+    texts = [one for [one] in rows if isinstance(one, str) and form.fullmatch(one)]
+    return texts[0] if len(texts) == len(rows) > 1 else None
 
 
 def _names_read_as_text(select: exp.Select, scope: Scope) -> Iterator[str]:

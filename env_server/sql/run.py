@@ -13,6 +13,7 @@ import apsw
 from env_server.sql.describe_values import column_values
 from env_server.sql.jobs import STOPPED, JobKind, Row, SqlJob, SqlResult
 from env_server.sql.limits import SqlLimits
+from env_server.sql.misread_texts import misread_columns
 from env_server.sql.remedies import remedy_of
 from env_server.sql.sandbox import SqlConnection, limit_heap
 from env_server.sql.statement import (
@@ -29,7 +30,6 @@ from env_server.sql.statement import (
     tables_hint,
     unreadable,
 )
-from env_server.sql.text_dates import text_date_columns
 from shared.sqltext import quote_identifier, quote_text, sql_name
 
 CHECK_EVERY_S = 0.04  # of a deadline; an interrupt is at most twice as late
@@ -52,7 +52,7 @@ _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _QUOTED_OUTPUT = re.compile(
     r"""(?:\bSELECT\b(?:(?!\bFROM\b)[^"])*|\b(?:GROUP|ORDER)\s+BY\b[^"]*)\"""", re.IGNORECASE
 )
-_ORDERS = re.compile(r"[<>]|\b(?:ORDER|BETWEEN|MIN|MAX)\b", re.IGNORECASE)
+_ORDERS = re.compile(r"[<>]|\b(?:ORDER|BETWEEN|MIN|MAX|SUM|AVG)\b", re.IGNORECASE)
 EXPLAINABLE = ("sql_error", "no_such_table")  # errors that may have a remedy
 
 
@@ -123,7 +123,7 @@ class SqlRunner:
         limit_heap(self.limits.max_heap_bytes)
         self._deadline = Deadline(self.limits.max_cpu_s, asked_to_stop)
         self._open: OrderedDict[tuple[str, str], SqlConnection] = OrderedDict()
-        self._dates: dict[str, frozenset[str]] = {}  # by database: its columns with text dates
+        self._misread_in: dict[str, frozenset[str]] = {}  # by database: `misread_columns`
 
     def __enter__(self) -> "SqlRunner":
         return self
@@ -200,8 +200,8 @@ class SqlRunner:
         if len(job.sql) > MAX_STATEMENT_CHARS:
             return []
         empty = "empty" in job.explain and found_nothing(result)
-        dates = partial(self._text_dates, job.db_path)
-        misleading = "remarks" in job.explain and may_mislead(job.sql, dates)
+        misread = partial(self._misread, job.db_path)
+        misleading = "remarks" in job.explain and may_mislead(job.sql, misread)
         if not (empty or misleading):
             return []
         # sqlglot takes 14 MB and 0.15 s
@@ -210,12 +210,12 @@ class SqlRunner:
         trusted = self._connection(JobKind.DESCRIBE, job.db_path)
         return remarks_on(connection, trusted, job.sql, result, empty=empty, misleading=misleading)
 
-    def _text_dates(self, path: str) -> frozenset[str]:
-        if path not in self._dates:
-            if len(self._dates) >= self.limits.open_connections:
-                self._dates.clear()
-            self._dates[path] = text_date_columns(self._connection(JobKind.DESCRIBE, path))
-        return self._dates[path]
+    def _misread(self, path: str) -> frozenset[str]:
+        if path not in self._misread_in:
+            if len(self._misread_in) >= self.limits.open_connections:
+                self._misread_in.clear()
+            self._misread_in[path] = misread_columns(self._connection(JobKind.DESCRIBE, path))
+        return self._misread_in[path]
 
     def _connection(self, kind: JobKind, path: str) -> SqlConnection:
         key = (_JAILED.get(kind, "trusted"), path)
@@ -237,14 +237,14 @@ def found_nothing(result: SqlResult) -> bool:
     )
 
 
-def may_mislead(sql: str, text_dates: Callable[[], frozenset[str]]) -> bool:
-    """Return whether a statement divides, has a name in quotes outside its conditions, or may order
-    or compare one of the columns `text_dates`."""
+def may_mislead(sql: str, misread: Callable[[], frozenset[str]]) -> bool:
+    """Return whether a statement divides, has a name in quotes outside its conditions, or may
+    order, compare or add up a column of `misread`."""
     outside = _TEXTS.sub("''", sql)
     if "/" in outside or ('"' in outside and _QUOTED_OUTPUT.search(outside)):
         return True
     return _ORDERS.search(outside) is not None and any(
-        name in outside.lower() for name in text_dates()
+        name in outside.lower() for name in misread()
     )
 
 

@@ -36,12 +36,12 @@ def test_kinds_follow_from_keys_and_cells(tmp_path):
         filled(
             "shop",
             "shop_id INTEGER PRIMARY KEY, name TEXT, city TEXT, staff TEXT, area REAL, "
-            "floors INTEGER, opened TEXT, zip INTEGER, is_open INT, seen_at TEXT, us_date TEXT, "
-            "password TEXT, photo BLOB, mixed, same TEXT, absent TEXT, highest INTEGER, "
+            "floors INTEGER, opened TEXT, zip INTEGER, type INTEGER, is_open INT, seen_at TEXT, "
+            "us_date TEXT, password TEXT, photo BLOB, mixed, same TEXT, absent TEXT, highest INTEGER, "
             "founded INTEGER",
             "i, 'Shop ' || i, 'City ' || (i % 4), 10 + i, i * 1.5, i % 5, "
-            "printf('2024-01-%02d', i), 1000 + i, i % 2, printf('2024-01-%02d 10:00:00', i), "
-            "i || '/12/2020', 'p' || i, x'00', iif(i % 2, i, 'x'), 'same', NULL, i, 1900 + i",
+            "printf('2024-01-%02d', i), 1000 + i, i % 9, i % 2, "
+            "printf('2024-01-%02d 10:00:00', i), i || '/12/2020', 'p' || i, x'00', iif(i % 2, i, 'x'), 'same', NULL, i, 1900 + i",
         ),
     )
     assert kinds(schema, "shop") == {
@@ -52,6 +52,7 @@ def test_kinds_follow_from_keys_and_cells(tmp_path):
         "floors": Kind.INTEGER,
         "opened": Kind.DATE,
         "zip": Kind.TEXT,
+        "type": Kind.TEXT,
         "seen_at": Kind.DATE,
     }
     reasons = {one: why for why, columns in schema.left_out.items() for one in columns}

@@ -149,6 +149,26 @@ def test_what_stands_for_no_date_is_null(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("strict", ["", "STRICT"])
+def test_columns_of_a_row_are_read_from_the_texts_that_it_had(tmp_path, strict):
+    path = make_database(
+        tmp_path / "own.db",
+        f"CREATE TABLE t (area TEXT, people TEXT, paid TEXT, d TEXT) {strict};"
+        "INSERT INTO t VALUES ('405,02', '1.085.000', 'yes', '31.12.2024'),"
+        "('9,30', '126.000', 'no', '01.02.2025'), (NULL, '12', NULL, NULL);"
+        "CREATE TABLE u (price TEXT, pieces TEXT);"
+        "INSERT INTO u VALUES ('1,25', '1.000'), ('0,40', '25.000');"
+        "CREATE VIEW paying AS SELECT area FROM t WHERE paid = 'yes';"
+        "CREATE VIEW large AS SELECT area FROM t WHERE people > 126000;",
+    )
+    found = mend(path, write=True)
+    assert query(path, "SELECT * FROM t") == [
+        (405.02, 1085000, 1, "2024-12-31"), (9.3, 126000, 0, "2025-02-01"), (None, 12, None, None)
+    ]  # fmt: skip
+    assert query(path, "SELECT * FROM u") == [(1.25, 1000), (0.4, 25000)]
+    assert found.problems == ["the view paying has no rows now: it compares cells as they were"]
+
+
 @pytest.mark.parametrize(
     ("declared", "cells", "why"),
     [

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [("Almdorf", 120), ("Birkau", 80)],
         "a last row of totals is left out: Total, 200",
     ),
+    "totals of a pivot table": (
+        "Zeile;Summe von Betrag\nNord;1.200,50\nSüd;2.300,25\nGesamtergebnis EUR;3.500,75\n",
+        [("Nord", 1200.5), ("Süd", 2300.25)],
+        "a last row of totals is left out: Gesamtergebnis EUR",
+    ),
+    "codes.csv": ('id,code\n="001","=""A1"""\n="002",=""B\n', [("001", "A1"), ("002", '=""B')]),
     "visits.csv": (
         "Visits per town 2025,,,\n,,,\nTown,Month,Visits,Income\nAlmdorf,Jan,120,340.5\n"
         "Birkau,Jan,80,210.0\nCelm,Feb,95,188.25\nTotal,,295,738.75\n",
@@ -358,6 +365,39 @@ def test_a_workbook_has_a_table_per_sheet(home):
     ]
     assert rows(home, "book_More_data") == [(1, "é")]
     assert "book.xlsx, Sales: a last row of totals is left out: Total, 11.5" in text
+
+
+SHEET = """
+<row r="1"><c r="A1" t="str"><v>Team</v></c><c r="B1" t="str"><v>Pay</v></c>
+  <c r="C1" t="str"><v>Total</v></c></row>
+<row r="2"><c r="A2" t="str"><v>Sales</v></c><c r="B2"><v>5</v></c><c r="C2"><f>B2*2</f></c></row>
+<row r="3"><c r="A3"/><c r="B3"><v>6</v></c><c r="C3"><f>B3*2</f></c></row>
+<row r="4"><c r="A4" t="str"><v>Shop</v></c><c r="B4"><v>7</v></c><c r="C4"><f>B4*2</f></c></row>
+"""
+OFFICE = "http://schemas.openxmlformats.org"
+PARTS = {
+    "[Content_Types].xml": f'<Types xmlns="{OFFICE}/package/2006/content-types"/>',
+    "_rels/.rels": f'<Relationships xmlns="{OFFICE}/package/2006/relationships"><Relationship '
+    f'Id="r1" Type="{OFFICE}/officeDocument/2006/relationships/officeDocument" '
+    'Target="xl/workbook.xml"/></Relationships>',
+    "xl/workbook.xml": f'<workbook xmlns="{OFFICE}/spreadsheetml/2006/main" xmlns:r="{OFFICE}/'
+    'officeDocument/2006/relationships"><sheets><sheet name="S" sheetId="1" r:id="r1"/></sheets>'
+    "</workbook>",
+    "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{OFFICE}/package/2006/relationships">'
+    f'<Relationship Id="r1" Type="{OFFICE}/officeDocument/2006/relationships/worksheet" '
+    'Target="worksheets/sheet1.xml"/></Relationships>',
+    "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{OFFICE}/spreadsheetml/2006/main"><sheetData>'
+    f'{SHEET}</sheetData><mergeCells><mergeCell ref="A2:A3"/></mergeCells></worksheet>',
+}
+
+
+def test_merged_cells_and_formulas_without_results_are_read(home):
+    with zipfile.ZipFile(home / "t.xlsx", "w") as book:
+        for name, text in PARTS.items():
+            book.writestr(name, text)
+    text = imported("csv", "t.xlsx", "--out", "out")
+    assert rows(home) == [("Sales", 5, None), ("Sales", 6, None), ("Shop", 7, None)]
+    assert "t.Total has no value: if it has formulas, open and save the workbook in Excel" in text
 
 
 def test_every_file_of_a_folder_is_read_or_named(home):

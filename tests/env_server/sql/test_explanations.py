@@ -9,8 +9,8 @@ import pytest
 from env_server.sql import JobKind, SqlJob, SqlLimits, SqlResult
 from env_server.sql.describe_values import MAX_ROWS, Value, describe_values
 from env_server.sql.jobs import encode_columns
+from env_server.sql.misread_texts import TEXT_DATE
 from env_server.sql.run import SqlRunner
-from env_server.sql.text_dates import TEXT_DATE
 from tests.conftest import make_database
 
 SCRIPT = """
@@ -204,6 +204,9 @@ INSERT INTO person VALUES
 (1, 'Ann', '31.12.1999', '2050-01-02', '5 May 2020', 2, 5),
 (2, 'Bo', '01.02.2001', NULL, '12 Jan 2021', 4, 7),
 (3, 'Cy', '15.06.1980', '2049-12-31', NULL, NULL, 9);
+CREATE TABLE fee (usd TEXT, eur TEXT, share TEXT, zip TEXT, ip TEXT);
+INSERT INTO fee VALUES ('1,250.50', '3,5', '12 %', '01069', '10.0.0.12'),
+('$9', '1.250', '7.5%', '90210', '10.0.0.9');
 """
 UNORDERED = "born has dates such as '31.12.1999', whose order as texts is not that of time"
 
@@ -226,6 +229,12 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("SELECT name FROM person WHERE born BETWEEN '01.01.1980' AND '31.12.1989'", [UNORDERED]),
         ("SELECT name FROM person ORDER BY joined",
          ["joined has dates such as '5 May 2020', whose order as texts is not that of time"]),
+        ("SELECT sum(usd) FROM fee", ["usd has texts such as '1,250.50', which are not numbers"]),
+        ("SELECT zip FROM fee ORDER BY eur",
+         ["eur has texts such as '3,5', which are not numbers"]),
+        ("SELECT count(*) FROM fee WHERE share > 10",
+         ["share has texts such as '12 %', which are not numbers"]),
+        ("SELECT max(zip), max(ip) FROM fee", []),
         ("SELECT born FROM person WHERE born = '15.06.1980' ORDER BY name", []),
         ("SELECT name FROM person ORDER BY died, name, n, price", []),
         ("SELECT name FROM person ORDER BY substr(born, 7)", []),

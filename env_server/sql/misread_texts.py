@@ -1,4 +1,4 @@
-"""Columns whose dates are texts in a form whose order is not that of time."""
+"""Columns whose dates or numbers are texts in a form whose order and sum are not theirs."""
 
 import re
 
@@ -19,16 +19,24 @@ TEXT_DATE = re.compile(
     rf"|{_MONTH} {_DAY},? \d{{4}}|{_MONTH} \d{{4}}){_TIME}",
     re.IGNORECASE,
 )
+_MARK, _THREES = "[$€£¥%]", r"\d{1,3}(?:[.,'\u00a0\u202f]\d{3})+"
+# 1,250.50, 1.250, 3,5, $9, 12 %: what SQLite reads as 1, 1.25, 3, 0 and 12
+TEXT_NUMBER = re.compile(
+    rf"[-+]?(?:{_MARK} ?)?(?:{_THREES}(?:[.,]\d+)?|\d+,\d+)(?: ?{_MARK})?"
+    rf"|[-+]?(?:{_MARK} ?\d+(?:\.\d+)?|\d+(?:\.\d+)? ?{_MARK})"
+)
 
 
-def text_date_columns(trusted: SqlConnection) -> frozenset[str]:
-    """Return the names, in lower case, of columns with such a date in a table's first rows."""
+def misread_columns(trusted: SqlConnection) -> frozenset[str]:
+    """Return the names, in lower case, of columns with such a date or number in a table's first
+    rows."""
     found = set[str]()
     for table in trusted.tables[:MAX_TABLES]:
         statement = f"SELECT * FROM {quote_identifier(table)}"
         first = run_query(trusted, statement, LOOKED_AT, max_vm_steps=MAX_VM_STEPS)
         check_lookup(first)
         for name, *cells in zip(first.columns, *first.rows, strict=True):
-            if any(isinstance(one, str) and TEXT_DATE.fullmatch(one) for one in cells):
+            texts = [one for one in cells if isinstance(one, str)]
+            if any(TEXT_DATE.fullmatch(one) or TEXT_NUMBER.fullmatch(one) for one in texts):
                 found.add(name.lower())
     return frozenset(found)

@@ -37,11 +37,12 @@ def test_kinds_follow_from_keys_and_cells(tmp_path):
             "shop",
             "shop_id INTEGER PRIMARY KEY, name TEXT, city TEXT, staff TEXT, area REAL, "
             "floors INTEGER, opened TEXT, zip INTEGER, type INTEGER, is_open INT, seen_at TEXT, "
-            "us_date TEXT, password TEXT, photo BLOB, mixed, same TEXT, absent TEXT, highest INTEGER, "
-            "founded INTEGER",
+            "us_date TEXT, password TEXT, photo BLOB, mixed, same TEXT, absent TEXT, "
+            "highest INTEGER, founded INTEGER",
             "i, 'Shop ' || i, 'City ' || (i % 4), 10 + i, i * 1.5, i % 5, "
             "printf('2024-01-%02d', i), 1000 + i, i % 9, i % 2, "
-            "printf('2024-01-%02d 10:00:00', i), i || '/12/2020', 'p' || i, x'00', iif(i % 2, i, 'x'), 'same', NULL, i, 1900 + i",
+            "printf('2024-01-%02d 10:00:00', i), i || '/12/2020', 'p' || i, x'00', "
+            "iif(i % 2, i, 'x'), 'same', NULL, i, 1900 + i",
         ),
     )
     assert kinds(schema, "shop") == {

@@ -43,6 +43,10 @@ async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> Non
         await asyncio.sleep(0.005)
 
 
+def eventually(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    asyncio.run(until(condition, timeout_s))
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; one that ended and is not waited for does not."""
     try:

@@ -149,18 +149,6 @@ async def test_a_body_is_not_read_before_the_key_is_right():
     assert (sent[0], read) == (401, [])
 
 
-async def test_a_key_has_its_places_and_operators_see_every_episode(tiny_data):
-    """What keys may do to each other's episodes: the conformance suite's group `ownership`."""
-    keys = {"agent_keys": AGENT, "operator_key": OPERATOR, "agent_capacity": 2}
-    async with serving(tiny_data, **keys) as http:
-        resets = {"resets": [{"episode_id": name} for name in "abc"]}
-        reply = await http.post("/reset_batch", json=resets, headers=bearer(AGENT))
-        refused = reply.json()["results"][2]["error"]
-        assert (refused["code"], "key agent-1" in refused["message"]) == ("capacity", True)
-        state = await http.get("/state?episode_id=a", headers=bearer(OPERATOR))
-        assert state.json()["step_count"] == 0
-
-
 @pytest.mark.parametrize(
     ("host", "keys", "closed"),
     [

@@ -169,28 +169,3 @@ async def test_the_operator_sees_every_try_however_it_ended(http):
     ):
         assert line in metrics
     assert "zoo-2" not in metrics
-
-
-@keyed
-async def test_an_answered_id_deleted_and_reset_stays_one_try(http):
-    body: dict[str, Any] = {"question_id": "zoo-2", "episode_id": "e"}
-    statuses = []
-    for answer in ("a", "b", RIGHT, "a"):
-        guess = body | {"actions": [f"ANSWER: {answer}"]}
-        reply = await http.post("/reset", json=guess, headers=bearer(AGENT))
-        statuses.append((reply.status_code, reply.json().get("error", {}).get("code")))
-        await http.delete("/episodes/e", headers=bearer(AGENT))
-    assert statuses == [(200, None), (409, "conflict"), (409, "conflict"), (200, None)]
-    assert [(one.tries, one.right) for one in (await listed(http)).tries] == [(1, 0)]
-
-
-@pytest.mark.parametrize("settings", [KEYS | {"agent_tries": 1}])
-async def test_a_batch_of_guesses_has_the_tries_of_a_question(http):
-    resets = [{"question_id": "zoo-2", "actions": [f"ANSWER: {guess}"]} for guess in "abc"]
-    for key, codes in ((AGENT, [None, "forbidden", "forbidden"]), (TRAINER, [None] * 3)):
-        reply = await http.post("/reset_batch", json={"resets": resets}, headers=bearer(key))
-        found = [one.get("error", {}).get("code") for one in reply.json()["results"]]
-        assert found == codes
-    reply = await http.post("/reset", json=resets[0], headers=bearer(AGENT))
-    assert reply.status_code == 403
-    assert "SQLENV_AGENT_TRIES" in reply.json()["error"]["message"]

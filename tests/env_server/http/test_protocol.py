@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from shared.server_process import ServerProcess, running_server
+from tests.conftest import eventually
 
 MIB = 1024 * 1024
 HEAD = b"GET /health HTTP/1.1\r\nHost: e\r\n"
@@ -88,13 +89,6 @@ def honest(server: ServerProcess) -> float:
         assert reply.status_code == 200
         assert http.delete(f"/episodes/{episode['episode_id']}").status_code == 200
     return time.monotonic() - start
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 TOO_LARGE = (431, "request_header_fields_too_large")

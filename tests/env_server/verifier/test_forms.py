@@ -9,7 +9,7 @@ from env_server.render import render_cell
 from env_server.verifier import Gold, answer_verdicts, judge_answer
 from env_server.verifier.gold import is_ordered
 from shared.models import Outcome
-from tests.env_server.verifier.forms import ANSWERS, FORMS, gold_of
+from tests.env_server.verifier.forms import ANSWERS, FORMS, UNORDERED, gold_of
 
 
 @pytest.mark.parametrize("case", [*FORMS, *ANSWERS], ids=lambda case: repr(case.answer))
@@ -101,17 +101,6 @@ def test_a_text_is_right_as_the_environment_shows_it():
 
 def judge_copy(text: str, gold: Gold) -> bool:
     return answer_verdicts(text, gold, text.__eq__)["strict"]
-
-
-ORDERED, UNORDERED = "SELECT name FROM t ORDER BY age", "SELECT name FROM t"
-
-
-def test_lists_with_order():
-    gold = gold_of(["Ann", "Zoë", "Bob"], ORDERED, "")
-    assert judge_answer("Ann, Zoë, Bob", gold)
-    assert judge_answer('["Ann","Zoë","Bob"]', gold)
-    assert not judge_answer("Bob, Zoë, Ann", gold)
-    assert not judge_answer("Ann\nBob\nZoë", gold)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.conftest import alive, eventually
 from trainer.runtime.server import SupervisedServer
 
 STAND_IN = """
@@ -32,21 +32,6 @@ def server(tmp_path: Path, code: str = STAND_IN) -> SupervisedServer:
     return SupervisedServer(tmp_path, tmp_path / "logs" / "server.log", command=command)
 
 
-def gone(pid: int) -> bool:
-    """Return whether a process has ended; a zombie counts as ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def eventually(check: object, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def answers(url: str) -> bool:
     try:
         return httpx.get(f"{url}/ready", timeout=2).status_code == 200
@@ -63,8 +48,8 @@ def test_it_answers_inside_the_block_and_nothing_is_left_after(tmp_path):
         assert answers(running.url)
         pid, worker = running.pid, worker_of(running)
     assert not answers(running.url)
-    assert gone(pid)
-    eventually(lambda: gone(worker))
+    assert not alive(pid)
+    eventually(lambda: not alive(worker))
 
 
 def test_a_server_that_dies_comes_back_at_the_same_url(tmp_path, caplog):
@@ -72,7 +57,7 @@ def test_a_server_that_dies_comes_back_at_the_same_url(tmp_path, caplog):
         worker, pid = worker_of(running), running.pid
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: running.restarts == 1 and answers(running.url))
-        eventually(lambda: gone(worker))
+        eventually(lambda: not alive(worker))
         assert "restart 1" in caplog.text
 
 
@@ -108,4 +93,4 @@ def test_a_killed_trainer_leaves_no_server_behind(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False
     )
     assert found.returncode == -signal.SIGKILL, found.stderr
-    eventually(lambda: gone(int(found.stdout)))
+    eventually(lambda: not alive(int(found.stdout)))

@@ -13,19 +13,16 @@ from shared.models import Outcome
 from shared.run_stats import ANSWERED
 from tests.conftest import question_row
 from tests.trainer.conftest import record
-from tests.trainer.small_data import make_data
 from trainer.config.settings import ConfigError, GRPOConfig
 from trainer.rollout.loop import play_scripted
 from trainer.rollout.prompts import result_of
 from trainer.rollout.row import RolloutRow
 from trainer.rollout.vote import answer_key
 from trainer.run.folder import Run
-from trainer.run.inputs import load_inputs
 from trainer.run.records import append_records
 from trainer.sft.demonstrate import NOT_AGREED, NOT_CORRECT, problem_of
 from trainer.sft.demonstration_kinds import RECORDED, answer_shown, recorded_scripts
 from trainer.sft.scripts import Script, compared_tables, one_line, oracle_script
-from trainer.sft.sft_job import SftJob, SftOptions
 from trainer.sft.sources import balanced, check_source, consistent
 
 JOINED = "SELECT a.name\nFROM orders AS a JOIN buyers b ON a.b = b.id"
@@ -106,14 +103,6 @@ def test_any_first_part_is_balanced_over_databases():
 def test_bad_sources_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         check_source(text)
-
-
-def test_questions_of_a_development_split_are_not_taught(tmp_path):
-    config = GRPOConfig().override(data_dir=make_data(tmp_path / "data"))
-    path = Path(config.questions_path)
-    path.write_text(path.read_text().replace("train-shop-0", "spider-dev-0"))
-    with pytest.raises(ConfigError, match="published development split"):
-        load_inputs(config, SftOptions(), SftJob.split, with_model=False)
 
 
 def test_the_oracle_answers_the_shipped_questions():

@@ -27,6 +27,7 @@ AFTER_TYPE = re.compile(
     "CONSTRAINT|PRIMARY|NOT|NULL|UNIQUE|CHECK|DEFAULT|COLLATE|REFERENCES|GENERATED|AS|[,)]",
     re.IGNORECASE,
 )
+MAX_VM_STEPS = 5_000_000  # of a look at a view
 
 
 @dataclass
@@ -62,7 +63,7 @@ def mend(path: Path, *, write: bool) -> Mended:
             f"{one.table}.{one.column} {one.reading.note}" for one in done if one.reading.note
         ]
         found.readers = [_reader(one.reading) for one in done]
-        filled = _filled_views(connection) if write and done else set[str]()
+        filled = _views(connection, empty=False) if write and done else set[str]()
         if write:
             _declare(connection, done)
     with closing(_opened(path)) as connection:  # it reads the new types
@@ -71,18 +72,22 @@ def mend(path: Path, *, write: bool) -> Mended:
                 _apply(connection, of_table)
         found.problems += [
             f"the view {one} has no rows now: it compares cells as they were"
-            for one in sorted(filled - _filled_views(connection))
+            for one in sorted(filled and filled & _views(connection, empty=True))
         ]
         _rename(connection, tables, write, found)
     return found
 
 
-def _filled_views(connection: apsw.Connection) -> set[str]:
+def _views(connection: apsw.Connection, *, empty: bool) -> set[str]:
+    """Return the views without rows, or else those with some, as far as little work shows it."""
     found = set[str]()
+    connection.set_progress_handler(lambda: True, MAX_VM_STEPS)
     for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'"):
-        with suppress(apsw.Error):  # a view of what is missing
-            if connection.execute(f"SELECT 1 FROM {quote_identifier(name)} LIMIT 1").fetchall():
+        with suppress(apsw.Error):  # a costly view, or one of what is missing
+            rows = connection.execute(f"SELECT 1 FROM {quote_identifier(name)} LIMIT 1").fetchall()
+            if empty is not bool(rows):
                 found.add(name)
+    connection.set_progress_handler(None)
     return found
 
 
@@ -153,7 +158,7 @@ def _reading(
         return Column()
     read = column_of(lambda: cells(source), decimal, cells(sample), words)
     if not read.spelling:
-        return read if whole else Column()
+        return read if whole else Column(decimal=read.decimal)
     kind = read.spelling[0]
     if kind == "number" and DAYS.search(words):
         known = [read.read(cell) for cell, _ in cells(source)]

@@ -123,21 +123,41 @@ def _sheets(found: Found) -> Iterator[tuple[str, Table]]:
     filled = [sheet for sheet in sheets if sheet.height]
     for sheet in filled:
         name = f"{found.name}, {sheet.name}" if len(filled) > 1 else found.name
-        if table := find_table(name, _sheet_records(sheet), "row"):
+        rows, spread = _unmerged(sheet)
+        first = (sheet.start or (0, 0))[0] + 1
+        if table := find_table(name, _sheet_records(rows, first), "row"):
+            if spread:
+                shown = ", ".join(spread[:3]) + ", ..." * (len(spread) > 3)
+                table.notes.append(f"{name}: each row of a merged cell gets its text: {shown}")
             yield sheet.name if len(filled) > 1 else "", table
 
 
-def _sheet_records(sheet: Any) -> Iterator[Record]:
+def _unmerged(sheet: Any) -> tuple[list[list[Any]], list[str]]:
+    """Return the rows of a sheet, and the texts of cells that are merged over several rows below
+    the header: each of these rows gets the text, if it has other cells."""
     rows = sheet.to_python(skip_empty_area=True)
     y, x = sheet.start or (0, 0)
-    spans = getattr(sheet, "merged_cell_ranges", None) or ()
-    titles = {top for (top, left), (_, right) in spans if right > left}
-    for (top, left), (bottom, _) in spans:  # below titles, a cell over several rows is each row's
-        if top >= y and left >= x and top not in titles:
-            for row in rows[top - y + 1 : bottom - y + 1]:
-                row[left - x] = rows[top - y][left - x]
+    header = next((at for at, row in enumerate(rows) if sum(map(_filled, row)) > 1), len(rows))
+    spread = []
+    for (top, left), (bottom, right) in getattr(sheet, "merged_cell_ranges", None) or ():
+        first, at = top - y, left - x
+        if right > left or not header < first < len(rows) or not 0 <= at < len(rows[0]):
+            continue
+        below = [row for row in rows[first + 1 : bottom - y + 1] if any(map(_filled, row))]
+        if below and isinstance(text := rows[first][at], str) and text:
+            for row in below:
+                row[at] = text
+            spread.append(text)
+    return rows, spread
+
+
+def _filled(cell: Any) -> bool:
+    return cell is not None and cell != ""
+
+
+def _sheet_records(rows: list[list[Any]], first: int) -> Iterator[Record]:
     timed = {at for row in rows for at, cell in enumerate(row) if isinstance(cell, datetime)}
-    for number, row in enumerate(rows, y + 1):
+    for number, row in enumerate(rows, first):
         yield Record(number, [_cell_text(cell, at in timed) for at, cell in enumerate(row)])
 
 

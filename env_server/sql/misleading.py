@@ -1,13 +1,12 @@
 """Where a result is not what it seems, for the statements that `run.may_mislead` lets through."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from sqlglot import exp
 
-from env_server.sql.lookup import READ, Lookup, Names, Place, Scope
-from env_server.sql.misread_texts import TEXT_DATE, TEXT_NUMBER
+from env_server.sql.lookup import READ, Lookup, Names, Scope
+from env_server.sql.misread_texts import PLAIN_NUMBER, TEXT_DATE, TEXT_NUMBER
 from shared.order_by import Unresolved, resolve_term
 from shared.sql_parser import parse_sql
 from shared.sqltext import quote_identifier, quote_text
@@ -51,15 +50,19 @@ def _counted_nulls(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator
 
 def _misread_texts(select: exp.Select, scope: Scope, lookup: Lookup) -> Iterator[str]:
     """Yield the columns with dates or numbers that are ordered, compared or added up as texts."""
-    for node in _ordering(select):
-        place = scope.place(node)
-        if place and (date := _text_of(TEXT_DATE, place, lookup)):
+    for place in dict.fromkeys(filter(None, map(scope.place, _ordering(select)))):
+        rows = lookup.rows(place.distinct, FEW_VALUES) or []
+        texts = [one for [one] in rows if isinstance(one, str)]
+        if len(texts) < max(2, len(rows)):
+            continue
+        if all(map(TEXT_DATE.fullmatch, texts)):
             yield (
-                f"{place.shown} has dates such as {quote_text(date)}, whose order as texts is not "
-                "that of time"
+                f"{place.shown} has dates such as {quote_text(texts[0])}, whose order as texts is "
+                "not that of time"
             )
-        elif place and (number := _text_of(TEXT_NUMBER, place, lookup)):
-            yield f"{place.shown} has texts such as {quote_text(number)}, which are not numbers"
+        numbers = list(filter(TEXT_NUMBER.fullmatch, texts))
+        if numbers and all(one in numbers or PLAIN_NUMBER.fullmatch(one) for one in texts):
+            yield f"{place.shown} has texts such as {quote_text(numbers[0])}, which are not numbers"
 
 
 def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
@@ -75,13 +78,6 @@ def _ordering(select: exp.Select) -> Iterator[exp.Expression]:
             yield node.this
             if node.args.get("expression"):
                 yield node.expression
-
-
-def _text_of(form: re.Pattern[str], place: Place, lookup: Lookup) -> str | None:
-    """Return a value of a column, if all its values have a form."""
-    rows = lookup.rows(place.distinct, FEW_VALUES) or []
-    texts = [one for [one] in rows if isinstance(one, str) and form.fullmatch(one)]
-    return texts[0] if len(texts) == len(rows) > 1 else None
 
 
 def _names_read_as_text(select: exp.Select, scope: Scope) -> Iterator[str]:

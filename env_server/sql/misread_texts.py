@@ -19,12 +19,14 @@ TEXT_DATE = re.compile(
     rf"|{_MONTH} {_DAY},? \d{{4}}|{_MONTH} \d{{4}}){_TIME}",
     re.IGNORECASE,
 )
-_MARK, _THREES = "[$€£¥%]", r"\d{1,3}(?:[.,'\u00a0\u202f]\d{3})+"
-# 1,250.50, 1.250, 3,5, $9, 12 %: what SQLite reads as 1, 1.25, 3, 0 and 12
+_MARK, _THREES = "[$€£¥%]", "(?:[,'\u00a0\u202f]\\d{3})"
+# 1,250.50, 1.250.000, 3,5, $9, 12 %: SQLite reads 1, 1.25, 3, 0 and 12
 TEXT_NUMBER = re.compile(
-    rf"[-+]?(?:{_MARK} ?)?(?:{_THREES}(?:[.,]\d+)?|\d+,\d+)(?: ?{_MARK})?"
+    rf"[-+]?(?:{_MARK} ?)?(?:\d{{1,3}}{_THREES}+(?:[.,]\d+)?|\d{{1,3}}(?:\.\d{{3}})+,\d+"
+    rf"|\d{{1,3}}(?:\.\d{{3}}){{2,}}|\d+,\d+)(?: ?{_MARK})?"
     rf"|[-+]?(?:{_MARK} ?\d+(?:\.\d+)?|\d+(?:\.\d+)? ?{_MARK})"
 )
+PLAIN_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")  # beside such texts; alone, it is read
 
 
 def misread_columns(trusted: SqlConnection) -> frozenset[str]:

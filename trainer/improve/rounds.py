@@ -204,11 +204,13 @@ class Improver:
             return self._report(rounds, before, after)
 
     def _check_rounds(self) -> None:
-        further = self._settings.rounds + 1
-        if Run(self._folder(further) / "development").result.exists():
+        measured, rounds = 0, self._settings.rounds
+        while Run(self._folder(measured + 1) / "development").result.exists():
+            measured += 1
+        if measured > rounds:
             raise RunError(
-                f"{self._out} has more than {self._settings.rounds} rounds: give --rounds "
-                f"{further} or more"
+                f"{self._out} has {measured} rounds, more than {rounds}: give --rounds {measured} "
+                "or more"
             )
 
     def _folder(self, number: int) -> Path:

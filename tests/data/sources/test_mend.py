@@ -159,9 +159,13 @@ def test_columns_of_a_row_are_read_from_the_texts_that_it_had(tmp_path, strict):
         "CREATE TABLE u (price TEXT, pieces TEXT);"
         "INSERT INTO u VALUES ('1,25', '1.000'), ('0,40', '25.000');"
         "CREATE VIEW paying AS SELECT area FROM t WHERE paid = 'yes';"
+        "CREATE VIEW costly AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+        "SELECT max(i) FROM n;"
         "CREATE VIEW large AS SELECT area FROM t WHERE people > 126000;",
     )
+    said = [one.partition(" ")[0] for one in mend(path, write=False).changes]
     found = mend(path, write=True)
+    assert said == ["t.area", "t.people", "t.paid", "t.d", "u.price", "u.pieces"]
     assert query(path, "SELECT * FROM t") == [
         (405.02, 1085000, 1, "2024-12-31"), (9.3, 126000, 0, "2025-02-01"), (None, 12, None, None)
     ]  # fmt: skip

@@ -84,6 +84,10 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [("Nord", 1200.5), ("Süd", 2300.25)],
         "a last row of totals is left out: Gesamtergebnis EUR",
     ),
+    "no totals.csv": (
+        "film,year\nAlien,1979\nMatrix,1999\nTotal Recall,1990\n",
+        [("Alien", 1979), ("Matrix", 1999), ("Total Recall", 1990)],
+    ),
     "codes.csv": ('id,code\n="001","=""A1"""\n="002",=""B\n', [("001", "A1"), ("002", '=""B')]),
     "visits.csv": (
         "Visits per town 2025,,,\n,,,\nTown,Month,Visits,Income\nAlmdorf,Jan,120,340.5\n"
@@ -354,7 +358,9 @@ SHEET = """
   <c r="C1" t="str"><v>Total</v></c></row>
 <row r="2"><c r="A2" t="str"><v>Sales</v></c><c r="B2"><v>5</v></c><c r="C2"><f>B2*2</f></c></row>
 <row r="3"><c r="A3"/><c r="B3"><v>6</v></c><c r="C3"><f>B3*2</f></c></row>
-<row r="4"><c r="A4" t="str"><v>Shop</v></c><c r="B4"><v>7</v></c><c r="C4"><f>B4*2</f></c></row>
+<row r="4"/>
+<row r="5"><c r="A5" t="str"><v>Shop</v></c><c r="B5"><v>7</v></c><c r="C5"><f>B4*2</f></c></row>
+<row r="6"><c r="A6" t="str"><v>Lab</v></c><c r="B6"/><c r="C6"><f>B4*2</f></c></row>
 """
 OFFICE = "http://schemas.openxmlformats.org"
 PARTS = {
@@ -369,7 +375,8 @@ PARTS = {
     f'<Relationship Id="r1" Type="{OFFICE}/officeDocument/2006/relationships/worksheet" '
     'Target="worksheets/sheet1.xml"/></Relationships>',
     "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{OFFICE}/spreadsheetml/2006/main"><sheetData>'
-    f'{SHEET}</sheetData><mergeCells><mergeCell ref="A2:A3"/></mergeCells></worksheet>',
+    f'{SHEET}</sheetData><mergeCells><mergeCell ref="A2:A4"/>'
+    '<mergeCell ref="B5:B6"/><mergeCell ref="F2:F3"/></mergeCells></worksheet>',
 }
 
 
@@ -378,7 +385,9 @@ def test_merged_cells_and_formulas_without_results_are_read(home):
         for name, text in PARTS.items():
             book.writestr(name, text)
     text = imported("csv", "t.xlsx", "--out", "out")
-    assert rows(home) == [("Sales", 5, None), ("Sales", 6, None), ("Shop", 7, None)]
+    people = [("Sales", 5, None), ("Sales", 6, None), ("Shop", 7, None), ("Lab", None, None)]
+    assert rows(home) == people
+    assert "t.xlsx: each row of a merged cell gets its text: Sales\n" in text
     assert "t.Total has no value: if it has formulas, open and save the workbook in Excel" in text
 
 

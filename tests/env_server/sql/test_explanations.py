@@ -204,9 +204,9 @@ INSERT INTO person VALUES
 (1, 'Ann', '31.12.1999', '2050-01-02', '5 May 2020', 2, 5),
 (2, 'Bo', '01.02.2001', NULL, '12 Jan 2021', 4, 7),
 (3, 'Cy', '15.06.1980', '2049-12-31', NULL, NULL, 9);
-CREATE TABLE fee (usd TEXT, eur TEXT, share TEXT, zip TEXT, ip TEXT);
-INSERT INTO fee VALUES ('1,250.50', '3,5', '12 %', '01069', '10.0.0.12'),
-('$9', '1.250', '7.5%', '90210', '10.0.0.9');
+CREATE TABLE fee (usd TEXT, eur TEXT, share TEXT, zip TEXT, ip TEXT, seconds TEXT);
+INSERT INTO fee VALUES ('950', '3,5', '12 %', '01069', '10.0.0.12', '26.898'),
+('1,250.50', '1.250', '7.5%', '90210', '10.0.0.9', '23.227');
 """
 UNORDERED = "born has dates such as '31.12.1999', whose order as texts is not that of time"
 
@@ -234,7 +234,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> str:
          ["eur has texts such as '3,5', which are not numbers"]),
         ("SELECT count(*) FROM fee WHERE share > 10",
          ["share has texts such as '12 %', which are not numbers"]),
-        ("SELECT max(zip), max(ip) FROM fee", []),
+        ("SELECT max(zip), max(ip), avg(seconds) FROM fee", []),
         ("SELECT born FROM person WHERE born = '15.06.1980' ORDER BY name", []),
         ("SELECT name FROM person ORDER BY died, name, n, price", []),
         ("SELECT name FROM person ORDER BY substr(born, 7)", []),

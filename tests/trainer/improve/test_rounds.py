@@ -100,7 +100,7 @@ def test_the_same_command_reads_what_is_complete_and_makes_what_is_missing(tmp_p
     (out / "round-2").mkdir()
     shutil.copytree(out / "round-1" / "development", out / "round-2" / "development")
     ran = improve(data, out, *REWARDS)
-    assert "has more than 1 rounds: give --rounds 2 or more" in " ".join(ran.output.split())
+    assert "has 2 rounds, more than 1: give --rounds 2 or more" in " ".join(ran.output.split())
     asked = data / "questions" / "questions_train.json"
     asked.write_text(asked.read_text().replace("?", " now?"))
     ran = improve(data, out, *REWARDS)

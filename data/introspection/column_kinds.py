@@ -187,10 +187,7 @@ def _kind(table: RawTable, cells: Cells) -> Kind:
         return _text_kind(cells)
     unfit = LISTS["ordinals"] | LISTS["aggregates"]  # not 'the highest average'
     codes = LISTS["codes"] | LISTS["coded"]
-    code = last in codes and cells.words[:-1][:1] not in (
-        ["number"],
-        ["total"],
-    )
+    code = last in codes and cells.words[:-1][:1] not in (["number"], ["total"])
     if code or not unfit.isdisjoint(cells.words):
         return Kind.TEXT
     return Kind.REAL if cells.counts["real"] else Kind.INTEGER

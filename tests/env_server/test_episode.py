@@ -155,6 +155,18 @@ def test_a_description_that_took_too_long_once_is_read_again(tiny_data, faulty):
     assert env.step("DESCRIBE: customers").observation.error
     faulty.kind = None
     assert not env.step("DESCRIBE: customers").observation.error
+    faulty.kind = JobKind.VALUES
+    assert "'lamp'" not in env.step("DESCRIBE: products").observation.result
+    faulty.kind = None
+    assert "'lamp'" in env.step("DESCRIBE: products").observation.result
+
+
+def test_an_sql_answer_that_kills_its_workers_is_no_wrong_answer(tiny_data, faulty):
+    env = LocalEnvironment(QuestionBank.load(tiny_data), faulty)
+    env.reset(question_id="shop-1", answer_form="sql")
+    faulty.kind, faulty.fault = JobKind.QUERY, SqlResult(error="long", error_code="sql_killed")
+    reply = env.step("ANSWER: SELECT count(*) FROM customers")
+    assert (reply.info.outcome, reply.done) == (Outcome.SQL_KILLED, True)
 
 
 def test_broken_data_is_no_agent_error(runner, tiny_data, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from env_server.episode_pool import EpisodePool
 from env_server.questions import QuestionBank
-from env_server.store import Caller
+from env_server.store import Caller, memory_of
 from shared.dataset import Question
 from shared.errors import Behind, CapacityReached, Conflict, NotReady, UnknownEpisode
 from shared.models import Outcome, ResetRequest, ResetResult, StepRequest, StepResult
@@ -108,6 +108,20 @@ async def test_an_idle_episode_is_abandoned_when_its_lease_ends(driver):
     for name in "ac":
         with pytest.raises(UnknownEpisode):
             await driver.state(name)
+
+
+async def test_an_episode_in_use_keeps_no_idle_one_alive(driver):
+    """Leases end in the order of the last use, not of the resets."""
+    await driver.reset("a")
+    driver.clock.now += 40
+    await driver.reset("b")
+    driver.clock.now += 15
+    await driver.step(driver.query, 0, "a")
+    driver.clock.now += 50
+    assert driver.pool.sweep() == 1
+    assert (await driver.state("a")).step_count == 1
+    with pytest.raises(UnknownEpisode):
+        await driver.state("b")
 
 
 async def test_an_episode_in_use_is_not_idle(driver):
@@ -244,6 +258,14 @@ async def test_all_episodes_together_are_bounded_and_finished_ones_give_way(smal
     assert (await small.state("37")).step_count == 2, "a refused step is not counted"
     await small.pool.close("18")
     assert (await small.step(LONG, 2, "37")).observation.step_count == 3
+
+
+async def test_of_its_replies_an_episode_holds_the_last_alone(driver):
+    await driver.reset()
+    await driver.step(driver.query)
+    held = driver.pool.store.held_bytes
+    await driver.step(driver.query)  # shows the same
+    assert driver.pool.store.held_bytes - held == memory_of(driver.query)
 
 
 # -- owners

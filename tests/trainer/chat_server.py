@@ -185,6 +185,7 @@ class VLLM(ModelBehind):
         self.loaded: list[str] = []
         self.failure: Fault | None = None
         self.unscaled = False  # whether its log-probabilities are of temperature 1
+        self.stale = False  # whether its prefix cache is that of former weights
 
     def reply(self, path: str, body: dict[str, Any], key: str) -> Fault:
         if path.startswith("/v1/") and path not in (LOAD_ADAPTER, UNLOAD_ADAPTER):
@@ -194,6 +195,7 @@ class VLLM(ModelBehind):
         if path == "/version":
             return 200, {"version": "0.32.0"}, {}
         if path == RESET_CACHE:
+            self.stale = False
             return 200, {"success": True}, {}
         if not body:
             return 405, {"detail": "Method Not Allowed"}, {}
@@ -212,6 +214,7 @@ class VLLM(ModelBehind):
             self.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
             self.model.tie_weights()
             self.loaded.append(folder.name)
+            self.stale = True
             return 200, {"results": [None]}, {}
         from peft import PeftModel
 
@@ -224,6 +227,8 @@ class VLLM(ModelBehind):
         return 200, "Success", {}
 
     def complete_ids(self, body: dict[str, Any]) -> Fault:
+        if self.stale:
+            return refusal(400, "the prefix cache holds keys and values of former weights")
         name = body["model"]
         if name not in (*self.models, *self.adapters):
             return refusal(404, f"The model `{name}` does not exist.")

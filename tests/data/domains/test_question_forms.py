@@ -1,5 +1,6 @@
 """Templates: text and SQL agree, on fresh domains, on the shipped ones and on a small one."""
 
+import operator
 import os
 import random
 import re
@@ -157,6 +158,23 @@ def test_a_conditions_test_and_sql_agree():
                     checked[column.kind] += 1
     assert min(checked.values()) >= 10
     assert len(checked) == 4
+
+
+def test_a_condition_on_a_day_treats_times_as_the_question_says():
+    """`after 2024-01-02` leaves out 10:00 on that day, which SQL sorts behind the day alone."""
+    times = [(f"2024-01-{day:02} 10:00",) for day in range(1, 21)]
+    visits = Table("visits", "visit", "visits", (Column("visited", Kind.DATE),), len(times))
+    meant = {"on or after": operator.ge, "after": operator.gt, "before": operator.lt}
+    words = set()
+    for seed in range(20):
+        asker = Asker(Domain("one", (visits,)), {"visits": times}, random.Random(seed))
+        with suppress(NoQuestionError):
+            made = asker.condition(visits, Kind.DATE)
+            ((word, day),) = re.findall(r"(on or after|after|before) (\S+)", made.having)
+            matching = [row for row in times if meant[word](row[0][:10], day)]
+            assert asker.matching(visits, made) == matching
+            words.add(word)
+    assert words == {"on or after", "before"}
 
 
 def test_tables_that_refer_to_each_other_are_not_joined():

@@ -52,6 +52,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_unique_column_keeps_its_cells(tmp_path):
+    columns = "id INTEGER PRIMARY KEY, code TEXT UNIQUE, price TEXT"
+    rows = "(1, '1,50', '1,50'), (2, '2,50', '2,50')"
+    path = make_database(
+        tmp_path / "parts.db", f"CREATE TABLE part ({columns}); INSERT INTO part VALUES {rows};"
+    )
+    mend(path, write=True)
+    assert query(path, "SELECT code, price FROM part") == [("1,50", 1.5), ("2,50", 2.5)]
+
+
 def test_names_and_cells_are_mended_and_all_else_is_kept(home):
     before = files_of(home)
     imported("sqlite", "own.db", "--mend", "--out", "out")

@@ -310,6 +310,16 @@ def test_a_locked_database_is_copied_as_committed(shop):
     writer.close()
 
 
+def test_rows_that_are_changed_before_a_commit_are_copied_as_they_were(shop):
+    writer = apsw.Connection(str(shop))
+    rows = ((n, "x" * 500, 1) for n in range(10, 500))
+    writer.executemany("INSERT INTO item VALUES (?, ?, ?)", rows)
+    writer.execute("PRAGMA cache_size = 1; BEGIN EXCLUSIVE; UPDATE item SET name = 'new'")
+    assert b"new" in shop.read_bytes(), "spilled"
+    assert b"new" not in copied(shop).read_bytes()
+    writer.close()
+
+
 def test_a_file_without_a_journal_keeps_its_bytes(shop):
     os.chmod(shop, 0o444)
     os.chmod(shop.parent, 0o555)

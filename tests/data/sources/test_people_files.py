@@ -121,6 +121,10 @@ FORMS: dict[str, tuple[Any, ...]] = {
         [(1, "2024-12-31"), (2, "2025-01-02"), (3, "2024-06-15")],
         "serial.day is read as dates: 45458 is Excel's day 2024-06-15",
     ),
+    "serial-b.csv": (
+        "id,start_date\n1,45657.75\n2,45659.5\n",
+        [(1, "2024-12-31 18:00:00"), (2, "2025-01-02 12:00:00")],
+    ),
     "counts per day are no days": (
         "visitors per day,calls/day,day 1,date_key,spent_to_date,output per working day\n"
         "12000,30000,15500,20240101,25000,31500.5\n",

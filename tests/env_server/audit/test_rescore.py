@@ -61,6 +61,7 @@ def test_a_run_is_verified_and_rescored_by_the_standard_it_was_played_with(tiny_
     lost = [one for one in strict.flipped if one.was_correct > one.is_correct]
     assert 0 < len(lost) < len(lines)
     assert sum(tally(scores)["lost"] for scores in strict.scores.values()) == len(lost)
+    assert not any(tally(scores)["gained"] for scores in strict.scores.values())
 
 
 def test_what_can_not_be_scored_is_named(run_folder, tmp_path):

@@ -225,6 +225,9 @@ async def test_the_client_with_least_work_is_served_next():
         put(text)
     put("c")  # who comes late starts where the others are
     assert order(queue) == "bcBbBbBA"
+    for text in "BbBdDd":  # and is not owed what they had before
+        put(text)
+    assert order(queue) == "BdbDBd"
     for number in range(2 * MAX_REMEMBERED):
         queue.charge(f"gone {number}", 1)
     assert len(queue._work) <= MAX_REMEMBERED + 1

@@ -63,6 +63,9 @@ def test_a_batch_over_the_servers_limits_is_halved(tiny_data):
         assert len(set(ids)) == 50
         steps = client.step_many((name, f"QUERY: SELECT {'1' * 500}") for name in ids)
         assert not [step for step in steps if isinstance(step, SQLEnvError)]
+        steps = client.step_many((name, f"QUERY: SELECT {n}") for n, name in enumerate(ids))
+        results = [step.observation.result for step in steps]  # type: ignore[union-attr]
+        assert results == [f"{n}\n{n}" for n in range(50)], "each reply is its own step's"
 
 
 def test_items_without_room_in_a_batchs_reply_are_sent_again(tiny_data):

@@ -173,6 +173,15 @@ def test_several_updates_are_those_of_trl_on_their_rows_with_a_clipped_ratio(
     assert ratios[0] == 0 < ratios[1], "only the second update is of older rows"
 
 
+def test_the_gradients_of_every_update_are_clipped(config, model, tokenizer, tmp_path):
+    settings = short_training(config, tmp_path, updates_per_batch=2, **SMALL_BATCHES)
+    captured, client = GradientCapture(), FakeClient(after={"q0": 1, "q1": 3})
+    options = {"callbacks": [captured], "max_grad_norm": 1e-3}
+    run_training_with_metrics(trainer_of(model, tokenizer, settings, client=client, **options))
+    norms = [torch.nn.utils.get_total_norm(one.values()).item() for one in captured.all]
+    assert norms == pytest.approx([1e-3] * 2, rel=0.01)
+
+
 def test_rows_of_another_sampler_have_the_clipped_ratio_to_its_probabilities(
     config, model, tokenizer, tmp_path
 ):

@@ -106,8 +106,11 @@ class SecondOfTwo(Ranks):
 
 def test_the_verdicts_of_a_group_are_those_of_all_processes(model, tokenizer, config, tmp_path):
     trainer = trainer_of(model, tokenizer, config)
+    seen: list[RolloutRow] = []
     options = {"config": config, "client": FakeClient(), "ranks": SecondOfTwo()}
+    options |= {"on_rows": lambda rows, _: seen.extend(rows)}
     columns = rollout_func(prompts_for(config, "q0", "q1"), trainer, **options)
+    assert [row.repeat for row in seen[2:]] == [1, 1], "the first process has those before"
     assert columns["correctness"] == [0.0, 0.0]
     assert columns["both_verdicts"] == [True, False]
 

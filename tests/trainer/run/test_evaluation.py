@@ -198,12 +198,14 @@ def without_times(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_more_samples_are_added_to_the_stored_ones(bench, fake, chat, tmp_path):
-    bench.run(tmp_path / "out", **api(chat, samples=1))
+    first = bench.run(tmp_path / "out", **api(chat, samples=1))
     result = bench.run(tmp_path / "out", **api(chat, samples=3))
     assert read_json(Run(tmp_path / "out").config)["evaluation"]["samples"] == 3
     assert len(chat.requests) == 36
     whole = bench.run(tmp_path / "whole", **api(chat, samples=3))
     assert without_times(result) == without_times(whole)
+    fewer = bench.run(tmp_path / "out", **api(chat, samples=1))
+    assert without_times(fewer) == without_times(first)
 
 
 def test_training_takes_the_questions_of_mixed_success(bench, fake, chat, small, tmp_path):

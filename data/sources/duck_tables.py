@@ -30,7 +30,8 @@ LONG = 80  # characters: no number or date has more
 SAMPLE = 10_000  # rows of a column by which most texts are known to be texts
 TOTAL = re.compile(
     r"(?:grand |sub-?)?(?:totals?|sum|gesamt(?:summe|ergebnis)?|summe|insgesamt|somme|totale|suma"
-    r"|totaal|итого|всего|合计|合計)(?:\W+(?:g[ée]n[ée]ral|(?-i:[A-Z]{3})))?\W*|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
+    r"|totaal|итого|всего|合计|合計)(?:\W+(?:g[ée]n[ée]ral|(?-i:[A-Z]{3})))?\W*"
+    r"|(?:average|mean|durchschnitt|mittelwert|moyenne|media|promedio)\W*",
     re.IGNORECASE,
 )
 # two cells such as 1.1 and 1.10, beside 1.9, if no cell occurs twice: chapters, not amounts

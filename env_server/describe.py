@@ -31,7 +31,6 @@ class Effect(NamedTuple):
     potential: float = 0.0  # of QUERY: how near it came to the gold
     correct: bool | None = None  # of ANSWER
     unjudged: bool = False  # ANSWER to an open question
-    verdicts: dict[str, bool] | None = None  # of ANSWER: standard -> whether it is right
 
 
 def find_part(argument: str, tables: list[str]) -> tuple[str, str] | None:

@@ -30,7 +30,7 @@ from env_server.rewards import (
 )
 from env_server.sql import JobKind, Jobs, SqlJob, SqlResult, drive_async
 from env_server.sql.statement import tables_hint
-from env_server.verifier import STANDARDS, STRICT, Gold, answer_verdicts, result_verdicts
+from env_server.verifier import STRICT, Gold, answer_verdicts, result_verdicts
 from shared.actions import ActionType, SQLAction, normalise, parse_action, render_action
 from shared.answers.text import unwrapped_texts
 from shared.dataset import AnyQuestion, Question
@@ -229,7 +229,7 @@ class Episode:
         verdicts = answer_verdicts(
             action.argument, self.gold, lambda text: digest_of(text) in self.copyable
         )
-        return Effect(correct=verdicts[self.standard], verdicts=verdicts)
+        return Effect(correct=verdicts[self.standard])
 
     def _answer_sql(self, gold: Gold, argument: str) -> Jobs[Effect]:
         statement = unwrapped_texts(argument)[-1]
@@ -239,12 +239,11 @@ class Episode:
                 error=result.error,
                 error_code=result.error_code,
                 correct=None if result.error_code == "sql_killed" else False,
-                verdicts=dict.fromkeys(STANDARDS, False),
             )
         verdicts = result_verdicts(result.rows, gold)
         if not result.reads_data:  # a constant is a guess, however it is written
             verdicts[STRICT] = False
-        return Effect(correct=verdicts[self.standard], verdicts=verdicts)
+        return Effect(correct=verdicts[self.standard])
 
     def _run_agent_sql(
         self, sql: str, max_rows: int, explain: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import get_args
 from uuid import uuid4
 
 from env_server.episode import Episode, Options, replay
@@ -22,21 +21,9 @@ from env_server.sql.pool import SqlPool
 from env_server.store import ANYONE, Caller, EpisodeStore, unknown, utf8_bytes
 from env_server.telemetry import Metrics, about
 from env_server.tries import has_ended
-from env_server.verifier import STANDARDS
 from shared.actions import ActionType, SQLAction, as_action, render_action
 from shared.errors import ActionParseError, Behind, Conflict, DigestMismatch, NotReady, QueueFull
-from shared.models import (
-    AnswerForm,
-    EpisodeVerdicts,
-    FormTotals,
-    Outcome,
-    ResetRequest,
-    ResetResult,
-    SQLState,
-    StepRequest,
-    StepResult,
-    VerdictTotals,
-)
+from shared.models import Outcome, ResetRequest, ResetResult, SQLState, StepRequest, StepResult
 
 log = logging.getLogger(__name__)
 LOGGED_CHARS = 500  # of a query
@@ -70,11 +57,6 @@ class EpisodePool:
         # Replaying an ended episode counts it again in all of these except `steps`.
         self.steps: Counter[tuple[str, ActionType]] = Counter()  # by the episodes' owners
         self.ended: Counter[Outcome] = Counter()
-        forms = {
-            form: FormTotals(answered=0, right=dict.fromkeys(STANDARDS, 0), repeated=0)
-            for form in get_args(AnswerForm)
-        }
-        self.answers = VerdictTotals(standard=settings.standard, forms=forms)
         self.store = EpisodeStore(settings, clock)
 
     def __len__(self) -> int:
@@ -168,21 +150,6 @@ class EpisodePool:
                 self.counts["moved"] += 1
                 self.store.remove(episode)
             return episode.state()
-
-    async def verdicts(self, episode_id: str, caller: Caller = ANYONE) -> EpisodeVerdicts:
-        """Return how every standard judges an answer. `Conflict` before the episode's end."""
-        async with self._turn(self.store.get(episode_id, caller)) as episode:
-            if episode.outcome is None:
-                raise Conflict("the episode is not over: its verdicts exist after its last step")
-            return EpisodeVerdicts(
-                episode_id=episode.episode_id,
-                question_id=episode.options.question_id,
-                answer_form=episode.options.answer_form,
-                outcome=episode.outcome,
-                standard=self.settings.standard,
-                verdicts=episode.effect.verdicts,
-                attempt=episode.attempt or None,
-            )
 
     def sweep(self) -> int:
         """Abandon the episodes whose lease is over; returns how many of them were unfinished."""
@@ -278,12 +245,6 @@ class EpisodePool:
             log.warning("a query killed its SQL workers: %r", episode.actions[-1][:LOGGED_CHARS])
         else:
             log.debug("ended after %d steps: %s", len(episode.actions), outcome)
-        if (verdicts := episode.effect.verdicts) is not None:
-            totals = self.answers.forms[episode.options.answer_form]
-            totals.answered += 1
-            totals.repeated += episode.attempt > 1
-            for name, right in verdicts.items():
-                totals.right[name] += right
         if self.store.finished > self.settings.finished_capacity:
             self.counts["evicted"] += self.store.evict(self.store.owners.values())
 

@@ -140,16 +140,13 @@ class ResetResult(StepResult):
     """Id of the episode, which every step names."""
 
 
-class _OfEpisode(WireModel):
+class SQLState(WireModel):
+    """`GET /state`: where an episode stands, without gold data."""
+
     episode_id: str
     """Id of the episode."""
     question_id: str
     """Id of its question."""
-
-
-class SQLState(_OfEpisode):
-    """`GET /state`: where an episode stands, without gold data."""
-
     question: str
     """Question in plain language."""
     db_id: str
@@ -164,41 +161,6 @@ class SQLState(_OfEpisode):
     """Whether the episode has ended."""
     outcome: Outcome | None = None
     """How the episode ended; null until then."""
-
-
-class EpisodeVerdicts(_OfEpisode):
-    """`GET /operator/verdicts/{episode_id}`: an ended episode's answer by every standard."""
-
-    answer_form: AnswerForm
-    """Whether the ANSWER is a value as text, or SQL."""
-    outcome: Outcome
-    """How the episode ended."""
-    standard: StandardName
-    """Standard among `verdicts` that decided outcome and reward."""
-    verdicts: dict[str, bool] | None
-    """Whether the ANSWER is right, by standard; null without an ANSWER."""
-    attempt: int | None
-    """1 if it was its agent's first try of the question; null for other keys, or unjudged."""
-
-
-class FormTotals(WireModel):
-    """Counts of the episodes that ended with an ANSWER of one form."""
-
-    answered: int
-    """Episodes that ended with such an ANSWER."""
-    right: dict[str, int]
-    """Those whose answer is right, by standard."""
-    repeated: int
-    """Those of agents' keys that were not the key's first try of the question."""
-
-
-class VerdictTotals(WireModel):
-    """`GET /operator/verdicts`: all answers since the server's start, replayed ones included."""
-
-    standard: StandardName
-    """Standard that decides outcomes and rewards."""
-    forms: dict[AnswerForm, FormTotals]
-    """Counts by the answers' form."""
 
 
 class ListedQuestion(WireModel):
@@ -283,8 +245,8 @@ class ResetRequest(_Request):
 
     `question_id` wins over the filters; a `seed` picks the same question on every server. With a
     `digest`, a server whose own differs refuses. With `answer_form` "sql", ANSWER holds a statement
-    whose result is compared with the gold's. This is another task than training's and is counted
-    separately; the driver must tell its agent that ANSWER takes SQL.
+    whose result is compared with the gold's. This is another task than training's; the driver must
+    tell its agent that ANSWER takes SQL.
     """
 
     # can't be '..', as it is part of a URL's path

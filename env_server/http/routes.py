@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from env_server.http import openapi
-from env_server.http.auth import caller_of
 from env_server.http.openapi import body_of, errors, query_of
 from env_server.http.requests import parse, parse_item, with_gateway_id
 from env_server.http.responses import json_reply
@@ -201,9 +200,6 @@ async def schema() -> Response:
 
 
 # -- what operators may see and agents may not; no gold data
-#
-# An agent's driver must not show it these replies: a verdict by another standard is a hint for the
-# next try.
 
 
 @operator.get(
@@ -212,25 +208,6 @@ async def schema() -> Response:
 async def metrics(request: Request) -> Response:
     """Return the server's metrics in Prometheus's format."""
     return Response(request.app.state.metrics.text(), headers={"content-type": CONTENT_TYPE})
-
-
-@operator.get("/operator/verdicts", response_model=models.VerdictTotals, responses=errors(503))
-async def verdict_totals(request: Request) -> Response:
-    """Count the answers that each standard calls right; SQL answers are counted separately.
-
-    `standard` is the one that decides outcomes and rewards.
-    """
-    return json_reply(service_of(request).pool.answers)
-
-
-@operator.get(
-    "/operator/verdicts/{episode_id}",
-    response_model=models.EpisodeVerdicts,
-    responses=errors(404, 409, 422, 503),
-)
-async def verdicts(request: Request, episode_id: EpisodePath) -> Response:
-    """Return the verdict of every standard on an ended episode's answer."""
-    return json_reply(await service_of(request).pool.verdicts(episode_id, caller_of(request)))
 
 
 @_get_page(operator, "/operator/tries", models.PageRequest, models.TriesPage)

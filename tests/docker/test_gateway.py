@@ -54,7 +54,6 @@ def requests_of(name: str) -> Iterator[tuple[str, str, Any]]:
         yield "GET", f"/state?episode_id={quoted}", None
         yield "GET", f"/ws?episode_id={quoted}", None
         yield "DELETE", f"/episodes/{quoted}", None
-        yield "GET", f"/operator/verdicts/{quoted}", None
 
 
 def test_every_request_of_an_episode_goes_to_one_server(http):

@@ -36,7 +36,7 @@ def test_large_bodies(http):
 
 
 def test_the_errors_of_the_gateway_have_the_common_shape(http, gateway):
-    for url in ("/metrics", "/operator/verdicts", "/operator/tries", f"{gateway.admin}/else"):
+    for url in ("/metrics", "/operator/tries", f"{gateway.admin}/else"):
         reply = http.get(url)
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
         assert reply.json()["error"]["message"]

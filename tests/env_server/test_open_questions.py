@@ -52,7 +52,7 @@ def test_an_answer_ends_the_episode_and_only_the_operational_layer_pays(env):
         ledger = reply.info.ledger
         assert (ledger.correctness, ledger.progress, ledger.potential) == (0.0, 0.0, 0.0)
         assert ledger.total == ledger.operational
-    assert env.episode.effect.verdicts is None
+    assert env.episode.effect.correct is None
     with pytest.raises(InvalidRequest, match="answer_form"):
         env.reset(question_id="open-1", answer_form="sql")
 
@@ -86,8 +86,6 @@ def test_over_http_it_is_rebuilt_and_not_judged(data):
         actions = ["DESCRIBE: orders", "ANSWER: mug"]
         body = {"question_id": "open-1", "episode_id": "a", "actions": actions}
         assert client.post("/reset", json=body).json()["info"]["outcome"] == "answered"
-        assert client.get("/operator/verdicts/a").json()["verdicts"] is None
-        assert client.get("/operator/verdicts").json()["forms"]["text"]["answered"] == 0
         assert client.post("/reset", json={"db_id": "shop"}).status_code == 404
         assert client.get("/metadata").json()["questions"] == {"open": 1}
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 PROBES = {"/health", "/ready", "/docs", "/openapi.json", "/docs/scripts/nothing"}
 AGENTS = PROBES | {"/metadata", "/schema", "/state?episode_id=e", "/nothing", "/operators"}
 AGENTS |= {"/docsx", "/questions", "/databases"}
-ALL = AGENTS | {"/operator/verdicts", "/operator/verdicts/e", "/operator/tries", "/metrics"}
+ALL = AGENTS | {"/operator/tries", "/operator/nothing", "/metrics"}
 
 
 async def opened(http: httpx.AsyncClient, key: str | None) -> set[str]:
@@ -168,7 +168,7 @@ async def test_operators_need_a_key_unless_the_server_listens_on_loopback(
 ):
     async with serving(tiny_data, host=host, **keys) as http:
         for path in ("/operator", "/metrics"):
-            reply = await http.get("/operator/verdicts" if path == "/operator" else path)
+            reply = await http.get("/operator/tries" if path == "/operator" else path)
             assert reply.status_code == (401 if path in closed or "operator_key" in keys else 200)
             assert path not in closed or "SQLENV_OPERATOR_KEY" in reply.json()["error"]["message"]
 
@@ -183,7 +183,7 @@ def test_operators_need_a_key_where_another_server_listens(tiny_data, monkeypatc
     monkeypatch.setenv("SQLENV_SQL_WORKERS", "1")
     monkeypatch.setenv("SQLENV_HOST", "127.0.0.1")
     with TestClient(importlib.import_module("env_server.asgi").app) as http:
-        assert http.get("/operator/verdicts").status_code == 401
+        assert http.get("/operator/tries").status_code == 401
         names = ("testserver", "me-sqlenv.hf.space", "evil.hf.space")
         found = [http.get("/questions", headers={"Host": name}).status_code for name in names]
         assert found == [200, 200, 403]
@@ -193,7 +193,7 @@ def test_keys_hold_below_a_root_path(tiny_data):
     """`uvicorn --root-path /sql` puts it before every path."""
     app = create_app(Settings(data_dir=tiny_data, sql_workers=1, operator_key=OPERATOR))
     with TestClient(app, root_path="/sql") as http:
-        paths = ("/questions", "/operator/verdicts", "/metrics", "/")
+        paths = ("/questions", "/operator/tries", "/metrics", "/")
         assert [http.get(f"/sql{path}").status_code for path in paths] == [200, 401, 401, 200]
 
 

@@ -130,8 +130,8 @@ def test_a_reset_leaves_the_episode_before(http):
         call(other, "reset", question_id="shop-1", episode_id="a")
         call(other, "step", **RIGHT)
         call(other, "reset", question_id="shop-1", episode_id="b")
-        verdict = http.get("/operator/verdicts/a").json()
-        assert verdict["outcome"] == "correct", "the verdict of an ended episode stays"
+        state = http.get("/state?episode_id=a").json()
+        assert state["outcome"] == "correct", "an ended episode stays"
 
 
 with_keys = pytest.mark.parametrize("settings", [{"api_key": TRAINER, "agent_keys": AGENT}])

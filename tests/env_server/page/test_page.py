@@ -96,7 +96,7 @@ async def test_keys_open_the_page_to_browsers(tiny_data):
             for key, status in statuses.items():
                 assert (await http.get(path, headers=basic(key))).status_code == status
         # other paths do not take what a browser sends along by itself
-        for path in ("/reset", "/operator/verdicts"):
+        for path in ("/reset", "/operator/tries"):
             assert (await http.post(path, headers=basic(OPERATOR))).status_code == 401
         assert (await http.get("/signin", headers=basic(TRAINER))).status_code == 401
         assert (await http.get("/signin", headers=basic(OPERATOR))).headers["location"] == "./"

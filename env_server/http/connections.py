@@ -1,8 +1,7 @@
 """The connections of a server: how many there may be, and which give way to others.
 
-When the server has too many connections, or bytes of unfinished bodies, the oldest unfinished
-request gives way, first those of connections that sent no key, so that requests which arrive
-promptly are served.
+When the server has too many connections, or bytes of unfinished bodies, the oldest that waits for
+no reply gives way, first those that sent no key, so that requests which arrive promptly are served.
 """
 
 import logging
@@ -17,6 +16,9 @@ from env_server.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
+# Of the connections: while no more than these have an unfinished request, idle ones give way first.
+# Otherwise, beside many idle ones, a new one would give way before its first bytes are read.
+PROMPT_SHARE = 1 / 8
 
 
 class Connection(Protocol):
@@ -66,9 +68,12 @@ class Connections:
         that have sent no key, and of these the ones from the address that has most."""
         message = f"the server has {self.max_open:,} connections, the most it takes: try again"
         crowd = max(self.unknown, key=self.unknown.__getitem__, default="")
+        first, last = self.unfinished, self.idle
+        if len(self.unfinished) <= self.max_open * PROMPT_SHARE:
+            first, last = last, first
 
         def waiting() -> Iterator[Connection]:
-            return (one for one in chain(self.unfinished, self.idle) if one is not newest)
+            return (one for one in chain(first, last) if one is not newest)
 
         unknown = (one for one in waiting() if not one.known)
         crowded = (one for one in waiting() if not one.known and one.address == crowd)

@@ -263,6 +263,20 @@ def test_idle_connections_give_way_and_busy_ones_do_not(tiny_data):
             assert b"4000000" in received(connection)
 
 
+def test_idle_connections_give_way_before_new_ones_that_have_not_sent_anything_yet(tiny_data):
+    with (
+        running_server(tiny_data, "--workers", "1", max_connections=16) as server,
+        ExitStack() as opened,
+    ):
+        idle = [opened.enter_context(connect(server)) for _ in range(15)]
+        for connection in idle:
+            assert get(connection, "/health") == HEALTHY
+        new = [opened.enter_context(connect(server)) for _ in range(2)]
+        assert received(idle[0]) == b""
+        for connection in new:
+            assert get(connection, "/health") == HEALTHY
+
+
 def test_connections_that_sent_a_key_give_way_last(tiny_data):
     limits = {"max_connections": 4, "api_key": "k" * 20}
     key = b"Authorization: Bearer " + b"k" * 20 + b"\r\n"

@@ -191,12 +191,12 @@ def _rows_in(found: Found, scratch: Path, report: ImportReport) -> Iterator[_Raw
 
 def _json_rows(shown: str, text: str) -> Iterator[_RawRow]:
     """Yield the rows of an array, of one inside an object, or of objects one after the other."""
-    at, decoder = 0, json.JSONDecoder()
+    at, line, counted, decoder = 0, 1, 0, json.JSONDecoder()
     while at < len(text):
         if text[at].isspace():
             at += 1
             continue
-        line = text.count("\n", 0, at) + 1
+        line, counted = line + text.count("\n", counted, at), at
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:  # nested too deeply

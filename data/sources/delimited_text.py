@@ -23,10 +23,23 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
 WESTERN = "cp1252"  # what Windows writes in Western Europe and America
-GUESSES = ["cp1250", "cp1251", "koi8_r", "cp1253", "cp1256", "cp932", "gb18030", "big5", "euc_kr"]
-# of a text that may be Western or Central European: Hungarian and Czech letters read as cp1252, and
-# letters of which those languages have none
-CENTRAL, NOT_CENTRAL = re.compile("[õûì]", re.IGNORECASE), re.compile("[ãêçàñåæ]", re.IGNORECASE)
+GUESSES = [
+    "cp1250", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "cp932", "gb18030", "big5", "euc_kr"
+]  # fmt: skip
+# The letters beyond ASCII of languages, by the encoding of their Windows. A text is of the first
+# language that has all its letters.
+ALPHABETS = [
+    (WESTERN, "äöüß"), (WESTERN, "àâçèéêëîïôœùûüÿ"),  # German, French
+    (WESTERN, "áéíñóúü"), (WESTERN, "àèéìíîòóùú"),  # Spanish, Italian
+    (WESTERN, "åäöéü"), (WESTERN, "æøåéöäü"),  # Swedish, Danish
+    ("cp1250", "áéíóöőúüű"), (WESTERN, "áâãàçéêíóôõú"),  # Hungarian, Portuguese
+    (WESTERN, "áðéíóúýþæö"), ("cp1250", "ąćęłńóśźż"),  # Icelandic, Polish
+    ("cp1250", "áčďéěíňóřšťúůýž"), ("cp1250", "áäčďéíĺľňóôŕšťúýž"),  # Czech, Slovak
+    ("cp1250", "ăâîşţ"), ("cp1250", "čćđšž"),  # Romanian, Croatian
+    ("cp1254", "âçğıİîöşûü"), ("cp1257", "ąčęėįšųūž"),  # Turkish, Lithuanian
+    ("cp1257", "āčēģīķļņšūž"), ("cp1257", "äõöüšž"),  # Latvian, Estonian
+]  # fmt: skip
+IN_WORDS = "\xa0’–"  # in any language
 # of cp1252, in no word, such as a pound sign before a number; a letter in other encodings
 SYMBOL = re.compile(rb"(?<![A-Za-z\x80-\xff])[\x80-\xbf](?![A-Za-z\x80-\xff])")
 GUESSED_BYTES, LEAST_GUESSED = 1 << 16, 5  # bytes beyond ASCII that a guess needs
@@ -108,12 +121,16 @@ def _encodings(path: Path) -> list[str]:
     western = [WESTERN] if 2 * beyond < letters else []  # the others write few letters beyond ASCII
     guess = None
     if beyond >= LEAST_GUESSED:
+        for name, alphabet in ALPHABETS if western else []:
+            usual = alphabet + alphabet.upper() + IN_WORDS
+            text = set(start.decode(name, "replace"))
+            if all(letter.isascii() or letter in usual for letter in text):
+                return ["utf-8", name]
         found = charset_normalizer.from_bytes(start, cp_isolation=[*western, *GUESSES])
         guess = found.best()
         for one in found:
             equal = guess and (one.chaos, one.coherence) == (guess.chaos, guess.coherence)
-            central = CENTRAL.search(str(one)) and not NOT_CENTRAL.search(str(one))
-            if one.encoding == WESTERN and equal and not central:
+            if one.encoding == WESTERN and equal:
                 guess = one
     same = guess is None or str(guess) == start.decode(WESTERN, "replace")
     return ["utf-8", WESTERN if guess is None or same else guess.encoding]

@@ -41,6 +41,7 @@ class Connections:
         # dicts as ordered sets, the oldest first
         self.unfinished: dict[Connection, None] = {}  # whose request has not arrived in full
         self.idle: dict[Connection, None] = {}  # which wait for their next request
+        self.unread: dict[Connection, None] = {}  # whose peers do not read what they asked for
         self.body_bytes = 0  # of all unfinished bodies
         self.unknown: Counter[str] = Counter()  # by address: connections that have sent no key
 
@@ -48,9 +49,13 @@ class Connections:
         self._count(one, 1)
 
     def closed(self, one: Connection) -> None:
-        self.unfinished.pop(one, None)
-        self.idle.pop(one, None)
+        self.forget(one)
         self._count(one, -1)
+
+    def forget(self, one: Connection) -> None:
+        """Let a connection that is closing give way no more."""
+        for group in (self.unfinished, self.idle, self.unread):
+            group.pop(one, None)
 
     def sent_key(self, one: Connection) -> None:
         """Let a connection give way last."""
@@ -73,7 +78,7 @@ class Connections:
             first, last = last, first
 
         def waiting() -> Iterator[Connection]:
-            return (one for one in chain(first, last) if one is not newest)
+            return (one for one in chain(first, last, self.unread) if one is not newest)
 
         unknown = (one for one in waiting() if not one.known)
         crowded = (one for one in waiting() if not one.known and one.address == crowd)
@@ -82,11 +87,11 @@ class Connections:
     def shed(self) -> None:
         """Close connections with unfinished bodies until the rest fit the limit: the oldest first,
         and those that sent no key before the others."""
-        for one in sorted(self.unfinished, key=lambda one: one.known):
+        holding = [one for one in chain(self.unfinished, self.idle) if one.body_bytes]
+        for one in sorted(holding, key=lambda one: one.known):
             if self.body_bytes <= self.settings.max_unfinished_bytes:
                 return
-            if one.body_bytes:
-                one.evict("the server holds too many unfinished bodies: try again")
+            one.evict("the server holds too many unfinished bodies: try again")
 
 
 def _within_descriptors(most: int) -> int:

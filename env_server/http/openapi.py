@@ -6,15 +6,16 @@ own. Links are relative, so that a gateway may add a prefix.
 """
 
 import re
+from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib.util import find_spec
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
 from pydantic_core import to_json
@@ -160,6 +161,16 @@ def scripts_folder() -> Path | None:
     return Path(spec.origin).parent / "static" if spec and spec.origin else None
 
 
+def _file(path: Path) -> Callable[[], Awaitable[Response]]:
+    """Return an endpoint that serves a file from memory: a request holds no descriptor for it."""
+    content, media_type = path.read_bytes(), guess_type(path.name)[0]
+
+    async def serve() -> Response:
+        return Response(content, media_type=media_type)
+
+    return serve
+
+
 def add_pages(app: FastAPI) -> None:
     """Add the document and the page; without its scripts, a line that says how to get them."""
 
@@ -173,7 +184,8 @@ def add_pages(app: FastAPI) -> None:
 
     folder = scripts_folder()
     if folder:
-        app.mount(SCRIPTS, StaticFiles(directory=folder))
+        for name in FILES:
+            app.get(f"{SCRIPTS}/{name}", include_in_schema=False)(_file(folder / name))
     bundle, style, icon = (f"{SCRIPTS[1:]}/{name}" for name in FILES)
     page = get_swagger_ui_html(
         openapi_url=DOCUMENT[1:],

@@ -78,6 +78,7 @@ class Session:
                 return await self.step(data)
             case "state":
                 state = await in_time(self.socket, self.pool.state, self._episode())
+                self.answered, self.done = state.step_count, state.done
                 return to_json({"type": "state", "data": state})
             case "close":
                 await self.leave()

@@ -84,6 +84,11 @@ class Protocol(HttpToolsProtocol):
         """Whether a request, whose body may still be arriving, has not been answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    @property
+    def owes(self) -> bool:
+        """Whether it owes replies to requests before the one that is arriving."""
+        return bool(self.pipeline) or (self.in_flight and self.stage != "body")
+
     # Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -101,6 +106,7 @@ class Protocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         self._release()
+        self._unset_keepalive_if_required()  # uvicorn does it only for a peer that closed in order
         self.shared.closed(self)
         self.unread.clear()
         super().connection_lost(exc)
@@ -108,15 +114,15 @@ class Protocol(HttpToolsProtocol):
     def evict(self, message: str) -> None:
         """Close the connection now, with an error unless it is idle."""
         idle = self in self.shared.idle
-        self.shared.unfinished.pop(self, None)
-        self.shared.idle.pop(self, None)
+        self.shared.forget(self)
         closing = self.refusal is not None or self.transport.is_closing()
         if closing or self.transport.get_write_buffer_size():
             self.transport.abort()
             return
         if not idle:
             self._refuse(Overloaded(message))
-        self.transport.close()
+        if not self.owes:
+            self.transport.close()
 
     def _start_head_timer(self) -> None:
         self._unset_keepalive_if_required()
@@ -142,12 +148,27 @@ class Protocol(HttpToolsProtocol):
         else:
             super().timeout_keep_alive_handler()
 
+    def shutdown(self) -> None:
+        """Close when the replies that are owed were sent, unless the peer does not read them."""
+        super().shutdown()
+        self._abort_unless_read(-1)
+
+    def _abort_unless_read(self, unread_before: int) -> None:
+        """Close now if as many bytes wait for the peer as before; else look again later."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and unread == unread_before:
+            self.transport.abort()
+        elif unread:
+            self.loop.call_later(LINGER_S, self._abort_unless_read, unread)
+
     def pause_writing(self) -> None:
         super().pause_writing()
+        self.shared.unread[self] = None
         self.send_timer = self.loop.call_later(self.settings.send_timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.shared.unread.pop(self, None)
         if self.send_timer is not None:
             self.send_timer.cancel()
 
@@ -232,7 +253,7 @@ class Protocol(HttpToolsProtocol):
         self.unread.clear()
         self._release()
         self._stop_head_timer()
-        if self.pipeline or (self.in_flight and self.stage != "body"):
+        if self.owes:
             return  # `on_response_complete` calls this again
         began = self.cycle is not None and self.stage == "body" and self.cycle.response_started
         if self.in_flight:  # the one whose body is refused; its endpoint sees a disconnect
@@ -296,8 +317,11 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._release()
+        if not self.in_flight:
+            self.cycle.body.clear()  # of a request that was answered without reading it
         if self.transport.is_closing():
             if self.transport.get_write_buffer_size():  # the peer may never read the rest
+                self.shared.unread[self] = None
                 self.loop.call_later(self.settings.send_timeout_s, self.transport.abort)
             return
         if self.refusal is not None:

@@ -15,7 +15,7 @@ from env_server.http.connections import Connections
 from env_server.http.requests import MAX_STEP_BYTES
 
 MAX_FRAGMENTS = 1000  # of a message; empty ones cost no bytes of it
-TRY_AGAIN_LATER, TOO_BIG = 1013, 1009
+TRY_AGAIN_LATER, TOO_BIG, POLICY_VIOLATION = 1013, 1009, 1008
 # No pings: a client that generates text for minutes may not answer, and idle ones are closed.
 SOCKET_OPTIONS: dict[str, Any] = {
     "ws_max_size": MAX_STEP_BYTES,
@@ -33,6 +33,9 @@ class Socket(WebSocketsSansIOProtocol):
         self.address, self.known, self.body_bytes = "", False, 0
         self.app_state = self.app_state | {SENT_KEY: partial(shared.sent_key, self)}
         self.send_timer: asyncio.TimerHandle | None = None
+        self.body_timer: asyncio.TimerHandle | None = None  # of a message that has begun
+        self.owed = 0  # replies to messages
+        self.stopping = False  # it closes after the replies that are owed
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -41,15 +44,52 @@ class Socket(WebSocketsSansIOProtocol):
         self.shared.idle[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._hold(0)
         self.shared.closed(self)
         if self.send_timer is not None:
             self.send_timer.cancel()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """Close after the replies that are owed."""
+        self.stopping = True
+        if not self.owed:
+            super().shutdown()
+
     def data_received(self, data: bytes) -> None:
         if self.shared.idle.pop(self, "") is None:  # those that were used last give way last
             self.shared.idle[self] = None
         super().data_received(data)
+        if not self.transport.is_closing():
+            self._hold(len(self.conn.reader.buffer) + sum(map(len, self.frames)))
+        if self.shared.body_bytes > self.shared.settings.max_unfinished_bytes:
+            self.shared.shed()
+
+    def _hold(self, body_bytes: int) -> None:
+        """Count the bytes of the message that has begun, and give it a time to arrive."""
+        self.shared.body_bytes += body_bytes - self.body_bytes
+        self.body_bytes, timeout_s = body_bytes, self.shared.settings.body_timeout_s
+        if self.body_timer is not None and not body_bytes:
+            self.body_timer.cancel()
+            self.body_timer = None
+        elif self.body_timer is None and body_bytes:
+            late = f"the message did not arrive within {timeout_s:g} s"
+            self.body_timer = self.loop.call_later(timeout_s, self._fail, POLICY_VIOLATION, late)
+
+    def send_receive_event_to_app(self) -> None:
+        if not self.close_sent:
+            self.owed += 1
+            self.shared.idle.pop(self, None)
+        super().send_receive_event_to_app()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.send":
+            self.owed -= 1
+            if self.stopping:
+                self.shutdown()
+            elif not (self.owed or self.transport.is_closing()):
+                self.shared.idle[self] = None
 
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) >= MAX_FRAGMENTS:
@@ -65,16 +105,19 @@ class Socket(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self.shared.unread[self] = None
         timeout_s = self.shared.settings.send_timeout_s
         self.send_timer = self.loop.call_later(timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.shared.unread.pop(self, None)
         if self.send_timer is not None:
             self.send_timer.cancel()
 
     def evict(self, message: str) -> None:
-        self.shared.idle.pop(self, None)
+        self.shared.forget(self)
+        self._hold(0)
         self._fail(TRY_AGAIN_LATER, message)
 
     def _fail(self, code: int, reason: str) -> None:

@@ -1,6 +1,7 @@
 """The work of a request: in time, alone or in a batch, and ended when nobody waits for it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -13,7 +14,7 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from env_server.http.auth import caller_of, client_of
-from env_server.http.requests import Request_, parse_item, read_body
+from env_server.http.requests import LARGE_BYTES, Request_, parse_item, read_body
 from env_server.http.responses import as_error, count_error, error_bytes, json_reply
 from env_server.service import Service, Task
 from env_server.settings import Settings
@@ -28,6 +29,7 @@ Reply = TypeVar("Reply")
 WATCH_AFTER_S = 0.05
 # Actions that a batch starts in one turn of the event loop, 10 us of parsing each.
 ACTIONS_PER_TURN = 256
+RUNNING = "and still running: send it again, with the same step, or ask for the episode's state"
 
 
 def service_of(request: HTTPConnection) -> Service:
@@ -38,12 +40,8 @@ def service_of(request: HTTPConnection) -> Service:
     return service
 
 
-def timed_out(settings: Settings) -> TimedOut:
-    return TimedOut(
-        f"not done within {settings.request_timeout_s:g} s, and still running: send it again, with "
-        "the same step",
-        retry_after_s=1,
-    )
+def timed_out(settings: Settings, state: str = RUNNING) -> TimedOut:
+    return TimedOut(f"not done within {settings.request_timeout_s:g} s, {state}", retry_after_s=1)
 
 
 @asynccontextmanager
@@ -58,7 +56,14 @@ async def incoming(request: Request) -> AsyncIterator[bytes]:
     async with AsyncExitStack() as held:
 
         async def large() -> None:
-            await held.enter_async_context(service.one_large(client))
+            began, settings = time.monotonic(), service.settings
+            try:
+                async with asyncio.timeout(settings.request_timeout_s):
+                    await held.enter_async_context(service.one_large(client))
+            except TimeoutError:
+                others = f"behind your other requests over {LARGE_BYTES // 1024} KiB"
+                raise timed_out(settings, f"{others}: wait for their replies") from None
+            request.state.waited_s = time.monotonic() - began
 
         yield await read_body(request, service.settings, large)
 
@@ -168,9 +173,10 @@ def _client(request: HTTPConnection) -> str:
 
 
 async def _wait(request: HTTPConnection, service: Service, tasks: Sequence[Task]) -> None:
-    """Wait for work until it is done or its time is over. If the client leaves, end it and raise
-    `ClientDisconnect`."""
-    most_s = service.settings.request_timeout_s
+    """Wait for work until it is done or its time is over, of which waiting for other requests took
+    a part. If the client leaves, end it and raise `ClientDisconnect`."""
+    waited_s = getattr(request.state, "waited_s", 0.0)
+    most_s = max(0.0, service.settings.request_timeout_s - waited_s)
     first_s = min(WATCH_AFTER_S, most_s)
     try:
         pending = (await asyncio.wait(tasks, timeout=first_s))[1] if tasks else None

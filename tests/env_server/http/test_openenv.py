@@ -1,11 +1,14 @@
 """OpenEnv's sessions: every frame, and their unmodified clients against a real server."""
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from starlette.testclient import TestClient, WebSocketTestSession
@@ -14,6 +17,7 @@ from starlette.websockets import WebSocketDisconnect
 from env_server.app import create_app
 from env_server.settings import Settings
 from shared.server_process import running_server
+from tests.conftest import eventually
 from tests.env_server.http.conftest import AGENT, TRAINER, bearer
 from tests.test_imports import ROOT
 
@@ -230,6 +234,64 @@ def test_over_real_sockets(tiny_data):
         reply = ask(others[-1], type="reset", data={"episode_id": "mine", "resume": True})
         assert reply["data"]["metadata"]["question_id"] == "shop-1"
         assert ask(others[-1], type="step", data=RIGHT)["data"]["done"] is True
+
+
+SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000000) "
+SLOW_STEP = {"action_type": "QUERY", "argument": SLOW + "SELECT count(*) FROM n"}
+
+
+def test_a_step_is_answered_before_its_connection_gives_way_or_the_server_stops(tiny_data):
+    sync = pytest.importorskip("websockets.sync.client")
+    with (
+        running_server(tiny_data, "--workers", "1", max_connections=4) as server,
+        sync.connect(f"ws://127.0.0.1:{server.port}/ws", open_timeout=60) as socket,
+        ExitStack() as opened,
+    ):
+        socket.send(json.dumps({"type": "reset", "data": {}}))
+        socket.recv(timeout=60)
+        for stops in (False, True):
+            socket.send(json.dumps({"type": "step", "data": SLOW_STEP}))
+            eventually(lambda: "sqlenv_in_flight 1.0" in httpx.get(server.url + "/metrics").text)
+            if stops:
+                server.send_signal(signal.SIGTERM)
+            else:
+                for _ in range(6):
+                    opened.enter_context(create_connection(("127.0.0.1", server.port)))
+            assert "4000000" in socket.recv(timeout=60)
+        assert server.wait(60) == 0
+
+
+def test_a_message_that_does_not_arrive_is_not_held(tiny_data):
+    """Its bytes have a limit, as those of unfinished bodies do, and its time too."""
+    sync = pytest.importorskip("websockets.sync.client")
+    from websockets.exceptions import ConnectionClosedError
+
+    begun = bytes([0x81, 0xFF]) + (120_000).to_bytes(8, "big") + bytes(4) + b" " * 60_000
+    limits = {"max_unfinished_bytes": 100_000, "body_timeout_s": 1}
+    with (
+        running_server(tiny_data, "--workers", "1", **limits) as server,
+        sync.connect(f"ws://127.0.0.1:{server.port}/ws", open_timeout=60) as first,
+        sync.connect(f"ws://127.0.0.1:{server.port}/ws", open_timeout=60) as second,
+    ):
+        first.socket.sendall(begun)
+        second.socket.sendall(begun)
+        with pytest.raises(ConnectionClosedError, match="1013"):
+            first.recv(timeout=60)
+        with pytest.raises(ConnectionClosedError, match="1008"):
+            second.recv(timeout=60)
+
+
+def test_after_a_late_step_the_session_goes_on_from_its_state(http):
+    service = http.app.state.service
+    with http.websocket_connect("/ws") as socket:
+        call(socket, "reset", question_id="shop-1")
+        service.settings = service.settings.model_copy(update={"request_timeout_s": 0.0})
+        kind, late = call(socket, "step", **GOOD)
+        assert (kind, late["error_code"]) == ("error", "timeout")
+        assert "or ask for the episode's state" in late["message"]
+        service.settings = service.settings.model_copy(update={"request_timeout_s": 60.0})
+        assert call(socket, "state")[1]["step_count"] == 1
+        assert call(socket, "step", **RIGHT)[1]["done"] is True
 
 
 @pytest.mark.slow  # importing openenv takes most of it

@@ -178,6 +178,21 @@ async def test_a_clients_large_requests_are_worked_on_one_at_a_time(app, http, g
     assert sorted(one.status for one in waiting) == [200] * MAX_LARGE + [429]
 
 
+async def test_a_large_request_waits_for_others_no_longer_than_a_request_may_take(app, http, gate):
+    body = json.dumps({"steps": [step("a")]}).encode() + b" " * LARGE_BYTES
+    first = Leaver(app, "/step_batch", body)
+    await gate.until(1)
+    limit(app, 0.1)
+    second = Leaver(app, "/step_batch", body)
+    await second.task
+    error = from_wire(json.loads(second.sent[1]["body"]), second.status)
+    assert (second.status, type(error)) == (503, TimedOut)
+    assert "behind your other requests over 64 KiB" in error.message
+    gate.open.set()
+    await first.task
+    assert first.status == 200
+
+
 async def test_the_requests_that_wait_for_an_episode_are_bounded(app, http, gate):
     waiting = [asyncio.create_task(http.post("/step", json=step("a"))) for _ in range(3)]
     await gate.until(1)

@@ -61,15 +61,6 @@ def test_plain_text_comes_back_without_control_tokens(text):
 _SHARED = make_tokenizer()
 
 
-def test_a_template_without_system_messages_is_refused():
-    template = (
-        "{% for m in messages %}{% if m['role'] != 'system' %}{{ m['content'] }}{% endif %}"
-        "{% endfor %}"
-    )
-    with pytest.raises(PromptError, match="leaves out"):
-        ChatCodec(make_tokenizer(template))
-
-
 def test_transcript_keeps_one_length():
     transcript = Transcript([1, 2])
     transcript.add_sample(Sample([3, 4], [-0.5, -0.25]))

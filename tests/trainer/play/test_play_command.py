@@ -38,6 +38,12 @@ def scripted(*texts: Any) -> Callable[[Messages], Any]:
     return lambda messages: texts[sum(message["role"] == "assistant" for message in messages)]
 
 
+def with_model(chat: ChatServer, *options: object) -> Result:
+    """Play one attempt of the model that `chat` serves."""
+    served_by = ("--base-url", chat.url, "--model", chat.models[0])
+    return play(*served_by, "--samples", 1, *options)
+
+
 def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop):
     killed_writer(
         shop,
@@ -52,18 +58,7 @@ def test_a_model_behind_a_server_answers_and_every_step_is_shown(shop):
         "ANSWER: 4",
     )
     with served(ChatServer(scripted(*texts), models=("tester",))) as chat:
-        result = play(
-            "--db",
-            shop,
-            "-q",
-            "How many orders?",
-            "--base-url",
-            chat.url,
-            "--model",
-            "tester",
-            "--samples",
-            1,
-        )
+        result = with_model(chat, "--db", shop, "-q", "How many orders?")
     shown = result.output
     assert result.exit_code == 0
     assert "includes shop.db-wal" in shown
@@ -119,8 +114,7 @@ def test_a_file_that_is_written_to_meanwhile_is_noted_and_json_goes_to_a_file(sh
 
     path = tmp_path / "answers.jsonl"
     with served(ChatServer(somebody_writes)) as chat:
-        asked = ("--db", shop, "-q", "How many by Zed?", "--base-url", chat.url, "--model", "fake")
-        result = play(*asked, "--samples", 1, "--json", path)
+        result = with_model(chat, "--db", shop, "-q", "How many by Zed?", "--json", path)
     assert result.exit_code == 3  # no query returned it
     (played,) = map(json.loads, path.read_text().splitlines())
     assert (played["answer"], played["attempts"][0]["said"]) == (None, "3")
@@ -133,7 +127,7 @@ def test_an_error_ends_a_typed_question_alone(shop, monkeypatch):
     type_lines(monkeypatch, "And now?", "How many?")
     with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
         chat.faults.append(refusal(400, "not today"))
-        result = play("--db", shop, "--base-url", chat.url, "--model", "fake", "--samples", 1)
+        result = with_model(chat, "--db", shop)
     assert result.exit_code == 0
     assert re.search(r"error: .*not today", result.output)
     assert re.search(r"╭─ answer, unchecked ─+╮\n│ 3 +│", result.output)
@@ -168,7 +162,7 @@ def test_the_query_is_changed_and_run_in_the_same_sandbox(shop, monkeypatch):
         *("sql", "DELETE FROM orders", "sql", 'SELECT sum(total) / count(*), "nobody" FROM orders'),
     )
     with served(ChatServer(scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3"))) as chat:
-        result = play("--db", shop, "--base-url", chat.url, "--model", "fake", "--samples", 1)
+        result = with_model(chat, "--db", shop)
         asked = len(chat.requests)
     assert result.exit_code == 0
     assert asked == 2  # a query of the user's takes no model
@@ -194,8 +188,7 @@ def test_a_changed_query_is_written_in_the_format(shop, monkeypatch, form, writt
     type_lines(monkeypatch, *typed)
     answers = scripted("QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
     with served(ChatServer(answers)) as chat:
-        asked = ("--base-url", chat.url, "--model", "fake", "--samples", 1, "--format", form)
-        result = play("--db", shop, *asked)
+        result = with_model(chat, "--db", shop, "--format", form)
     assert written in result.stdout
     assert "error: no such column: x" in result.stderr
 
@@ -220,9 +213,10 @@ def test_an_answer_is_the_rows_of_its_query_as_csv(shop, said, written):
     run_script(shop, f"{change}; INSERT INTO orders (total) VALUES (1)")
     whole = 'buyer,total\nBo,99.0\nAnn,10.5\n"Cy, ""C""",7.25\n,1.0\n'
     with served(ChatServer(scripted(ROWS, f"ANSWER: {said}"))) as chat:
-        asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
-        result = play(*asked, "--samples", 1, "--format", "csv")
-        shown = play(*asked, "--samples", 1, "--format", "table")
+        result, shown = (
+            with_model(chat, "--db", shop, "-q", "Who?", "--format", form)
+            for form in ("csv", "table")
+        )
     assert result.exit_code == 0
     assert result.stdout == (whole if written is None else written)
     assert "question: 1/1, 2 turns" in result.stderr
@@ -232,8 +226,7 @@ def test_an_answer_is_the_rows_of_its_query_as_csv(shop, said, written):
 
 def test_no_answer_is_no_row_and_says_why(shop):
     with served(ChatServer(scripted(ROWS, "ANSWER: 5"))) as chat:
-        asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
-        result = play(*asked, "--samples", 1, "--format", "csv")
+        result = with_model(chat, "--db", shop, "-q", "Who?", "--format", "csv")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "the answer is not confirmed: no query of the agent's returned it" in result.stderr
 
@@ -244,8 +237,7 @@ def test_a_cut_result_is_noted(shop):
     rows = ["X"] * 20
     texts = ("QUERY: SELECT buyer FROM orders WHERE buyer = 'X'", f"ANSWER: {json.dumps(rows)}")
     with served(ChatServer(scripted(*texts))) as chat:
-        asked = ("--db", shop, "-q", "Who?", "--base-url", chat.url, "--model", "fake")
-        played = play(*asked, "--samples", 1, "--format", "csv")
+        played = with_model(chat, "--db", shop, "-q", "Who?", "--format", "csv")
     assert played.stdout.splitlines() == ["buyer", *rows]
     assert "note: there are more rows than the environment shows" in played.stderr
 
@@ -254,19 +246,8 @@ def test_a_log_gets_lines_of_progress_and_stdout_stays_json(shop, monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     texts = ("DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
     with served(ChatServer(scripted(*texts))) as chat:
-        asked = (
-            "--db",
-            shop,
-            "-q",
-            "One?",
-            "-q",
-            "Two?",
-            "--base-url",
-            chat.url,
-            "--model",
-            "fake",
-        )
-        result = play(*asked, "--samples", 2, "--json", "-")
+        asked = ("--db", shop, "-q", "One?", "-q", "Two?", "--samples", 2)
+        result = with_model(chat, *asked, "--json", "-")
     assert [json.loads(line)["rows"] for line in result.stdout.splitlines()] == [[["3"]]] * 2
     lines = result.stderr.splitlines()
     for number in (1, 2):
@@ -300,8 +281,7 @@ def test_an_agent_reads_the_notes_beside_a_database(shop):
     (shop.parent / "shop.notes.toml").write_text(NOTES)
     texts = ("DESCRIBE: orders", "QUERY: SELECT count(*) FROM orders", "ANSWER: 3")
     with served(ChatServer(scripted(*texts))) as chat:
-        asked = ("--base-url", chat.url, "--model", "fake", "--samples", 1)
-        result = play("--db", shop, "-q", "How many orders above 5 euros?", *asked)
+        result = with_model(chat, "--db", shop, "-q", "How many orders above 5 euros?")
         system, *read = (one["content"] for one in chat.requests[-1]["messages"])
     assert result.exit_code == 0
     assert re.search(r"notes +.*shop.notes.toml: descriptions of 1 table and 1 col", result.output)

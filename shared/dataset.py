@@ -105,7 +105,7 @@ def _remedy(data_dir: Path) -> str:
     if (data_dir / "tables.json").is_file():
         command = f"python -m data import spider {data_dir} --out DIR"
         return f"it is a folder of Spider's own files: run '{command}', and pass --data DIR"
-    return _REMEDY
+    return _REMEDY if data_dir.is_dir() else f"there is no folder {data_dir}: {_REMEDY}"
 
 
 def is_dev_question(question_id: str) -> bool:

@@ -39,6 +39,11 @@ def sql_name(name: str) -> str:
     return name if plain else quote_identifier(name)
 
 
+def needs_quotes(name: str) -> bool:
+    """Return whether SQLite reads a name only in quotes; letters of all languages need none."""
+    return not name.isidentifier() or bool(RESERVED.fullmatch(name))
+
+
 def join_names(names: Iterable[str]) -> str:
     """Return names as SQL needs them, such as `id, "Home Town"`. `split_names` reads it."""
     return ", ".join(map(sql_name, names))

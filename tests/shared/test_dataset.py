@@ -67,6 +67,8 @@ def test_a_missing_file_is_named_with_a_remedy(tmp_path):
     for load in (load_questions, load_splits):
         with pytest.raises(QuestionLoadError, match=r"none.*python -m data build.*--data"):
             load(tmp_path / "none")
+    with pytest.raises(QuestionLoadError, match="there is no folder"):
+        load_splits(tmp_path / "none")
     questions = load_questions(write(tmp_path / "q.json", [row()]))
     with pytest.raises(DatabaseLoadError, match=r"concert\.sqlite.*python -m data build"):
         check_databases(tmp_path, questions)

@@ -162,8 +162,8 @@ class GRPOConfig:
         _need(
             steps % processes == 0,
             f"gradient_accumulation_steps ({steps}) can't be shared by {processes} processes: use "
-            f"a multiple of {processes}, and a smaller per_device_train_batch_size to keep "
-            f"{self.rollouts_per_step} rollouts per step",
+            f"a multiple of {processes}; per_device_train_batch_size times it are the rollouts per "
+            f"step, now {self.rollouts_per_step}",
         )
         _need(
             (steps // processes) % self.updates_per_batch == 0,

@@ -17,7 +17,7 @@ from pathlib import Path
 from shared.console import write_json
 from shared.dataset import DESCRIPTIONS, OPEN, OpenQuestion, database_path, questions_path
 from shared.errors import DatabaseLoadError
-from shared.sqltext import sql_name
+from shared.sqltext import needs_quotes, sql_name
 from trainer.play.notes import Notes, check_notes, load_notes, notes_path
 
 BUSY_S = 10.0  # to wait for another program's lock
@@ -74,8 +74,8 @@ def examine(given: Path, notes: Path | None = None) -> Database:
         database = replace(database, notes=load_notes(found), notes_path=found)
     with _opened(database) as connection:  # it can be read
         check_notes(database.notes, found, connection)
-        names = {name: sql_name(name) for name in schema_names(connection)}
-    return replace(database, quoted_names=[own for name, own in names.items() if own != name])
+        names = dict.fromkeys(filter(needs_quotes, schema_names(connection)))
+    return replace(database, quoted_names=[*map(sql_name, names)])
 
 
 def host(database: Database, questions: list[str], folder: Path) -> tuple[Path, list[str]]:
@@ -125,8 +125,8 @@ def _opened(database: Database) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         remedies = {
-            sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV file: "
-            "sqlite3 new.sqlite '.import --csv FILE TABLE'",
+            sqlite3.SQLITE_NOTADB: "unpack or decrypt it first; to make a database of a CSV or "
+            "Excel file: python -m data import csv FILE --out DIR",
             sqlite3.SQLITE_BUSY: "close the program that writes to it",
             # no -shm file can be made beside a log
             sqlite3.SQLITE_CANTOPEN: "copy it with its -wal file to a folder that you can write to",

@@ -29,6 +29,7 @@ from trainer.run.progress import Bar, PlayProgress
 from trainer.runtime.server import SupervisedServer
 
 WRITTEN = "the result is written in the statement, not read from a table"
+LACKS = " has no "  # of a reason for an empty result: a value that may be spelled otherwise
 
 
 def play_questions(
@@ -123,14 +124,20 @@ def ask(
 
 def _doubt(client: EpisodeClient, question_id: str, attempts: Sequence[PlayedAttempt]) -> None:
     """Record why the queries that answers were taken from may mislead: they run again with the
-    server's remarks, which the agent may have played without."""
+    server's remarks and reasons for empty results, which the agent may have played without."""
     for query in dict.fromkeys(query.argument for one in attempts for query in one.sources):
-        lines = _run(client, question_id, query, ["remarks"]).result.split("\n")
-        remarks = [line[len(NOTE) : -1] for line in lines if line.startswith(NOTE)]
+        remarks = _notes(client, question_id, query, "remarks")
+        empty = _notes(client, question_id, query, "empty")
+        remarks += [one for one in empty if LACKS in one]
         remarks += [WRITTEN] if is_constant(query) else []
         for attempt in attempts:
             if remarks and query in (one.argument for one in attempt.sources):
                 attempt.doubts[query] = remarks
+
+
+def _notes(client: EpisodeClient, question_id: str, query: str, kind: Explanation) -> list[str]:
+    lines = _run(client, question_id, query, [kind]).result.split("\n")
+    return [line[len(NOTE) : -1] for line in lines if line.startswith(NOTE)]
 
 
 def _run(

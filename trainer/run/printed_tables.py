@@ -9,7 +9,7 @@ from rich.markup import escape
 from shared.actions import ActionType
 from shared.console import percent, print_line
 from shared.models import DEFAULT_STANDARD
-from trainer.run.analysis import LABEL_WEIGHT
+from trainer.run.analysis import LABEL_WEIGHT, LEAST_ATTEMPTS
 from trainer.run.console import number, percent_number, rate_text, table
 
 
@@ -56,8 +56,10 @@ def attempts_table(group: Mapping[str, Any]) -> RenderableType:
 
 def agreement_line(group: Mapping[str, Any]) -> str:
     share, labels = percent_number(group["winning_share"]["rate"]), group["labels"]
-    line = f"the winning answer has {share} % of the attempts (mean), and more than "
-    line += f"{LABEL_WEIGHT:.0%} of the weighed votes on {labels['n']} of "
+    line = f"the winning answer has {share} % of the attempts (mean)"
+    if max(map(int, group["agreement"]), default=0) < LEAST_ATTEMPTS:
+        return line
+    line += f", and more than {LABEL_WEIGHT:.0%} of the weighed votes on {labels['n']} of "
     line += f"{group['success']['n']} questions"
     known = labels["rate"] is not None
     return f"{line}, of which {percent_number(labels['rate'])} % are right" if known else line

@@ -70,8 +70,8 @@ def test_a_file_at_rest_is_linked_to(home, tmp_path):
 @pytest.mark.parametrize(
     ("tables", "names"),
     [
-        ('"Patient Records" (id, "Crédit", "order"), plain_1 (a)',
-         ['"Patient Records"', '"Crédit"', '"order"']),
+        ('"Patient Records" (id, "Né le", "order"), plain_1 (Prénom)',
+         ['"Patient Records"', '"Né le"', '"order"']),
         ("pets (id, name), v (a)", []),
     ],
 )  # fmt: skip
@@ -156,7 +156,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a directory": (Path.mkdir, "is not a regular file"),
     "a pipe": (os.mkfifo, "is not a regular file"),
     "empty": (Path.touch, "is empty: name a SQLite database"),
-    "text": (lambda path: path.write_text("id,name\n1,Rex\n"), "not a database; .*import"),
+    "text": (lambda path: path.write_text("id,name\n1,Rex\n"), "not a database; .*data import csv"),
     "encrypted": (lambda path: path.write_bytes(os.urandom(8192)), "not a database; .*decrypt"),
     "cut": (_cut, r"malformed; .*\.recover"),
 }

@@ -235,6 +235,11 @@ INSERT INTO person VALUES
         ("SELECT sum(town = 'Celm') / count(*) FROM person", "0", "whole numbers were divided"),
         ("SELECT sum(n) / count(*) FROM person", "2", "count(*) counts the rows in which n is"),
         ("SELECT name FROM person WHERE town = 'celm'", "nobody", "no query of the agent's"),
+        (
+            "SELECT count(*) FROM person WHERE town = 'celm'",
+            "0",
+            "town has no 'celm'; it has 'Celm'",
+        ),
         ("SELECT count(*) FROM person WHERE town = 'Celm'", "2", None),
         ("SELECT 1.0 * sum(town = 'Celm') / count(*) FROM person", "0.667", None),
     ],

@@ -164,6 +164,7 @@ FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
     [
         (take_away, r"no such directory.*save_pretrained"),
         (remove("config.json"), r"no config\.json"),
+        (lambda folder: (folder / "model").mkdir(), r"a run's folder; use .*/model"),
         (only_adapters, r"no adapter_model\.safetensors; copy or download"),
         (
             remove("model.safetensors"),

@@ -30,13 +30,13 @@ GUESSES = [
 # language that has all its letters.
 ALPHABETS = [
     (WESTERN, "äöüß"), (WESTERN, "àâçèéêëîïôœùûüÿ"),  # German, French
-    (WESTERN, "áéíñóúü"), (WESTERN, "àèéìíîòóùú"),  # Spanish, Italian
+    (WESTERN, "áéíñóúü"), (WESTERN, "àèéìòù"),  # Spanish, Italian
     (WESTERN, "åäöéü"), (WESTERN, "æøåéöäü"),  # Swedish, Danish
     ("cp1250", "áéíóöőúüű"), (WESTERN, "áâãàçéêíóôõú"),  # Hungarian, Portuguese
-    (WESTERN, "áðéíóúýþæö"), ("cp1250", "ąćęłńóśźż"),  # Icelandic, Polish
+    ("cp1254", "âçğıİîöşûü"), ("cp1250", "ąćęłńóśźż"),  # Turkish, Polish
     ("cp1250", "áčďéěíňóřšťúůýž"), ("cp1250", "áäčďéíĺľňóôŕšťúýž"),  # Czech, Slovak
     ("cp1250", "ăâîşţ"), ("cp1250", "čćđšž"),  # Romanian, Croatian
-    ("cp1254", "âçğıİîöşûü"), ("cp1257", "ąčęėįšųūž"),  # Turkish, Lithuanian
+    (WESTERN, "áðéíóúýþæö"), ("cp1257", "ąčęėįšųūž"),  # Icelandic, Lithuanian
     ("cp1257", "āčēģīķļņšūž"), ("cp1257", "äõöüšž"),  # Latvian, Estonian
 ]  # fmt: skip
 IN_WORDS = "\xa0’–"  # in any language

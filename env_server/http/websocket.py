@@ -60,7 +60,7 @@ class Socket(WebSocketsSansIOProtocol):
         if self.shared.idle.pop(self, "") is None:  # those that were used last give way last
             self.shared.idle[self] = None
         super().data_received(data)
-        if not self.transport.is_closing():
+        if not (self.owed or self.transport.is_closing()):  # it is not read while a reply is owed
             self._hold(len(self.conn.reader.buffer) + sum(map(len, self.frames)))
         if self.shared.body_bytes > self.shared.settings.max_unfinished_bytes:
             self.shared.shed()
@@ -79,6 +79,7 @@ class Socket(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         if not self.close_sent:
             self.owed += 1
+            self._hold(0)
             self.shared.idle.pop(self, None)
         super().send_receive_event_to_app()
 

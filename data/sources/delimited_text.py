@@ -39,7 +39,7 @@ ALPHABETS = [
     (WESTERN, "áðéíóúýþæö"), ("cp1257", "ąčęėįšųūž"),  # Icelandic, Lithuanian
     ("cp1257", "āčēģīķļņšūž"), ("cp1257", "äõöüšž"),  # Latvian, Estonian
 ]  # fmt: skip
-IN_WORDS = "\xa0’–"  # in any language
+IN_WORDS = "\xa0’–"  # beyond ASCII, in texts of any language
 # of cp1252, in no word, such as a pound sign before a number; a letter in other encodings
 SYMBOL = re.compile(rb"(?<![A-Za-z\x80-\xff])[\x80-\xbf](?![A-Za-z\x80-\xff])")
 GUESSED_BYTES, LEAST_GUESSED = 1 << 16, 5  # bytes beyond ASCII that a guess needs

@@ -1,9 +1,11 @@
 """The connections of a server: how many there may be, and which give way to others.
 
 When the server has too many connections, or bytes of unfinished bodies, the oldest that waits for
-no reply gives way, first those that sent no key, so that requests which arrive promptly are served.
+no reply, or does not read it, gives way, first those that sent no key, so that requests which
+arrive promptly are served.
 """
 
+import asyncio
 import logging
 import resource
 from collections import Counter
@@ -16,9 +18,10 @@ from env_server.telemetry import Metrics
 
 log = logging.getLogger(__name__)
 SPARE_DESCRIPTORS = 256  # for the listener, the SQL workers' pipes, files that are being read
-# Of the connections: while no more than these have an unfinished request, idle ones give way first.
+# While at most this share of the connections has an unfinished request, idle ones give way first.
 # Otherwise, beside many idle ones, a new one would give way before its first bytes are read.
 PROMPT_SHARE = 1 / 8
+UNREAD_S = 3.0  # a peer that reads nothing for so long of what is left for it reads no more
 
 
 class Connection(Protocol):
@@ -69,8 +72,8 @@ class Connections:
                 del self.unknown[one.address]
 
     def make_room(self, newest: Connection) -> None:
-        """Close the oldest connection that waits for no reply, else the newest one: first those
-        that have sent no key, and of these the ones from the address that has most."""
+        """Close the oldest connection that waits for no reply, or does not read it, else the newest
+        one: first those that have sent no key, and of these those of the address that has most."""
         message = f"the server has {self.max_open:,} connections, the most it takes: try again"
         crowd = max(self.unknown, key=self.unknown.__getitem__, default="")
         first, last = self.unfinished, self.idle
@@ -92,6 +95,17 @@ class Connections:
             if self.body_bytes <= self.settings.max_unfinished_bytes:
                 return
             one.evict("the server holds too many unfinished bodies: try again")
+
+
+def abort_unless_read(transport: asyncio.Transport, unread_before: int = -1) -> None:
+    """Close a connection that is ending, now if its peer has read nothing since `unread_before`
+    bytes were left for it; else look again later."""
+    unread = transport.get_write_buffer_size()
+    if unread and unread == unread_before:
+        transport.abort()
+    elif unread:
+        loop = asyncio.get_running_loop()
+        loop.call_later(UNREAD_S, abort_unless_read, transport, unread)
 
 
 def _within_descriptors(most: int) -> int:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib.util import find_spec
-from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,11 @@ from env_server.settings import Settings
 from shared import models
 from shared.pages import digest_of
 
-FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png")
+FILES = {
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon.png": "image/png",
+}
 OWN_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 MISSING = (
     f"{SWAGGER} needs the package fastapi-offline: run 'pip install fastapi-offline' (the extra "
@@ -157,13 +160,15 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 
 def scripts_folder() -> Path | None:
+    """Return the folder of the page's scripts, if all are there."""
     spec = find_spec("fastapi_offline")
-    return Path(spec.origin).parent / "static" if spec and spec.origin else None
+    folder = Path(spec.origin).parent / "static" if spec and spec.origin else None
+    return folder if folder and all((folder / name).is_file() for name in FILES) else None
 
 
-def _file(path: Path) -> Callable[[], Awaitable[Response]]:
+def _file(path: Path, media_type: str) -> Callable[[], Awaitable[Response]]:
     """Return an endpoint that serves a file from memory: a request holds no descriptor for it."""
-    content, media_type = path.read_bytes(), guess_type(path.name)[0]
+    content = path.read_bytes()
 
     async def serve() -> Response:
         return Response(content, media_type=media_type)
@@ -184,8 +189,8 @@ def add_pages(app: FastAPI) -> None:
 
     folder = scripts_folder()
     if folder:
-        for name in FILES:
-            app.get(f"{SCRIPTS}/{name}", include_in_schema=False)(_file(folder / name))
+        for name, media_type in FILES.items():
+            app.get(f"{SCRIPTS}/{name}", include_in_schema=False)(_file(folder / name, media_type))
     bundle, style, icon = (f"{SCRIPTS[1:]}/{name}" for name in FILES)
     page = get_swagger_ui_html(
         openapi_url=DOCUMENT[1:],

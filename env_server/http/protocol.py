@@ -16,7 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from env_server.http.auth import SENT_KEY
-from env_server.http.connections import Connections
+from env_server.http.connections import Connections, abort_unless_read
 from env_server.http.openenv import SOCKET
 from env_server.http.responses import http_code, http_error_bytes
 from shared.errors import NotReady
@@ -151,15 +151,7 @@ class Protocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close when the replies that are owed were sent, unless the peer does not read them."""
         super().shutdown()
-        self._abort_unless_read(-1)
-
-    def _abort_unless_read(self, unread_before: int) -> None:
-        """Close now if as many bytes wait for the peer as before; else look again later."""
-        unread = self.transport.get_write_buffer_size()
-        if unread and unread == unread_before:
-            self.transport.abort()
-        elif unread:
-            self.loop.call_later(LINGER_S, self._abort_unless_read, unread)
+        abort_unless_read(self.transport)
 
     def pause_writing(self) -> None:
         super().pause_writing()

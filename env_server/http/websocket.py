@@ -11,7 +11,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 
 from env_server.http.auth import SENT_KEY
-from env_server.http.connections import Connections
+from env_server.http.connections import Connections, abort_unless_read
 from env_server.http.requests import MAX_STEP_BYTES
 
 MAX_FRAGMENTS = 1000  # of a message; empty ones cost no bytes of it
@@ -51,10 +51,11 @@ class Socket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Close after the replies that are owed."""
+        """Close after the replies that are owed, unless the peer does not read them."""
         self.stopping = True
-        if not self.owed:
+        if not (self.owed or self.transport.is_closing()):
             super().shutdown()
+        abort_unless_read(self.transport)
 
     def data_received(self, data: bytes) -> None:
         if self.shared.idle.pop(self, "") is None:  # those that were used last give way last
@@ -85,8 +86,8 @@ class Socket(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         await super().send(message)
-        if message["type"] == "websocket.send":
-            self.owed -= 1
+        if message["type"] in ("websocket.send", "websocket.close"):
+            self.owed = self.owed - 1 if message["type"] == "websocket.send" else 0
             if self.stopping:
                 self.shutdown()
             elif not (self.owed or self.transport.is_closing()):
@@ -119,6 +120,8 @@ class Socket(WebSocketsSansIOProtocol):
     def evict(self, message: str) -> None:
         self.shared.forget(self)
         self._hold(0)
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
         self._fail(TRY_AGAIN_LATER, message)
 
     def _fail(self, code: int, reason: str) -> None:
@@ -127,3 +130,4 @@ class Socket(WebSocketsSansIOProtocol):
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = self.disconnected = True  # nothing can be sent from now on
         self.transport.close()
+        abort_unless_read(self.transport)

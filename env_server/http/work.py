@@ -173,8 +173,8 @@ def _client(request: HTTPConnection) -> str:
 
 
 async def _wait(request: HTTPConnection, service: Service, tasks: Sequence[Task]) -> None:
-    """Wait for work until it is done or its time is over, of which waiting for other requests took
-    a part. If the client leaves, end it and raise `ClientDisconnect`."""
+    """Wait for work until it is done or its time is over; the time spent waiting for other large
+    requests counts. If the client leaves, end it and raise `ClientDisconnect`."""
     waited_s = getattr(request.state, "waited_s", 0.0)
     most_s = max(0.0, service.settings.request_timeout_s - waited_s)
     first_s = min(WATCH_AFTER_S, most_s)

@@ -286,13 +286,13 @@ def check_directory(name: str) -> None:
         problem = "there is no such directory; use one written by save_pretrained"
         if "data/models" in name:
             problem += ", or create it with 'python -m trainer pretrain'"
-    elif (path / "model").is_dir():
-        problem = f"it is a run's folder; use {path / 'model'}"
     elif lacking := [one for one in sorted(needed) if not (path / one).is_file()]:
         problem = (
             f"it has no {' and no '.join(lacking)}; copy or download the whole directory again, or "
             "write it with save_pretrained of the model and of its tokenizer"
         )
+        if (path / "model").is_dir():
+            problem = f"it is a run's folder; use {path / 'model'}"
     if problem:
         raise ModelLoadError(f"no model directory at {name}: {problem}")
 

@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from socket import create_connection
 from typing import Any
 
 import httpx
@@ -243,7 +242,7 @@ SLOW_STEP = {"action_type": "QUERY", "argument": SLOW + "SELECT count(*) FROM n"
 def test_a_step_is_answered_before_its_connection_gives_way_or_the_server_stops(tiny_data):
     sync = pytest.importorskip("websockets.sync.client")
     with (
-        running_server(tiny_data, "--workers", "1", max_connections=4) as server,
+        running_server(tiny_data, "--workers", "1", max_connections=8) as server,
         sync.connect(f"ws://127.0.0.1:{server.port}/ws", open_timeout=60) as socket,
         ExitStack() as opened,
     ):
@@ -255,8 +254,9 @@ def test_a_step_is_answered_before_its_connection_gives_way_or_the_server_stops(
             if stops:
                 server.send_signal(signal.SIGTERM)
             else:
-                for _ in range(6):
-                    opened.enter_context(create_connection(("127.0.0.1", server.port)))
+                for _ in range(9):  # which are idle, and newer
+                    client = opened.enter_context(httpx.Client(base_url=server.url))
+                    assert client.get("/health").status_code == 200
             assert "4000000" in socket.recv(timeout=60)
         assert server.wait(60) == 0
 

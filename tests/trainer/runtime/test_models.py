@@ -153,6 +153,12 @@ def slide(folder: Path) -> None:
     path.write_text(json.dumps(config))
 
 
+def into_a_run(folder):
+    shutil.move(folder, folder.parent / "moved")
+    folder.mkdir()
+    shutil.move(folder.parent / "moved", folder / "model")
+
+
 SYSTEM = "{% if messages[0]['role'] == 'system' %}"
 # as Gemma's does
 REFUSING = SYSTEM + "{{ raise_exception('System role not supported') }}{% endif %}" + CHATML
@@ -164,7 +170,7 @@ FORGETTING = CHATML.replace(" %}", " if message['role'] != 'system' %}", 1)
     [
         (take_away, r"no such directory.*save_pretrained"),
         (remove("config.json"), r"no config\.json"),
-        (lambda folder: (folder / "model").mkdir(), r"a run's folder; use .*/model"),
+        (into_a_run, r"a run's folder; use .*/model"),
         (only_adapters, r"no adapter_model\.safetensors; copy or download"),
         (
             remove("model.safetensors"),
